@@ -1,0 +1,186 @@
+"""Checkpoints of named variables, and the model directory that holds them.
+
+A checkpoint is a flat table {name: variable}. Names of weights begin with the
+part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
+names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
+"""
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.model import AlbertModel
+
+OPTIMIZER = "optimizer/"
+BEST = "best"  # the folder of the best checkpoint inside a model directory
+_PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def named_variables(model) -> dict[str, tf.Variable]:
+    """Return {name: variable} of a model, without the root model's own name.
+
+    `tf.train.Checkpoint(model=layer)` would leave out layers that are kept in
+    lists or dicts, and Keras's `variable.name` is only the last part.
+    """
+    root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
+    return {v.path.removeprefix(root): v.value for v in model.variables}
+
+
+def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:
+    return tf.train.Checkpoint(variables=variables)
+
+
+def read_table(prefix: str) -> dict[str, list[int]]:
+    """Return {name: shape} of a checkpoint written by this module."""
+    try:
+        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"The checkpoint must be whole and readable: {reason}. "
+            f"Received: {prefix}"
+        ) from None
+    return {
+        key.removeprefix(_PREFIX).removesuffix(_SUFFIX).replace(".S", "/"): s
+        for key, s in shapes.items()
+        if key.startswith(_PREFIX)
+    }
+
+
+def explain_differences(
+    wanted: dict[str, list[int]],
+    found: dict[str, list[int]],
+    ignore: tuple[str, ...] = (),
+) -> str:
+    """Name every missing, unexpected and mis-shaped variable; "" if none.
+
+    Args:
+      wanted: {name: shape} that the model has.
+      found: {name: shape} that the checkpoint has.
+      ignore: prefixes of names that the checkpoint may have beyond the model.
+    """
+    lines = [f"missing {name}" for name in wanted if name not in found]
+    lines += [
+        f"unexpected {name} {list(shape)}"
+        for name, shape in found.items()
+        if name not in wanted and not name.startswith(ignore)
+    ]
+    lines += [
+        f"mis-shaped {name}: {list(found[name])} instead of {list(shape)}"
+        for name, shape in wanted.items()
+        if name in found and list(found[name]) != list(shape)
+    ]
+    return "\n  ".join(lines)
+
+
+def restore(
+    prefix: str,
+    variables: dict[str, tf.Variable],
+    ignore: tuple[str, ...] = (OPTIMIZER,),
+) -> None:
+    """Assign every variable from a checkpoint, or fail naming what differs.
+
+    Args:
+      prefix: the checkpoint's path without `.index`.
+      variables: what to restore; each must be in the checkpoint.
+      ignore: prefixes of names that the checkpoint may have beyond these.
+
+    Raises:
+      InputError: a variable is missing, unexpected or of another shape, or
+        the checkpoint is damaged.
+    """
+    wanted = {name: v.shape.as_list() for name, v in variables.items()}
+    differences = explain_differences(wanted, read_table(prefix), ignore)
+    if differences:
+        raise InputError(
+            f"The checkpoint must fit the model. Received: {prefix}\n"
+            f"  {differences}"
+        )
+    try:
+        _checkpoint(variables).read(prefix).expect_partial()
+    except (tf.errors.OpError, IndexError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"The checkpoint is damaged: {reason}. Received: {prefix}"
+        ) from None
+
+
+def manager(
+    directory: str, variables: dict[str, tf.Variable], keep: int
+) -> tf.train.CheckpointManager:
+    """Return a manager that writes `ckpt-STEP` and keeps the newest ones."""
+    return tf.train.CheckpointManager(
+        _checkpoint(variables), directory, max_to_keep=keep
+    )
+
+
+def save(
+    directory: str, variables: dict[str, tf.Variable], step: int = 0
+) -> str:
+    """Write one checkpoint `ckpt-STEP`, the only one kept; return its prefix.
+
+    The folder's `checkpoint` file names it only once it is whole.
+    """
+    saver = manager(directory, variables, keep=1)
+    return saver.save(checkpoint_number=step)
+
+
+def latest(model_dir: str) -> str | None:
+    """Return the prefix of the newest whole checkpoint, the one to resume."""
+    return tf.train.latest_checkpoint(model_dir)
+
+
+def for_inference(model_dir: str) -> str:
+    """Return the prefix of the best checkpoint, or else of the newest."""
+    prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
+    if prefix is None:
+        raise InputError(
+            "A model directory must hold a checkpoint (`ckpt-*` and the file "
+            f"`checkpoint`). Received: {model_dir}"
+        )
+    return prefix
+
+
+def claim(model_dir: str, config: AlbertConfig) -> None:
+    """Make a model directory for a config, or refuse another model's."""
+    path = files.join(model_dir, CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        if latest(model_dir):
+            raise InputError(
+                f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "
+                f"another folder. Received: output_dir={model_dir}"
+            )
+        config.save(model_dir)
+    elif AlbertConfig.from_json_file(path) != config:
+        raise InputError(
+            "`output_dir` holds another model's checkpoints (its "
+            f"{CONFIG_FILE} differs); choose another folder. "
+            f"Received: output_dir={model_dir}"
+        )
+
+
+def restore_weights(
+    model, model_dir: str, only: tuple[str, ...] = ("",)
+) -> str:
+    """Restore a model's weights from a model directory; return the prefix.
+
+    Args:
+      model: a built model.
+      model_dir: a model directory.
+      only: prefixes of the names to restore; others keep their values and
+        may be missing in the checkpoint (`("albert/",)` for a new head).
+    """
+    prefix = for_inference(model_dir)
+    variables = {
+        name: variable
+        for name, variable in named_variables(model).items()
+        if name.startswith(only)
+    }
+    heads = () if "" in only else _other_parts(prefix, only)
+    restore(prefix, variables, ignore=(OPTIMIZER, *heads))
+    return prefix
+
+
+def _other_parts(prefix: str, only: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(n for n in read_table(prefix) if not n.startswith(only))

@@ -1,0 +1,355 @@
+"""Convert released weights to a model directory and back, or fail.
+
+    python -m albert_tf.convert_checkpoint \\
+        --input=albert_base/ --output=my_model/ --to=model_dir
+
+The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
+directory or a Hugging Face folder; which of them is found out.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from albert_tf import (
+    checkpoints,
+    files,
+    huggingface_files,
+    settings,
+    tf1_files,
+)
+from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.named_tensors import HEADS, Tensors, from_ours, to_ours
+from albert_tf.released_models import recognise
+from albert_tf.released_names import (
+    HUGGING_FACE,
+    MODEL_DIR,
+    Layout,
+    as_released,
+    tf1_layout,
+)
+from albert_tf.settings import setting, validate
+from albert_tf.tokenization import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_from_files,
+)
+
+HEAD_TITLES = dict(zip(HEADS, ("masked-LM", "sentence-order"), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model that was found in some kind of file.
+
+    Attributes:
+      layout: the kind of file.
+      path: the checkpoint or the weights file.
+      config: its architecture.
+      tensors: its tensors under our names.
+      tokenizer: its tokenizer, None if no vocabulary stands beside it.
+      warnings: what the user should know.
+    """
+
+    layout: Layout
+    path: str
+    config: AlbertConfig
+    tensors: Tensors
+    tokenizer: Tokenizer | None
+    warnings: list[str]
+
+
+def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
+    """Return the file of the first pattern that matches in any folder."""
+    for pattern in patterns:
+        for folder in folders:
+            found = sorted(tf.io.gfile.glob(files.join(folder, pattern)))
+            if len(found) > 1:
+                raise InputError(
+                    "Only one vocabulary may stand beside the weights. "
+                    f"Received: {', '.join(found)}"
+                )
+            if found:
+                return found[0]
+    return None
+
+
+def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
+    """Return the tokenizer of a vocabulary in one of some folders, or None.
+
+    Args:
+      folders: where to look.
+      **text: settings of `TextConfig` that differ from the released ones.
+    """
+    model = _one_file(folders, ("spiece.model", "*.model"))
+    if model:
+        return tokenizer_from_files(spm_model_file=model, **text)
+    vocabulary = _one_file(folders, ("vocab.txt", "vocab*.txt"))
+    if vocabulary:
+        return tokenizer_from_files(vocab_file=vocabulary, **text)
+    return None
+
+
+def open_tf1(prefix: str, config_file: str | None) -> Source:
+    """Open a TF1 checkpoint, its config and its vocabulary."""
+    tensors = tf1_files.open_checkpoint(prefix)
+    config, warnings = tf1_files.read_config(
+        config_file or tf1_files.find_config(prefix), tensors
+    )
+    layout = tf1_files.layout_of(tensors)
+    folder = os.path.dirname(prefix)
+    assets = files.join(os.path.dirname(folder), tf1_files.HUB_ASSETS)
+    return Source(
+        layout,
+        prefix,
+        config,
+        to_ours(tensors, config, layout, prefix),
+        find_tokenizer([folder, assets]),
+        warnings,
+    )
+
+
+def open_model_dir(prefix: str, config_file: str | None) -> Source:
+    """Open a checkpoint of a model directory."""
+    folder = os.path.dirname(prefix)
+    if os.path.basename(folder) == checkpoints.BEST:
+        folder = os.path.dirname(folder)
+    shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
+
+    def read(name: str):
+        dtype = tf.int64 if name == MODEL_DIR.step else tf.float32
+        variable = tf.Variable(tf.zeros(shapes[name], dtype))
+        checkpoints.restore(prefix, {name: variable}, ignore=("",))
+        return variable.numpy()
+
+    config_file = config_file or files.join(folder, CONFIG_FILE)
+    config = AlbertConfig.from_json_file(config_file)
+    has_tokenizer = tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE))
+    return Source(
+        MODEL_DIR,
+        prefix,
+        config,
+        to_ours(Tensors(shapes, read), config, MODEL_DIR, prefix),
+        load_tokenizer(folder) if has_tokenizer else None,
+        [],
+    )
+
+
+def open_huggingface(folder: str, config_file: str | None) -> Source:
+    """Open a Hugging Face folder."""
+    path = files.join(folder, huggingface_files.CONFIG)
+    config, warnings = huggingface_files.read_config(path)
+    if config_file:
+        config, warnings = AlbertConfig.from_json_file(config_file), []
+    tensors, weights = huggingface_files.open_weights(folder, config)
+    return Source(
+        HUGGING_FACE,
+        weights,
+        config,
+        to_ours(tensors, config, HUGGING_FACE, weights),
+        find_tokenizer([folder], **huggingface_files.text_settings(folder)),
+        warnings,
+    )
+
+
+def open_source(path: str, config_file: str | None = None) -> Source:
+    """Find out what a path holds and open it.
+
+    Args:
+      path: a folder, or the prefix of a checkpoint.
+      config_file: a config to use instead of the one beside the weights.
+
+    Raises:
+      InputError: there is no model, or its parts do not fit each other.
+    """
+    if huggingface_files.is_folder(path):
+        return open_huggingface(path, config_file)
+    prefix = tf1_files.find_prefix(path)
+    if prefix is None:
+        raise InputError(
+            "`input` must be a folder with a model (a TF1 checkpoint, a model "
+            "directory or a Hugging Face folder) or a checkpoint's prefix. "
+            f"Received: input={path}"
+        )
+    if tf1_files.OBJECT_GRAPH not in tf1_files.open_checkpoint(prefix).shapes:
+        return open_tf1(prefix, config_file)
+    if tf.io.gfile.isdir(path):
+        prefix = checkpoints.for_inference(path)
+    return open_model_dir(prefix, config_file)
+
+
+def check_vocabulary(source: Source) -> None:
+    """Refuse a vocabulary whose ids go beyond the word table."""
+    tokenizer, config = source.tokenizer, source.config
+    if tokenizer and tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            "The vocabulary beside the weights must not have more pieces than "
+            f"the word table has rows. Received: {tokenizer.vocab_size} "
+            f"pieces, vocab_size={config.vocab_size} in {source.path}"
+        )
+
+
+def write_model_dir(folder: str, source: Source) -> int:
+    """Write a model directory; return its number of tensors."""
+    tensors = source.tensors
+    source.config.save(folder)
+    if source.tokenizer:
+        source.tokenizer.save(folder)
+    step = MODEL_DIR.step in tensors.shapes and tensors.read(MODEL_DIR.step)
+    variables = {n: tf.Variable(tensors.read(n)) for n in tensors.shapes}
+    checkpoints.save(folder, variables, int(step))
+    return len(tensors)
+
+
+def write_tf1(folder: str, source: Source) -> int:
+    """Write a TF1 checkpoint; return its number of tensors."""
+    config = as_released(source.config)
+    tensors = from_ours(source.tensors, config, tf1_layout(config))
+    if source.tokenizer:
+        tf1_files.write_vocabulary(folder, source.tokenizer)
+    tf1_files.write(folder, config, tensors)
+    return len(tensors)
+
+
+def write_huggingface(folder: str, source: Source) -> int:
+    """Write a Hugging Face folder; return its number of tensors."""
+    config = as_released(source.config)
+    tensors = from_ours(source.tensors, config, HUGGING_FACE)
+    if source.tokenizer:
+        huggingface_files.write_vocabulary(folder, source.tokenizer)
+    huggingface_files.write(folder, config, tensors)
+    return len(tensors)
+
+
+TARGETS = {
+    "model_dir": write_model_dir,
+    "tf1": write_tf1,
+    "huggingface": write_huggingface,
+}
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+    """Yield a temporary folder that becomes `path` if the body succeeds."""
+    path = path.rstrip("/")
+    if tf.io.gfile.exists(path) and (
+        not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)
+    ):
+        raise InputError(
+            f"`output` must be a new or empty folder. Received: output={path}"
+        )
+    temporary = f"{path}.tmp{os.getpid()}"
+    try:
+        tf.io.gfile.makedirs(temporary)
+        yield temporary
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.rmtree(path)
+        tf.io.gfile.rename(temporary, path)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+        raise
+
+
+def describe_source(source: Source) -> list[str]:
+    """Return lines that say what was found, warnings last."""
+    shapes = source.tensors.shapes
+    weights = {
+        name: shape
+        for name, shape in shapes.items()
+        if not name.startswith(checkpoints.OPTIMIZER)
+    }
+    size = sum(math.prod(shape) for shape in weights.values())
+    slots = len(shapes) - len(weights) - (MODEL_DIR.step in shapes)
+    model, warnings = recognise(source.tensors, source.config)
+    lines = [
+        f"found: {source.layout.title}: {source.path}",
+        f"model: {model}",
+        f"variables: {len(weights)} of the model ({size:,} parameters), "
+        f"{slots} of the optimizer",
+    ]
+    if MODEL_DIR.step in shapes:
+        lines.append(f"step: {int(source.tensors.read(MODEL_DIR.step))}")
+    if source.tokenizer:
+        lines.append(f"tokenizer: {source.tokenizer.description()}")
+    else:
+        warnings = [*warnings, "no vocabulary stands beside the weights"]
+    for head, title in HEAD_TITLES.items():
+        if not any(name.startswith(head) for name in weights):
+            warnings = [*warnings, f"no {title} head here, nor in the output"]
+    return lines + [f"warning: {w}" for w in source.warnings + warnings]
+
+
+def convert(
+    input: str, output: str, to: str, config_file: str | None = None
+) -> list[str]:
+    """Convert a model; return lines that say what was found and done.
+
+    Args:
+      input: a folder or a checkpoint's prefix.
+      output: a folder that is new or empty.
+      to: a key of `TARGETS`.
+      config_file: a config to use instead of the one beside the weights.
+
+    Raises:
+      InputError: anything does not fit; then there is no output folder.
+    """
+    with new_folder(output) as temporary:
+        source = open_source(input, config_file)
+        check_vocabulary(source)
+        lines = describe_source(source)
+        count = TARGETS[to](temporary, source)
+    left_out = len(source.tensors) - count
+    lines.append(f"wrote: {output} ({to}, {count} tensors)")
+    if left_out:
+        lines.append(
+            f"warning: {left_out} tensors of the optimizer are left out; "
+            f"a {to} folder has no place for them"
+        )
+    return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversionConfig:
+    """What to convert, into what."""
+
+    input: str = setting(
+        "",
+        "Folder with config and weights, or a checkpoint's prefix.",
+        required=True,
+    )
+    output: str = setting("", "Folder to write; new or empty.", required=True)
+    to: str = setting(
+        "model_dir", "What to write.", choices=tuple(TARGETS), required=True
+    )
+    albert_config_file: str | None = setting(
+        None, "Config to use instead of the one beside the weights."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+def main() -> None:
+    """Convert what the flags say and print what was found."""
+    config = settings.from_flags(ConversionConfig)
+    for line in convert(
+        config.input, config.output, config.to, config.albert_config_file
+    ):
+        print(line)
+
+
+def cli() -> None:
+    """Run the command line."""
+    settings.define_flags(ConversionConfig)
+    settings.run(main)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,173 @@
+"""Held-out losses, metrics and outputs of a model on any strategy."""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints import named_variables
+from albert_tf.errors import InputError
+
+Batch = dict[str, tf.Tensor]
+
+
+class Objective(Protocol):
+    """What a model is trained for.
+
+    Attributes:
+      terms: names of the terms of the loss, which are added.
+      metrics: names of further means to report.
+    """
+
+    terms: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return each term's float32 weight in a batch, from labels alone."""
+
+    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
+        """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""
+
+
+class Evaluator:
+    """A model on a strategy, what it is for, and compiled evaluation steps.
+
+    Args:
+      strategy: where to run.
+      build_model: makes the model; called inside the strategy's scope.
+      objective: what is measured.
+      eval_batch_size: examples per batch, over all replicas.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        eval_batch_size: int,
+    ):
+        replicas = strategy.num_replicas_in_sync
+        if eval_batch_size % replicas:
+            raise InputError(
+                "`eval_batch_size` must be a multiple of the replicas. "
+                f"Received: eval_batch_size={eval_batch_size}, "
+                f"{replicas} replicas"
+            )
+        self.strategy = strategy
+        self.objective = objective
+        self.eval_batch_size = eval_batch_size
+        with strategy.scope():
+            self.model = build_model()
+        self.weights = named_variables(self.model)
+        self.names = (
+            *(f"{term}_loss" for term in objective.terms),
+            *objective.metrics,
+        )
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of the terms of the loss."""
+        return self.objective.terms
+
+    def _report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
+        """Return the sums and weights of `names` as float32 [2, names]."""
+        weights = self.objective.weights(batch)
+        pairs = [(sums[term], weights[term]) for term in self.terms]
+        pairs += [metrics[name] for name in self.objective.metrics]
+        return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
+
+    def _all_reduce(self, value):
+        context = tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync == 1:
+            return value
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    def summarize(self, report: np.ndarray) -> dict[str, float]:
+        """Turn a report into means, with the whole `loss` first."""
+        sums, weights = report
+        with np.errstate(invalid="ignore"):
+            means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
+        values = dict(zip(self.names, means.tolist(), strict=True))
+        loss = sum(values[f"{term}_loss"] for term in self.terms)
+        return {"loss": loss, **values}
+
+    def _host_part(self, dataset: tf.data.Dataset, context):
+        """Return this host's share of global batches, one per replica."""
+        size = self.eval_batch_size
+        part = size // context.num_input_pipelines
+        first = part * context.input_pipeline_id
+
+        def take(batch):
+            return {k: x[first : first + part] for k, x in batch.items()}
+
+        if context.num_input_pipelines > 1:
+            dataset = dataset.map(take)
+        local = context.get_per_replica_batch_size(size)
+        if local != part:
+            dataset = dataset.unbatch().batch(local, drop_remainder=True)
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def _distributed(self, dataset: tf.data.Dataset):
+        return self.strategy.distribute_datasets_from_function(
+            lambda context: self._host_part(dataset, context)
+        )
+
+    @functools.cached_property
+    def _evaluation_step(self):
+        def replica(batch):
+            sums, metrics = self.objective.losses(self.model, batch, None)
+            return self._all_reduce(self._report(batch, sums, metrics))
+
+        @tf.function
+        def step(batch):
+            reports = self.strategy.run(replica, (batch,))
+            return self.strategy.experimental_local_results(reports)[0]
+
+        return step
+
+    def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
+        """Return the mean losses and metrics without dropout.
+
+        Args:
+          dataset: finite, of batches of `eval_batch_size` over all replicas,
+            the last one padded with examples of weight zero.
+        """
+        report = np.zeros([2, len(self.names)])
+        for batch in self._distributed(dataset):
+            report += self._evaluation_step(batch).numpy()
+        return self.summarize(report)
+
+    def predict(
+        self, dataset: tf.data.Dataset, outputs: Callable
+    ) -> dict[str, np.ndarray]:
+        """Return the outputs of every example, in order.
+
+        Args:
+          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding.
+          outputs: (model, batch) -> {name: [B, ...]}.
+        """
+
+        def replica(batch):
+            kept = {"example_weights": batch["example_weights"]}
+            return outputs(self.model, batch) | kept
+
+        @tf.function
+        def step(batch):
+            values = self.strategy.run(replica, (batch,))
+            return {
+                name: self.strategy.gather(value, axis=0)
+                for name, value in values.items()
+            }
+
+        batches = [
+            {name: value.numpy() for name, value in step(batch).items()}
+            for batch in self._distributed(dataset)
+        ]
+        joined = {
+            name: np.concatenate([batch[name] for batch in batches])
+            for name in batches[0]
+        }
+        real = joined.pop("example_weights") > 0
+        return {name: value[real] for name, value in joined.items()}

@@ -1,0 +1,271 @@
+"""N-gram whole-word masking: the one definition of the masked LM task.
+
+A word is a start piece and the pieces that follow it. Words are visited in a
+random order. At each word that is still free, a length of n words is drawn
+with p(n) proportional to 1/n; the span is shortened where it meets a masked
+word, the end of its segment or the end of the budget; and each of its tokens
+becomes, independently, [MASK] (80 %), itself (10 %) or a random word (10 %).
+The budget is met exactly as long as a free word fits into what is left of it.
+
+Glossary: B instances, T tokens, P predictions, N longest n-gram.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from albert_tf.settings import setting, validate
+
+# Shares of the masked tokens that become [MASK] and that stay themselves; the
+# rest become random words (ALBERT paper, Section 4.1, after BERT).
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """How many tokens are predicted, and in which units they are masked."""
+
+    masked_lm_prob: float = setting(
+        0.15, "Share of the tokens to predict.", minimum=0.001, maximum=0.9
+    )
+    max_predictions_per_seq: int | None = setting(
+        None,
+        "Most predictions of one example; by default masked_lm_prob times "
+        "max_seq_length.",
+        minimum=1,
+    )
+    ngram: int = setting(3, "Longest masked n-gram, in words.", minimum=1)
+    favor_shorter_ngram: bool = setting(
+        True, "Draw n-grams with p(n) ~ 1/n; false reverses the order."
+    )
+    do_whole_word_mask: bool = setting(
+        True, "Mask whole words; false masks single pieces."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+    def predictions(self, max_seq_length: int) -> int:
+        """Return P, the number of prediction slots of an example."""
+        asked = max(1, round(max_seq_length * self.masked_lm_prob))
+        return self.max_predictions_per_seq or asked
+
+    def ngram_probabilities(self) -> np.ndarray:
+        """Return p(n) for n = 1..N: 6/11, 3/11, 2/11 for N = 3."""
+        weights = 1.0 / np.arange(1, self.ngram + 1)
+        if not self.favor_shorter_ngram:
+            weights = weights[::-1]
+        return weights / weights.sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a tokenizer says about masking: its ids and their roles."""
+
+    mask_id: int
+    replacements: np.ndarray  # ids that a random word is drawn from
+
+    @classmethod
+    def of(cls, tokenizer) -> "Words":
+        """Take the roles from a tokenizer; special tokens are no words."""
+        every = np.arange(tokenizer.vocab_size, dtype=np.int32)
+        return cls(
+            mask_id=tokenizer.mask_id,
+            replacements=np.setdiff1d(every, tokenizer.not_words),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """Masked instances, and what happened while they were masked."""
+
+    input_ids: np.ndarray  # [B, T] int32, masks applied
+    positions: np.ndarray  # [B, P] int32, ascending, padded with 0
+    labels: np.ndarray  # [B, P] int32, the ids before masking
+    weights: np.ndarray  # [B, P] float32, 1 for a prediction and 0 for padding
+    budget: np.ndarray  # [B] int64, the predictions that were due
+    drawn: np.ndarray  # [N + 1] int64, n-grams by the length drawn
+    used: np.ndarray  # [N + 1] int64, n-grams by the length after shortening
+    kinds: np.ndarray  # [3] int64, tokens by outcome: [MASK], itself, random
+
+
+def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
+    """Return the predictions due in each instance, [B] int64.
+
+    As released, [CLS] and [SEP] count as tokens, and halves round to even.
+    """
+    due = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
+    return np.clip(due, 1, slots)
+
+
+def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
+    """Return where words begin, [B, T] bool.
+
+    The first token of a segment begins a word even where its piece does not,
+    so that no word reaches across [SEP].
+    """
+    after_special = np.zeros_like(maskable)
+    after_special[:, 1:] = ~maskable[:, :-1]
+    return maskable & (starts | after_special)
+
+
+def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
+    """Return the position after the word that begins at t, [B, T + 1]."""
+    batch, tokens = starts.shape
+    boundary = np.where(
+        starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
+    )
+    ends = np.full((batch, tokens + 1), tokens, np.int32)
+    ends[:, :-2] = np.minimum.accumulate(boundary[:, :0:-1], axis=1)[:, ::-1]
+    return ends
+
+
+def random_order(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the positions of word starts in random order, [B, T] int64.
+
+    A row's other columns hold T. Sorting (random number, position) packed
+    into one integer is several times faster than an argsort.
+    """
+    tokens = starts.shape[1]
+    bits = tokens.bit_length()
+    keys = rng.integers(0, 1 << (62 - bits), starts.shape, dtype=np.int64)
+    keys = (keys << bits) | np.arange(tokens)
+    keys = np.where(starts, keys, np.iinfo(np.int64).max)
+    keys.sort(axis=1)
+    order = keys & ((1 << bits) - 1)
+    return np.where(keys == np.iinfo(np.int64).max, tokens, order)
+
+
+def choose_spans(
+    order: np.ndarray,
+    ends: np.ndarray,
+    maskable: np.ndarray,
+    budget: np.ndarray,
+    ngrams: np.ndarray,
+    longest: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the covered tokens and the n-gram counts; no randomness here.
+
+    Args:
+      order: [B, T] word starts in the order to visit, padded with T.
+      ends: [B, T + 1] from `word_ends`.
+      maskable: [B, T] bool, false at special tokens and padding.
+      budget: [B] tokens to cover.
+      ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
+      longest: N.
+
+    Returns:
+      covered [B, T] bool; n-grams by length drawn and by length used, each
+      [N + 1].
+    """
+    batch, tokens = maskable.shape
+    closed = np.ones((batch, tokens + 1), bool)  # at word starts: not free
+    closed[:, :-1] = ~maskable
+    steps = np.zeros((batch, tokens + 1), np.int8)  # +1 begins, -1 ends a span
+    drawn = np.zeros(longest + 1, np.int64)
+    used = np.zeros(longest + 1, np.int64)
+    rows, left = np.arange(batch), budget.copy()
+    for visit in range(tokens):
+        start = order[rows, visit]
+        alive = (left > 0) & (start < tokens)
+        if not alive.all():
+            rows, left, start = rows[alive], left[alive], start[alive]
+        if not rows.size:
+            break
+        wanted = ngrams[rows, visit]
+        free = ~closed[rows, start]
+        drawn += np.bincount(wanted[free], minlength=longest + 1)
+        end, taken = start, np.zeros_like(wanted)
+        for n in range(longest):
+            further = ends[rows, end]
+            fits = (taken == n) & (n < wanted) & ~closed[rows, end]
+            fits &= further - start <= left
+            closed[rows, end] |= fits
+            end = np.where(fits, further, end)
+            taken += fits
+        steps[rows, start] += taken > 0
+        steps[rows, end] -= taken > 0
+        left = left - (end - start)
+        used += np.bincount(taken, minlength=longest + 1)
+    used[0] = 0
+    covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
+    return covered, drawn, used
+
+
+def draw_ngrams(
+    shape: tuple[int, int], config: MaskingConfig, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw the n-gram length of every visit, [B, T] int8 of 1..N."""
+    steps = np.cumsum(config.ngram_probabilities())[:-1].astype(np.float32)
+    uniform = rng.random(shape, dtype=np.float32)
+    ngrams = np.ones(shape, np.int8)
+    for step in steps:
+        ngrams += uniform >= step
+    return ngrams
+
+
+def replace(
+    originals: np.ndarray, words: Words, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each masked token becomes, and the counts of the kinds."""
+    uniform = rng.random(originals.shape)
+    pick = rng.integers(0, len(words.replacements), originals.shape)
+    masks = uniform < MASK_SHARE
+    randoms = uniform >= MASK_SHARE + KEEP_SHARE
+    result = np.where(randoms, words.replacements[pick], originals)
+    result = np.where(masks, np.int32(words.mask_id), result)
+    kept = originals.size - masks.sum() - randoms.sum()
+    return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
+
+
+def mask(
+    input_ids: np.ndarray,
+    starts: np.ndarray,
+    maskable: np.ndarray,
+    lengths: np.ndarray,
+    slots: int,
+    config: MaskingConfig,
+    words: Words,
+    rng: np.random.Generator,
+) -> Masked:
+    """Mask a batch of instances.
+
+    Args:
+      input_ids: [B, T] int32.
+      starts: [B, T] bool, true where a piece begins a word.
+      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
+      lengths: [B] tokens of each instance, special ones included.
+      slots: P, see `MaskingConfig.predictions`.
+      config: what to mask.
+      words: the ids of the vocabulary.
+      rng: the source of randomness.
+    """
+    begins = maskable
+    if config.do_whole_word_mask:
+        begins = word_starts(starts, maskable)
+    budget = budgets(lengths, config, slots)
+    covered, drawn, used = choose_spans(
+        random_order(begins, rng),
+        word_ends(begins, maskable),
+        maskable,
+        budget,
+        draw_ngrams(input_ids.shape, config, rng),
+        config.ngram,
+    )
+    rows, columns = np.nonzero(covered)
+    counts = np.bincount(rows, minlength=len(input_ids))
+    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    originals = input_ids[rows, columns]
+    changed, kinds = replace(originals, words, rng)
+    masked_ids = input_ids.copy()
+    masked_ids[rows, columns] = changed
+    positions = np.zeros((len(input_ids), slots), np.int32)
+    labels = np.zeros_like(positions)
+    weights = np.zeros(positions.shape, np.float32)
+    positions[rows, slot] = columns
+    labels[rows, slot] = originals
+    weights[rows, slot] = 1.0
+    return Masked(
+        masked_ids, positions, labels, weights, budget, drawn, used, kinds
+    )

@@ -1,0 +1,376 @@
+"""ALBERT, top to bottom as Section 3 of https://arxiv.org/abs/1909.11942.
+
+Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
+D = H / A head width, I intermediate width, V vocabulary, P predictions.
+
+Training is told by a `seed`, an int32 pair for TensorFlow's stateless random
+ops, from which every dropout mask follows; `seed=None` is inference.
+"""
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import ACTIVATIONS, AlbertConfig
+
+LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
+MASK_BIAS = -10000.0  # added to the scores of padding, as released
+
+Seed = tf.Tensor | None
+
+
+def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
+    """Return the seed of a numbered part; None stays None."""
+    if seed is None:
+        return None
+    return tf.random.fold_in(seed, number, alg="philox")
+
+
+def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
+    """Drop units with a mask that depends on the seed alone."""
+    if seed is None or rate == 0.0:
+        return x
+    # Philox by name: XLA's default generator is 80 times slower on CPUs.
+    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg="philox")
+
+
+class AlbertPart(keras.layers.Layer):
+    """A layer that knows the config and builds its variables on its own.
+
+    Shapes follow from the config alone, so `build` takes none; a parent
+    builds its parts inside its own `build`, which gives variables the paths
+    `parent/part/variable`.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def initializer(self) -> keras.Initializer:
+        """Return a new truncated-normal initializer, as released."""
+        return keras.initializers.TruncatedNormal(
+            stddev=self.config.initializer_range
+        )
+
+    def table(self, name: str, rows: int, width: int) -> keras.Variable:
+        """Add an embedding table [rows, width]."""
+        return self.add_weight(
+            name=name, shape=(rows, width), initializer=self.initializer()
+        )
+
+    def dense(self, name: str, fan_in: int, units: int, **kwargs):
+        """Return a built dense layer with kernel [fan_in, units]."""
+        layer = keras.layers.Dense(
+            units,
+            kernel_initializer=self.initializer(),
+            name=name,
+            dtype=self.dtype_policy,
+            **kwargs,
+        )
+        layer.build((None, fan_in))
+        return layer
+
+    def norm(self, width: int) -> keras.layers.LayerNormalization:
+        """Return a built layer norm; Keras computes it in float32."""
+        layer = keras.layers.LayerNormalization(
+            epsilon=LAYER_NORM_EPSILON,
+            name="layer_norm",
+            dtype=self.dtype_policy,
+        )
+        layer.build((None, width))
+        return layer
+
+
+class AlbertEmbeddings(AlbertPart):
+    """Factorized embedding: tables of width E, then a projection to H.
+
+    With `embedding_norm="hidden"` (albert_zh's first release) the projection
+    comes first, without a bias, and norm, positions and segments have width H.
+    """
+
+    def build(self):
+        c = self.config
+        self.norm_first = c.embedding_norm == "embedding"
+        width = c.embedding_size if self.norm_first else c.hidden_size
+        self.word_embeddings = self.table(
+            "word_embeddings", c.vocab_size, c.embedding_size
+        )
+        self.token_type_embeddings = self.table(
+            "token_type_embeddings", c.type_vocab_size, width
+        )
+        self.position_embeddings = self.table(
+            "position_embeddings", c.max_position_embeddings, width
+        )
+        self.layer_norm = self.norm(width)
+        self.projection = None
+        if c.embedding_size != c.hidden_size or not self.norm_first:
+            self.projection = self.dense(
+                "embedding_hidden_mapping_in",
+                c.embedding_size,
+                c.hidden_size,
+                use_bias=self.norm_first,
+            )
+
+    def call(self, input_ids, segment_ids, seed=None):
+        """Return (embedding output [B, T, E], encoder input [B, T, H])."""
+        rate = self.config.hidden_dropout_prob
+        x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
+        if not self.norm_first:
+            x = self.projection(x)  # [B, T, H]
+        x += tf.gather(self.token_type_embeddings, segment_ids)
+        x += self.position_embeddings[: tf.shape(input_ids)[1]]
+        x = dropout(self.layer_norm(x), rate, seed)
+        if self.norm_first and self.projection is not None:
+            return x, self.projection(x)
+        return x, x
+
+
+class SelfAttention(AlbertPart):
+    """Multi-head self-attention, its residual connection and its norm."""
+
+    def build(self):
+        width = self.config.hidden_size
+        self.query = self.dense("query", width, width)
+        self.key = self.dense("key", width, width)
+        self.value = self.dense("value", width, width)
+        self.output_projection = self.dense("output", width, width)
+        self.layer_norm = self.norm(width)
+
+    def split_heads(self, x):
+        """Turn [B, T, H] into [B, A, T, D]."""
+        c = self.config
+        shape = tf.shape(x)
+        heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
+        return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
+
+    def call(self, x, input_mask, seed=None):
+        """Return (output [B, T, H], attention probabilities [B, A, T, T]).
+
+        Args:
+          x: hidden states [B, T, H].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          seed: see the module.
+        """
+        c = self.config
+        query = self.split_heads(self.query(x))  # [B, A, T, D]
+        key = self.split_heads(self.key(x))
+        value = self.split_heads(self.value(x))
+        scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
+        padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
+        scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
+        probs = tf.nn.softmax(scores)
+        dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
+        context = tf.matmul(tf.cast(dropped, value.dtype), value)
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
+        context = self.output_projection(tf.reshape(context, tf.shape(x)))
+        context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
+        return self.layer_norm(x + context), probs
+
+
+class FeedForward(AlbertPart):
+    """The position-wise network, its residual connection and its norm."""
+
+    def build(self):
+        c = self.config
+        self.activation = ACTIVATIONS[c.hidden_act]
+        self.intermediate = self.dense(
+            "intermediate", c.hidden_size, c.intermediate_size
+        )
+        self.output_projection = self.dense(
+            "output", c.intermediate_size, c.hidden_size
+        )
+        self.layer_norm = self.norm(c.hidden_size)
+
+    def call(self, x, seed=None):
+        """Map hidden states [B, T, H] to [B, T, H]."""
+        inner = self.activation(self.intermediate(x))  # [B, T, I]
+        inner = self.output_projection(inner)  # [B, T, H]
+        inner = dropout(inner, self.config.hidden_dropout_prob, seed)
+        return self.layer_norm(x + inner)
+
+
+class AlbertEncoder(AlbertPart):
+    """Cross-layer sharing: the loop calls the same layer objects again."""
+
+    def build(self):
+        c = self.config
+        layers = range(c.num_hidden_layers)
+        self.attentions = {
+            (g, k): self.part(SelfAttention, f"attention_{g}_{k}")
+            for g in sorted({c.attention_index(i) for i in layers})
+            for k in range(c.inner_group_num)
+        }
+        self.ffns = {
+            (g, k): self.part(FeedForward, f"ffn_{g}_{k}")
+            for g in sorted({c.ffn_index(i) for i in layers})
+            for k in range(c.inner_group_num)
+        }
+
+    def part(self, cls: type, name: str) -> AlbertPart:
+        """Return a built block; every variable has its path from here."""
+        block = cls(self.config, name=name, dtype=self.dtype_policy)
+        block.build()
+        # Keras does not track layers held in a dict with tuple keys.
+        setattr(self, name, block)
+        return block
+
+    def call(self, x, input_mask, seed=None):
+        """Return the outputs [B, T, H] and attentions of every block."""
+        c = self.config
+        hidden_states, attention_probs = [], []
+        for i in range(c.num_hidden_layers):
+            for k in range(c.inner_group_num):
+                attention = self.attentions[c.attention_index(i), k]
+                ffn = self.ffns[c.ffn_index(i), k]
+                block_seed = fold_in(seed, i * c.inner_group_num + k)
+                x, probs = attention(x, input_mask, seed=block_seed)
+                x = ffn(x, seed=fold_in(block_seed, 2))
+                hidden_states.append(x)
+                attention_probs.append(probs)
+        return hidden_states, attention_probs
+
+
+class AlbertModel(AlbertPart):
+    """The encoder of ALBERT with its embeddings and its pooler.
+
+    Args:
+      config: the architecture.
+      dtype: a Keras dtype policy, "float32" or "mixed_bfloat16"; softmax,
+        norms and losses are computed in float32 under both.
+    """
+
+    def __init__(self, config: AlbertConfig, dtype="float32", name="albert"):
+        super().__init__(config, dtype=dtype, name=name)
+
+    def build(self):
+        c = self.config
+        policy = self.dtype_policy
+        self.embeddings = AlbertEmbeddings(c, name="embeddings", dtype=policy)
+        self.embeddings.build()
+        self.encoder = AlbertEncoder(c, name="encoder", dtype=policy)
+        self.encoder.build()
+        self.pooler = self.dense(
+            "pooler", c.hidden_size, c.hidden_size, activation="tanh"
+        )
+
+    def call(
+        self, input_ids, input_mask, segment_ids, seed=None, return_all=False
+    ):
+        """Encode a batch.
+
+        Args:
+          input_ids: int32 [B, T].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          segment_ids: int32 [B, T], 0 in the first segment, 1 in the second.
+          seed: see the module.
+          return_all: whether to return what every block computed.
+
+        Returns:
+          A dict with `sequence_output` [B, T, H] and `pooled_output` [B, H];
+          with `return_all` also `embedding_output` [B, T, E],
+          `hidden_states` (a list of [B, T, H], one of each inner block) and
+          `attention_probs` (a list of [B, A, T, T]).
+        """
+        embedding_output, x = self.embeddings(
+            input_ids, segment_ids, seed=fold_in(seed, 0)
+        )
+        hidden_states, attention_probs = self.encoder(
+            x, input_mask, seed=fold_in(seed, 1)
+        )
+        outputs = {
+            "sequence_output": hidden_states[-1],
+            "pooled_output": self.pooler(hidden_states[-1][:, 0]),
+        }
+        if return_all:
+            outputs["embedding_output"] = embedding_output
+            outputs["hidden_states"] = hidden_states
+            outputs["attention_probs"] = attention_probs
+        return outputs
+
+
+class MaskedLMHead(AlbertPart):
+    """Masked words over the tied word table, at the gathered positions."""
+
+    def build(self):
+        c = self.config
+        # The width at which the tables are normalised is the width at which
+        # words are predicted.
+        self.norm_first = c.embedding_norm == "embedding"
+        width = c.embedding_size if self.norm_first else c.hidden_size
+        self.activation = ACTIVATIONS[c.hidden_act]
+        self.transform = self.dense("transform", c.hidden_size, width)
+        self.layer_norm = self.norm(width)
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(c.vocab_size,), initializer="zeros"
+        )
+
+    def call(self, sequence_output, positions, embeddings):
+        """Return float32 logits [B, P, V].
+
+        Args:
+          sequence_output: [B, T, H].
+          positions: int32 [B, P].
+          embeddings: the model's `AlbertEmbeddings`, whose table is tied.
+        """
+        x = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
+        x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
+        if not self.norm_first:
+            kernel = tf.cast(embeddings.projection.kernel, x.dtype)
+            x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
+        table = tf.cast(embeddings.word_embeddings, x.dtype)
+        logits = tf.einsum("bpe,ve->bpv", x, table)
+        return tf.cast(logits, tf.float32) + tf.cast(
+            self.output_bias, tf.float32
+        )
+
+
+class SentenceOrderHead(AlbertPart):
+    """Whether two segments stand in order (0) or were swapped (1)."""
+
+    def build(self):
+        self.classifier = self.dense("classifier", self.config.hidden_size, 2)
+
+    def call(self, pooled_output):
+        """Return float32 logits [B, 2] from [B, H]."""
+        return tf.cast(self.classifier(pooled_output), tf.float32)
+
+
+class AlbertForPretraining(AlbertPart):
+    """ALBERT with the two heads that it is pretrained with."""
+
+    def __init__(self, config: AlbertConfig, dtype="float32"):
+        super().__init__(config, dtype=dtype, name="pretraining")
+        self.build()
+
+    def build(self):
+        c, policy = self.config, self.dtype_policy
+        self.albert = AlbertModel(c, dtype=policy)
+        self.albert.build()
+        self.mlm = MaskedLMHead(c, name="mlm", dtype=policy)
+        self.mlm.build()
+        self.sop = SentenceOrderHead(c, name="sop", dtype=policy)
+        self.sop.build()
+
+    def call(
+        self,
+        input_ids,
+        input_mask,
+        segment_ids,
+        masked_lm_positions,
+        seed=None,
+        return_all=False,
+    ):
+        """Return `AlbertModel`'s outputs and the heads'.
+
+        `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P];
+        `sop_logits` are float32 [B, 2].
+        """
+        outputs = self.albert(
+            input_ids, input_mask, segment_ids, seed=seed, return_all=return_all
+        )
+        outputs["mlm_logits"] = self.mlm(
+            outputs["sequence_output"],
+            masked_lm_positions,
+            embeddings=self.albert.embeddings,
+        )
+        outputs["sop_logits"] = self.sop(outputs["pooled_output"])
+        return outputs

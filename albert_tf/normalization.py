@@ -1,0 +1,108 @@
+"""Text as the models saw it: what happens before pieces are made of it."""
+
+import dataclasses
+import re
+import unicodedata
+
+from albert_tf.settings import setting, validate
+
+# What becomes of a piece that ends in a digit and a comma ("2010,"):
+# "released": the number is encoded anew and the comma follows. The new
+#   encoding begins with the word mark, even inside a word ("1,000,").
+# "strip": as "released", but a number inside a word loses the mark, as in
+#   Hugging Face's slow tokenizer; the code's comments say this was meant.
+# "none": the piece stays, as in Hugging Face's fast tokenizer.
+DIGIT_COMMA = ("released", "strip", "none")
+
+# Half of a UTF-16 pair is no character; UTF-8 cannot hold it.
+SURROGATE = re.compile("[\ud800-\udfff]")
+REPLACEMENT = "\ufffd"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig:
+    """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
+
+    The defaults are those of the released English models.
+    """
+
+    do_lower_case: bool = setting(True, "Whether to lower-case the text.")
+    strip_accents: bool = setting(
+        True,
+        "Whether to decompose characters and drop accents; WordPiece does so "
+        "only when it lower-cases. Accents matter in some languages.",
+    )
+    replace_quotes: bool = setting(
+        False, "Whether `` and '' become \", as in Hugging Face's tokenizer."
+    )
+    digit_comma: str = setting(
+        "released",
+        "How SentencePiece pieces like `1,` are split; released models "
+        "were trained with `released`.",
+        choices=DIGIT_COMMA,
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+def drop_marks(text: str) -> str:
+    """Return text decomposed (NFKD) without characters that combine."""
+    text = unicodedata.normalize("NFKD", text)
+    for mark in filter(unicodedata.combining, set(text)):
+        text = text.replace(mark, "")
+    return text
+
+
+def normalize(text: str, config: TextConfig) -> str:
+    """Return text as the SentencePiece models saw it.
+
+    White space is collapsed, quotes replaced, accents dropped, letters
+    lowered. Source: google-research/albert `preprocess_text`; `isspace` is
+    its white space. Lone surrogates become U+FFFD.
+    """
+    text = " ".join(text.split())
+    if config.replace_quotes:
+        text = text.replace("``", '"').replace("''", '"')
+    if not text.isascii():
+        text = SURROGATE.sub(REPLACEMENT, text)
+        text = drop_marks(text) if config.strip_accents else text
+    return text.lower() if config.do_lower_case else text
+
+
+def normalize_character(character: str, config: TextConfig) -> str:
+    """Return what one character that is no white space becomes, by itself.
+
+    Neighbours matter only to a capital sigma, whose lower form differs at the
+    end of a word. Everything else in `normalize` goes by single characters:
+    marks, whose order depends on each other, are dropped.
+    """
+    if config.strip_accents:
+        character = drop_marks(character)
+    return character.lower() if config.do_lower_case else character
+
+
+def align(text: str, config: TextConfig) -> tuple[str, list[int], list[int]]:
+    """Return `normalize(text)` and where each of its characters came from.
+
+    Returns:
+      The normalised text, and for each of its characters the start and the
+      end (exclusive) of its source in `text`. An accent that was dropped
+      belongs to the character before it.
+    """
+    unit = re.compile(
+        r"\s+|``|''|." if config.replace_quotes else r"\s+|.", re.DOTALL
+    )
+    first = len(text) - len(text.lstrip())
+    starts: list[int] = []
+    ends: list[int] = []
+    for match in unit.finditer(text, first, len(text.rstrip())):
+        source = match.group()
+        # White space and a pair of quotes become one character.
+        plain = len(source) > 1 or source.isspace()
+        new = 1 if plain else len(normalize_character(source, config))
+        starts += [match.start()] * new
+        ends += [match.end()] * new
+        if not new and ends:
+            ends[-1] = match.end()
+    return normalize(text, config), starts, ends

@@ -1,0 +1,65 @@
+"""What ALBERT is pretrained for: masked words and the order of sentences."""
+
+import tensorflow as tf
+
+from albert_tf.evaluation import Batch
+from albert_tf.model import AlbertForPretraining
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return float32 [...] from logits [..., C] and int labels [...]."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return float32 [...]: 1 where the largest logit is the label's."""
+    predictions = tf.argmax(logits, axis=-1, output_type=labels.dtype)
+    return tf.cast(tf.equal(predictions, labels), tf.float32)
+
+
+class PretrainingObjective:
+    """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies."""
+
+    terms = ("mlm", "sop")
+    metrics = ("mlm_accuracy", "sop_accuracy")
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the number of predictions and of examples."""
+        return {
+            "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
+            "sop": tf.reduce_sum(batch["example_weights"]),
+        }
+
+    def losses(self, model: AlbertForPretraining, batch: Batch, seed):
+        """Return both losses' sums and both accuracies."""
+        outputs = model(
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch["masked_lm_positions"],
+            seed=seed,
+        )
+        parts = {
+            "mlm": (
+                outputs["mlm_logits"],  # [B, P, V]
+                batch["masked_lm_ids"],
+                batch["masked_lm_weights"],
+            ),
+            "sop": (
+                outputs["sop_logits"],  # [B, 2]
+                batch["sentence_order_labels"],
+                batch["example_weights"],
+            ),
+        }
+        sums, metrics = {}, {}
+        for term, (logits, labels, weights) in parts.items():
+            loss = cross_entropy(logits, labels)
+            right = hits(logits, labels)
+            sums[term] = tf.reduce_sum(loss * weights)
+            metrics[f"{term}_accuracy"] = (
+                tf.reduce_sum(right * weights),
+                tf.reduce_sum(weights),
+            )
+        return sums, metrics

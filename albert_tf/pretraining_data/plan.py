@@ -1,0 +1,261 @@
+"""What a build is to make, and whether a folder already holds some of it."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+
+import tensorflow as tf
+
+from albert_tf import files, records
+from albert_tf.errors import InputError
+from albert_tf.masking import MaskingConfig
+from albert_tf.pretraining_data.pairs import PairsConfig
+from albert_tf.pretraining_data.processes import available
+from albert_tf.pretraining_data.shards import (
+    SHARD_BYTES,
+    HeldOut,
+    ShardStore,
+    TextJob,
+)
+from albert_tf.pretraining_data.text import BAD_TEXT
+from albert_tf.pretraining_data.writing import FileJob
+from albert_tf.settings import setting, validate
+from albert_tf.tokenization import Tokenizer
+
+MANIFEST_FILE = "manifest.json"
+
+# Changes whenever the same settings and text would give other records.
+BUILDER_VERSION = 1
+
+# A .gz file holds about so many times its size of text.
+GZIP_RATIO = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildConfig:
+    """What is read and written, and how the work is spread."""
+
+    input_file: str = setting(
+        None,
+        "Text files, plain or .gz: a comma-separated list of globs. One "
+        "sentence per line, a blank line between documents.",
+        required=True,
+    )
+    output_dir: str = setting(
+        None,
+        "Folder to write; an interrupted run in it goes on.",
+        required=True,
+    )
+    dupe_factor: int = setting(
+        10,
+        "Times that every document is used, each time with other pairs and "
+        "masks. Disk grows with it; 10 is BERT's, the released default is 40.",
+        minimum=1,
+    )
+    eval_fraction: float = setting(
+        0.02,
+        "Share of the tokens to hold out, in whole documents, at least one; "
+        "0 holds out none.",
+        minimum=0.0,
+        maximum=0.9,
+    )
+    random_seed: int = setting(
+        12345, "Seed of everything random.", minimum=0, maximum=2**63 - 1
+    )
+    on_bad_text: str = setting(
+        "fail", "What to do with lines that are not UTF-8.", choices=BAD_TEXT
+    )
+    num_shards: int | None = setting(
+        None,
+        "Shards of the text, each shuffled in the memory of one process; by "
+        "default one for every 32 MB.",
+        minimum=1,
+        maximum=9999,
+    )
+    num_processes: int | None = setting(
+        None, "Processes; by default all cores. Not in the output.", minimum=1
+    )
+    scratch_dir: str | None = setting(
+        None, "Local folder for the first pass; by default in `output_dir`."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+        if self.scratch_dir is None and "://" in self.output_dir:
+            raise InputError(
+                "`scratch_dir` must name a local folder when `output_dir` is "
+                f"remote. Received: output_dir={self.output_dir}"
+            )
+
+
+def count_shards(paths: list[str]) -> int:
+    """Return the default number of shards of text files."""
+    total = 0
+    for path in paths:
+        ratio = GZIP_RATIO if path.endswith(".gz") else 1
+        total += ratio * tf.io.gfile.stat(path).length
+    return math.ceil(total / SHARD_BYTES)
+
+
+def corpus_hash(paths: list[str]) -> str:
+    """Return a hash of the contents of files, in order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        digest.update(tf.io.gfile.stat(path).length.to_bytes(8, "little"))
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while data := file.read(1 << 22):
+                digest.update(data)
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Builder:
+    """One build: the settings, and what follows from them.
+
+    Attributes:
+      build, pairs, masking: the user's settings.
+      tokenizer: the tokenizer.
+      paths: the text files.
+    """
+
+    build: BuildConfig
+    pairs: PairsConfig
+    masking: MaskingConfig
+    tokenizer: Tokenizer
+    paths: list[str]
+
+    @functools.cached_property
+    def num_shards(self) -> int:
+        """The number of shards."""
+        return self.build.num_shards or count_shards(self.paths)
+
+    @functools.cached_property
+    def num_processes(self) -> int:
+        """The number of processes."""
+        return self.build.num_processes or available()
+
+    @functools.cached_property
+    def identity(self) -> dict:
+        """Everything that the output depends on."""
+        build = dataclasses.asdict(self.build)
+        for name in (
+            "input_file",
+            "output_dir",
+            "num_processes",
+            "scratch_dir",
+        ):
+            del build[name]
+        return (
+            {"builder_version": BUILDER_VERSION}
+            | build
+            | {"num_shards": self.num_shards}
+            | dataclasses.asdict(self.pairs)
+            | dataclasses.asdict(self.masking)
+            | {
+                "tokenizer": self.tokenizer.fingerprint(),
+                "corpus": corpus_hash(self.paths),
+            }
+        )
+
+    @functools.cached_property
+    def scratch(self) -> str:
+        """The local folder of the first pass, no other build's."""
+        text = json.dumps(self.identity, sort_keys=True).encode()
+        name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
+        parent = self.build.scratch_dir or self.build.output_dir
+        return os.path.join(parent, name)
+
+    def text_job(self) -> TextJob:
+        """Return what the first pass needs."""
+        return TextJob(
+            self.build.output_dir,
+            self.identity["tokenizer"],
+            self.build.random_seed,
+            self.build.on_bad_text,
+            self.num_shards,
+        )
+
+    def file_job(
+        self, store: ShardStore, below: int, split: str, position: tuple
+    ) -> FileJob:
+        """Return one file; `position` is (duplicate, shard, index, count)."""
+        duplicate, shard, index, count = position
+        name = f"{split}-{index:05d}-of-{count:05d}"
+        return FileJob(
+            shard_path=store.path(shard),
+            shard=shard,
+            duplicate=duplicate,
+            split=split,
+            below=below,
+            path=files.join(self.build.output_dir, f"{name}.tfrecord"),
+            counts_path=os.path.join(self.scratch, f"{name}.json"),
+            seed=self.build.random_seed,
+            tokenizer_dir=self.build.output_dir,
+            fingerprint=self.identity["tokenizer"],
+            pairs=self.pairs,
+            masking=self.masking,
+        )
+
+    def file_jobs(self, store: ShardStore, held_out: HeldOut) -> list[FileJob]:
+        """Return the files of the second pass, evaluation first."""
+        shards = range(self.num_shards)
+        here = {
+            records.EVAL: [
+                s for s in shards if held_out.lowest[s] < held_out.below
+            ],
+            records.TRAIN: [
+                s for s in shards if held_out.highest[s] >= held_out.below
+            ],
+        }
+        times = {records.EVAL: 1, records.TRAIN: self.build.dupe_factor}
+        jobs = []
+        for split, found in here.items():
+            plan = [(d, s) for d in range(times[split]) for s in found]
+            jobs += [
+                self.file_job(
+                    store, held_out.below, split, (*item, index, len(plan))
+                )
+                for index, item in enumerate(plan)
+            ]
+        return jobs
+
+
+def _refuse_difference(found: dict, wanted: dict, output_dir: str) -> None:
+    """Raise `InputError` if a folder was begun with something else."""
+    names = sorted(found.keys() | wanted.keys())
+    different = [n for n in names if found.get(n) != wanted.get(n)]
+    if different:
+        changes = ", ".join(
+            f"{n}: {found.get(n)} then, {wanted.get(n)} now" for n in different
+        )
+        raise InputError(
+            "`output_dir` holds records made from other settings, text or "
+            "tokenizer; give another folder or remove it. "
+            f"Received: output_dir={output_dir} ({changes})"
+        )
+
+
+def claim(output_dir: str, identity: dict) -> bool:
+    """Take a folder for a build; return whether it is already complete."""
+    metadata = files.join(output_dir, records.METADATA_FILE)
+    manifest = files.join(output_dir, MANIFEST_FILE)
+    if tf.io.gfile.exists(metadata):
+        found = records.read_metadata(output_dir).settings
+        _refuse_difference(found, identity, output_dir)
+        return True
+    if tf.io.gfile.exists(manifest):
+        found = files.read_json(manifest, f"`{MANIFEST_FILE}`")
+        _refuse_difference(found, identity, output_dir)
+    elif tf.io.gfile.glob(files.join(output_dir, "*.tfrecord")):
+        raise InputError(
+            "`output_dir` must not hold other records; give another folder. "
+            f"Received: output_dir={output_dir}"
+        )
+    for left_over in tf.io.gfile.glob(files.join(output_dir, "*.tmp*")):
+        tf.io.gfile.remove(left_over)
+    files.write_json(manifest, identity)
+    return False

@@ -1,0 +1,54 @@
+"""How a long job shows where it is: a bar on a terminal, lines in a log."""
+
+import sys
+import time
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_LINES = 20.0
+
+
+class Progress:
+    """A progress bar with measured values, rate and time left.
+
+    Args:
+      total: steps of the whole job.
+      done: steps made earlier, when it is resumed.
+      unit: what a step is called.
+    """
+
+    def __init__(self, total: int, done: int = 0, unit: str = "step"):
+        self.terminal = sys.stderr.isatty()
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            unit=unit,
+            dynamic_ncols=True,
+            disable=not self.terminal,
+        )
+        self.total, self.done, self.first = total, done, done
+        self.start = self.last_line = time.monotonic()
+
+    def advance(self, steps: int, text: str) -> None:
+        """Count steps and show a short text of values."""
+        self.done += steps
+        self.bar.set_postfix_str(text, refresh=False)
+        self.bar.update(steps)
+        now = time.monotonic()
+        late = now - self.last_line >= SECONDS_BETWEEN_LINES
+        if not self.terminal and (late or self.done >= self.total):
+            self.last_line = now
+            pace = (now - self.start) / max(self.done - self.first, 1)
+            left = tqdm.format_interval(pace * (self.total - self.done))
+            self.message(f"{self.done}/{self.total} {text}, {left} left")
+
+    def message(self, text: str) -> None:
+        """Print a line without breaking the bar."""
+        if self.terminal:
+            tqdm.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """End the bar."""
+        self.bar.close()

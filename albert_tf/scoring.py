@@ -1,0 +1,100 @@
+"""What a fine-tuned model gets right: metrics and files of predictions."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.evaluation import Evaluator
+from albert_tf.tasks.base import Task
+from albert_tf.tasks.features import Features, evaluation_batches
+
+METRICS_FILE = "metrics.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One part of the data: "eval", or "eval_matched" where there are two."""
+
+    name: str
+    examples: Sequence[Any]
+    features: Features
+
+
+def metric_name(split: str, metric: str) -> str:
+    """Return a metric's name in curves: "accuracy", "matched_accuracy"."""
+    suffix = split.partition("_")[2]
+    return f"{suffix}_{metric}" if suffix else metric
+
+
+class Judge:
+    """Evaluates and predicts with the current weights of a model."""
+
+    def __init__(self, evaluator: Evaluator, task: Task):
+        self.evaluator, self.task = evaluator, task
+        self.outputs = task.measured_outputs
+
+    def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
+        """Return a split's metrics, {} without labels, and predictions."""
+        batches = evaluation_batches(
+            split.features, self.evaluator.eval_batch_size
+        )
+        outputs = self.evaluator.predict(batches, self.outputs)
+        losses = {
+            term: float(outputs.pop(f"{term}_loss").mean())
+            for term in self.task.terms
+            if f"{term}_loss" in outputs
+        }
+        predictions = self.task.predictions(split.examples, outputs)
+        if not losses:
+            return {}, predictions
+        scores = self.task.score(split.examples, predictions)
+        return {"loss": sum(losses.values()), **scores}, predictions
+
+    def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
+        """Return the metrics of several splits under names that differ."""
+        return {
+            metric_name(split.name, name): value
+            for split in splits
+            for name, value in self.judge(split)[0].items()
+        }
+
+
+def report(
+    judge: Judge, splits: Sequence[Split], output_dir: str, write: bool
+) -> dict[str, dict[str, float]]:
+    """Evaluate and predict; return the metrics of the labelled splits.
+
+    Args:
+      judge: the model.
+      splits: what to predict.
+      output_dir: where to write the predictions, for instance to
+        `eval_predictions.tsv`, `predictions.tsv` and, of several splits,
+        `predictions_mismatched.tsv`.
+      write: whether this process writes files.
+    """
+    metrics = {}
+    for split in splits:
+        values, predictions = judge.judge(split)
+        if values:
+            metrics[split.name] = {**values, "examples": len(split.examples)}
+        part, _, suffix = split.name.partition("_")
+        stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
+        path = files.join(output_dir, "_".join(filter(None, (stem, suffix))))
+        if write:
+            written = judge.task.write_predictions(
+                path, split.examples, predictions
+            )
+            print(f"{len(split.examples)} predictions: {', '.join(written)}")
+    return metrics
+
+
+def write_metrics(output_dir: str, values: dict) -> None:
+    """Write `metrics.json`; what an earlier run measured on others stays."""
+    path = files.join(output_dir, METRICS_FILE)
+    earlier = {}
+    if tf.io.gfile.exists(path):
+        earlier = files.read_json(path, METRICS_FILE)
+    files.write_json(path, earlier | values)

@@ -1,0 +1,108 @@
+"""ALBERT's rules over single SentencePiece pieces: numbers, word starts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import sentencepiece
+
+WORD_MARK = "▁"
+
+# A piece of these alone continues a word, unless it is one single symbol.
+SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
+
+# A piece, and where in its text it begins and ends.
+Span = tuple[int, int, int]
+
+
+def is_word_start(piece: str) -> bool:
+    """Return whether a piece begins a word, by the released English rule.
+
+    Digits, apostrophes and letters outside a-z always begin a word. Source:
+    google-research/albert `_is_start_piece_sp`.
+    """
+    return (
+        piece.startswith((WORD_MARK, "<"))
+        or piece in SYMBOLS
+        or not ENGLISH.issuperset(piece.lower())
+    )
+
+
+def _encode_number(
+    model: sentencepiece.SentencePieceProcessor, number: str
+) -> list[Span]:
+    proto = model.encode(number, out_type="immutable_proto")
+    return [(piece.id, piece.begin, piece.end) for piece in proto.pieces]
+
+
+def _drop_word_mark(
+    model: sentencepiece.SentencePieceProcessor, spans: list[Span]
+) -> list[Span]:
+    """Take the word mark off the first piece; what is left may be unknown."""
+    id, begin, end = spans[0]
+    first = model.id_to_piece(id)
+    if not first.startswith(WORD_MARK):
+        return spans
+    if first == WORD_MARK:
+        return spans[1:]
+    return [(model.piece_to_id(first[1:]), begin, end), *spans[1:]]
+
+
+def digit_comma_splits(
+    model: sentencepiece.SentencePieceProcessor, variant: str
+) -> dict[int, list[Span]]:
+    """Return what becomes of each piece that ends in a digit and a comma.
+
+    Args:
+      model: the SentencePiece model.
+      variant: one of `normalization.DIGIT_COMMA`.
+
+    Returns:
+      For the id of each such piece the ids that take its place, with their
+      spans in the piece's text (without word mark). Source: google-research/
+      albert `encode_pieces`.
+    """
+    splits: dict[int, list[Span]] = {}
+    if variant == "none":
+        return splits
+    comma = model.piece_to_id(",")
+    for i in range(model.get_piece_size()):
+        piece = model.id_to_piece(i)
+        if piece[-1:] != "," or not piece[-2:-1].isdigit():
+            continue
+        number = piece[:-1].replace(WORD_MARK, "")
+        spans = _encode_number(model, number)
+        if variant == "strip" and not piece.startswith(WORD_MARK):
+            spans = _drop_word_mark(model, spans)
+        splits[i] = [*spans, (comma, len(number), len(number) + 1)]
+    return splits
+
+
+def expansion_table(
+    splits: dict[int, list[Span]], vocab_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `digit_comma_splits` as values int32 and row splits int64 [V+1].
+
+    Row i holds the ids that take the place of id i, mostly i itself.
+    """
+    rows = [
+        [id for id, _, _ in splits[i]] if i in splits else [i]
+        for i in range(vocab_size)
+    ]
+    lengths = [len(row) for row in rows]
+    values = np.array([id for row in rows for id in row], np.int32)
+    return values, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def expand(
+    ids: Sequence[Sequence[int]], values: np.ndarray, splits: np.ndarray
+) -> list[np.ndarray]:
+    """Replace every id of every row by its row of an expansion table."""
+    ends = np.cumsum([0] + [len(row) for row in ids])
+    flat = np.fromiter((i for row in ids for i in row), np.int64, ends[-1])
+    lengths = splits[flat + 1] - splits[flat]
+    new_ends = np.concatenate([[0], np.cumsum(lengths)])
+    within = np.arange(new_ends[-1]) - np.repeat(new_ends[:-1], lengths)
+    flat = values[np.repeat(splits[flat], lengths) + within]
+    bounds = new_ends[ends]
+    return [flat[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]

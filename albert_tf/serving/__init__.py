@@ -1,0 +1,1 @@
+"""What exported models serve: functions from ids and raw strings."""

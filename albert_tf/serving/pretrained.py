@@ -1,0 +1,98 @@
+"""What a pretrained ALBERT serves: words for masks, the order of sentences.
+
+Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
+"""
+
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.model import AlbertForPretraining
+from albert_tf.serving.base import Server, ServingConfig, Tensors
+from albert_tf.tokenization import Tokenizer
+
+
+class PretrainedServer(Server):
+    """A pretrained model with those of its heads that have weights.
+
+    Args:
+      model: the model.
+      weights: {name: variable}, without the heads that are not there.
+      config: see `Server`.
+      tokenizer: see `Server`.
+    """
+
+    def __init__(
+        self,
+        model: AlbertForPretraining,
+        weights: dict[str, tf.Variable],
+        config: ServingConfig,
+        tokenizer: Tokenizer | None,
+    ):
+        parts = {name.split("/")[0] for name in weights}
+        self.mlm = model.mlm if "mlm" in parts else None
+        self.sop = model.sop if "sop" in parts else None
+        if tokenizer and config.top_k > tokenizer.vocab_size:
+            raise InputError(
+                "`top_k` must be at most the number of pieces, "
+                f"{tokenizer.vocab_size}. Received: top_k={config.top_k}"
+            )
+        super().__init__(model.albert, weights, config, tokenizer)
+
+    def inputs(self):
+        inputs = super().inputs()
+        if self.tokenizer and self.mlm:
+            inputs["fill_mask"] = self.text_inputs()
+        if self.tokenizer and self.sop:
+            inputs["sentence_order"] = self.text_inputs("text_pair")
+        return inputs
+
+    def heads(self, encoded):
+        if not self.sop:
+            return {}
+        return {"sop_logits": self.sop(encoded["pooled_output"])}  # [B, 2]
+
+    def fill_mask(self, text) -> Tensors:
+        """Serve the likeliest pieces for every `[MASK]` in strings [B].
+
+        Returns:
+          `pieces` and `probabilities` [B, P, K], the likeliest first;
+          `positions` int32 [B, P] of the masks among the tokens, and
+          `mask_count` int32 [B]. Texts with fewer masks than P are padded
+          with "", 0 and -1; masks cut off with the end of a long text do not
+          count.
+        """
+        inputs = self.pack(self.text_graph.encode_masked(text))
+        is_mask = inputs["input_ids"] == self.tokenizer.mask_id  # [B, T]
+        count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        positions = tf.RaggedTensor.from_row_lengths(
+            tf.cast(tf.where(is_mask)[:, 1], tf.int32), count
+        ).to_tensor()  # [B, P]
+        probabilities, ids = self._likeliest(inputs, positions)
+        there = tf.sequence_mask(count, tf.shape(positions)[1])  # [B, P]
+        pieces = tf.gather(self.vocabulary, ids)
+        return {
+            "pieces": tf.where(there[..., None], pieces, ""),
+            "probabilities": tf.where(there[..., None], probabilities, 0.0),
+            "positions": tf.where(there, positions, -1),
+            "mask_count": count,
+        }
+
+    def _likeliest(
+        self, inputs: Tensors, positions: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return probabilities and ids [B, P, K] at positions [B, P]."""
+        encoded = self.encode(**inputs)
+        logits = self.mlm(
+            encoded["sequence_output"],
+            positions,
+            embeddings=self.albert.embeddings,
+        )
+        # The table may have more rows than there are pieces.
+        known = tf.nn.softmax(logits)[..., : self.tokenizer.vocab_size]
+        return tf.math.top_k(known, self.config.top_k)
+
+    def sentence_order(self, text, text_pair) -> Tensors:
+        """Serve the probability [B] that `text_pair` follows `text`."""
+        outputs = self.text_pair(text, text_pair)
+        probabilities = tf.nn.softmax(outputs["sop_logits"])
+        return {"in_order": probabilities[:, 0]}

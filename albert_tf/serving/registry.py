@@ -1,0 +1,117 @@
+"""The server of a model directory, by the kind of its model."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from albert_tf import checkpoints, files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.model import AlbertForPretraining
+from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.pretrained import PretrainedServer
+from albert_tf.serving.sentences import (
+    ClassificationServer,
+    MultiLabelServer,
+    RegressionServer,
+)
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
+
+# By the kind of the task that a model was fine-tuned for.
+SERVERS = {
+    "classification": ClassificationServer,
+    "multilabel": MultiLabelServer,
+    "regression": RegressionServer,
+}
+
+# Converted models may lack a head of pretraining, most of all the second.
+HEADS = ("mlm/", "sop/")
+
+
+def load_own_tokenizer(
+    model_dir: str, config: AlbertConfig
+) -> Tokenizer | None:
+    """Return the tokenizer of a model directory, None if it has none."""
+    if not tf.io.gfile.exists(files.join(model_dir, TOKENIZER_FILE)):
+        return None
+    tokenizer = load_tokenizer(model_dir)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            "The tokenizer must have at most `vocab_size` pieces. Received: "
+            f"{tokenizer.vocab_size} pieces, vocab_size={config.vocab_size} "
+            f"in {model_dir}"
+        )
+    return tokenizer
+
+
+def with_length(
+    serving: ServingConfig, config: AlbertConfig, usual: int
+) -> ServingConfig:
+    """Return settings whose `max_seq_length` is given and legal."""
+    length = serving.max_seq_length or usual
+    if length > config.max_position_embeddings:
+        raise InputError(
+            "`max_seq_length` must be at most the model's "
+            f"max_position_embeddings={config.max_position_embeddings}. "
+            f"Received: max_seq_length={length}"
+        )
+    return dataclasses.replace(serving, max_seq_length=length)
+
+
+def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
+    """Restore a pretrained model; return its weights without absent heads."""
+    prefix = checkpoints.for_inference(model_dir)
+    found = checkpoints.read_table(prefix)
+    absent = tuple(
+        head for head in HEADS if not any(n.startswith(head) for n in found)
+    )
+    weights = {
+        name: variable
+        for name, variable in checkpoints.named_variables(model).items()
+        if not name.startswith(absent)
+    }
+    checkpoints.restore(prefix, weights)
+    return weights
+
+
+def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
+    """Return the server of a pretrained model."""
+    config = AlbertConfig.from_model_dir(model_dir)
+    serving = with_length(serving, config, config.max_position_embeddings)
+    tokenizer = load_own_tokenizer(model_dir, config)
+    model = AlbertForPretraining(config, dtype="float32")
+    weights = pretrained_weights(model, model_dir)
+    return PretrainedServer(model, weights, serving, tokenizer)
+
+
+def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
+    """Return the server of a fine-tuned model."""
+    config = AlbertConfig.from_model_dir(model_dir)
+    task = load_task(model_dir)
+    if task.kind not in SERVERS:
+        raise InputError(
+            f"The task's kind must be one of {', '.join(SERVERS)} to be "
+            f"exported. Received: kind={task.kind} in {model_dir}"
+        )
+    serving = with_length(serving, config, task.config.max_seq_length)
+    tokenizer = load_own_tokenizer(model_dir, config)
+    model = task.build_model(config, "float32")
+    checkpoints.restore_weights(model, model_dir)
+    weights = checkpoints.named_variables(model)
+    server = SERVERS[task.kind]
+    return server(model, weights, serving, tokenizer, task)
+
+
+def load_server(model_dir: str, serving: ServingConfig) -> Server:
+    """Return what a model directory serves, with its weights in float32.
+
+    Args:
+      model_dir: a model directory, pretrained or fine-tuned.
+      serving: what to fix.
+
+    Raises:
+      InputError: the directory is not whole, or does not fit the settings.
+    """
+    load = load_finetuned if is_finetuned(model_dir) else load_pretrained
+    return load(model_dir, serving)

@@ -1,0 +1,161 @@
+"""Dataclass fields as the one home of settings, and absl flags made of them.
+
+A library module declares its settings as a frozen dataclass whose fields are
+made by `setting(...)` and whose `__post_init__` calls `validate(self)`. A
+script calls `define_flags(TheDataclass)` once and `from_flags(TheDataclass)`
+in its `main`. Only this module and the scripts know absl.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+from albert_tf.errors import InputError
+
+FLAGS = flags.FLAGS
+FLAG_FILE = "run.flags"  # in a model directory: how it was made
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    required: bool = False,
+) -> Any:
+    """Return a dataclass field that carries its flag's help and legal values.
+
+    Args:
+      default: the value without the flag; `None` means "not given".
+      help: one sentence for `--help`; name the unit.
+      choices: the legal strings, normally the keys of a dispatch dict.
+      minimum: the smallest legal number, itself legal.
+      maximum: the largest legal number, itself legal.
+      required: whether the flag must be given on the command line.
+    """
+    metadata = {
+        "help": help,
+        "choices": tuple(choices) if choices else None,
+        "minimum": minimum,
+        "maximum": maximum,
+        "required": required,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_setting(name: str, value: Any, metadata: Any) -> None:
+    """Raise `InputError` if a value is outside its field's choices or range."""
+    if value is None:
+        return
+    choices = metadata.get("choices")
+    if choices and value not in choices:
+        raise InputError(
+            f"`{name}` must be one of {', '.join(choices)}. "
+            f"Received: {name}={value}"
+        )
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    # `not >=` rather than `<`, so that NaN is refused too.
+    if low is not None and not value >= low:
+        raise InputError(
+            f"`{name}` must be at least {low}. Received: {name}={value}"
+        )
+    if high is not None and not value <= high:
+        raise InputError(
+            f"`{name}` must be at most {high}. Received: {name}={value}"
+        )
+
+
+def validate(config: Any) -> None:
+    """Check every field of a dataclass made of `setting` fields."""
+    for field in dataclasses.fields(config):
+        check_setting(field.name, getattr(config, field.name), field.metadata)
+
+
+def _field_type(field: dataclasses.Field) -> type:
+    """Return the plain type of a field annotated `T` or `T | None`."""
+    types = getattr(field.type, "__args__", (field.type,))
+    return next(t for t in types if t is not type(None))
+
+
+def _define_list(name: str, default: Any, help: str) -> None:
+    flags.DEFINE_list(name, list(default or ()), help)
+
+
+DEFINERS: dict[type, Callable] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    tuple: _define_list,
+}
+
+
+def define_flags(*classes: type) -> None:
+    """Define one absl flag for each field of the given dataclasses."""
+    for cls in classes:
+        for field in dataclasses.fields(cls):
+            if field.name in FLAGS:
+                raise InputError(
+                    "A setting must have one home. Received: "
+                    f"`{field.name}` in {cls.__name__} and an earlier class"
+                )
+            help = field.metadata["help"]
+            if field.metadata["choices"]:
+                help += f" One of: {', '.join(field.metadata['choices'])}."
+            required = field.metadata["required"]
+            default = None if required else field.default
+            DEFINERS[_field_type(field)](field.name, default, help)
+            FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[field.name])
+            if required:
+                flags.mark_flag_as_required(field.name)
+
+
+def from_flags(cls: type) -> Any:
+    """Build a settings dataclass from the flags that `define_flags` made."""
+    values = {}
+    for field in dataclasses.fields(cls):
+        value = FLAGS[field.name].value
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    return cls(**values)
+
+
+def flagfile(*configs: Any) -> str:
+    """Return settings as the lines of a flagfile that replays them."""
+    lines = []
+    for config in configs:
+        for name, value in dataclasses.asdict(config).items():
+            if isinstance(value, tuple):
+                value = ",".join(map(str, value))
+            if value is not None:
+                lines.append(f"--{name}={value}")
+    return "\n".join(lines) + "\n"
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a script's `main` under absl; a user's mistake is one line, exit 1.
+
+    Files that cannot be read or written (`OSError`) count as the user's.
+    """
+
+    def guarded(argv: Sequence[str]) -> int:
+        if len(argv) > 1:
+            return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
+        try:
+            main()
+        except (InputError, OSError) as error:
+            return _fail(str(error))
+        return 0
+
+    logging.set_verbosity(logging.INFO)
+    logging.use_absl_handler()
+    app.run(guarded)
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    return 1

@@ -1,0 +1,1 @@
+"""Fine-tuning tasks: four kinds behind one interface, data sets as rows."""

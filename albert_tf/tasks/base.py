@@ -1,0 +1,312 @@
+"""The one interface between fine-tuning and what is learnt.
+
+A kind of task (classification, ...) is a subclass of `Task`; a data set is
+an instance of a kind, a row in a table. `finetuning.py` and `export.py` know
+tasks by this interface alone.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.evaluation import Batch
+from albert_tf.settings import setting, validate
+from albert_tf.tasks.features import Features
+from albert_tf.tokenization import Tokenizer
+
+TASK_FILE = "task.json"
+PARTS = ("train", "eval", "predict")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """How examples become inputs, and the head; None is the task's own."""
+
+    max_seq_length: int | None = setting(
+        None,
+        "Tokens of an example; longer ones are cut. Default: 128, or that of "
+        "the fine-tuned model.",
+        minimum=4,
+    )
+    classifier_dropout: float | None = setting(
+        None,
+        "Dropout before the task's own layer. Default: 0.1.",
+        minimum=0.0,
+        maximum=0.99,
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which data set, and where it or the user's own files are."""
+
+    task: str | None = setting(
+        None,
+        "A data set by name, or classification, regression or multilabel for "
+        "own files; with a fine-tuned model, its own task by default.",
+    )
+    data_dir: str | None = setting(
+        None, "Folder of the data set's official files, or its parent."
+    )
+    train_file: str | None = setting(
+        None, "Own training examples, .tsv, .csv or .jsonl."
+    )
+    eval_file: str | None = setting(None, "Own examples to evaluate on.")
+    predict_file: str | None = setting(None, "Own examples to predict.")
+    text_column: str | None = setting(None, "Column of the (first) text.")
+    text_pair_column: str | None = setting(
+        None, "Column of the second text, if examples are pairs."
+    )
+    label_column: tuple = setting(
+        (), "Column of the label; for multilabel also several, of 0 and 1."
+    )
+    id_column: str | None = setting(
+        None, "Column that names the examples in the predictions."
+    )
+    header: bool | None = setting(
+        None,
+        "Whether the first line of own .tsv and .csv files names the columns; "
+        "--noheader calls them 1, 2, 3, ...",
+    )
+    main_metric: str | None = setting(
+        None, "Metric by which the best checkpoint is kept."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+    def own_file(self, part: str) -> str | None:
+        """Return the user's own file for "train", "eval" or "predict"."""
+        return getattr(self, f"{part}_file")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(abc.ABC):
+    """One data set of one kind, and everything that is special about it.
+
+    A task is also the `Objective` of its training. Examples are whatever the
+    kind's `read` returns; nothing else looks inside them.
+
+    Attributes:
+      name: the name in `--task`.
+      splits: {"train" | "eval" | "predict": {split: file}}, relative to the
+        data directory; the name of an only split is "".
+      folder: where the files lie below the parent of all data sets.
+      main_metric: the metric that chooses the best checkpoint; larger is
+        better.
+      config: input length and dropout.
+    """
+
+    kind: ClassVar[str]
+    terms: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[tuple[str, ...]] = ()
+
+    name: str
+    splits: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    folder: str = ""
+    main_metric: str
+    config: TaskConfig = DEFAULT_CONFIG
+
+    def with_config(self, config: TaskConfig) -> "Task":
+        """Return the task with the settings that are not None."""
+        values = dataclasses.asdict(config)
+        given = {k: v for k, v in values.items() if v is not None}
+        changed = dataclasses.replace(self.config, **given)
+        return dataclasses.replace(self, config=changed)
+
+    # Examples.
+
+    @abc.abstractmethod
+    def with_data(self, data: DataConfig) -> "Task":
+        """Return the task with the columns and labels that the user names."""
+
+    @abc.abstractmethod
+    def read(self, part: str, path: str) -> Sequence[Any]:
+        """Return the examples of a file.
+
+        Args:
+          part: "train", "eval" or "predict"; only the last needs no labels.
+          path: the file or folder.
+
+        Raises:
+          InputError: the data is malformed; the message gives file and line.
+        """
+
+    def for_model(self, trained: "Task") -> "Task":
+        """Return the task as the task of a fine-tuned model sees it.
+
+        Raises:
+          InputError: the model was fine-tuned for another kind of task.
+        """
+        if self.kind != trained.kind:
+            raise InputError(
+                f"`task` must be of the kind that the model was fine-tuned "
+                f"for, {trained.kind}. Received: task={self.name}, a task of "
+                f"{self.kind}"
+            )
+        return dataclasses.replace(self, config=trained.config)
+
+    def fitted(self, examples: Sequence[Any]) -> "Task":
+        """Return the task with what only training examples tell: labels."""
+        return self
+
+    @abc.abstractmethod
+    def features(
+        self, examples: Sequence[Any], tokenizer: Tokenizer
+    ) -> Features:
+        """Return the examples as arrays, with labels if all have one."""
+
+    # The model and its loss.
+
+    @abc.abstractmethod
+    def build_model(self, config: AlbertConfig, dtype: str):
+        """Return a new ALBERT with the head of this task."""
+
+    @abc.abstractmethod
+    def outputs(self, model, batch: Batch, seed=None) -> dict[str, tf.Tensor]:
+        """Return the raw outputs of each example, {name: [B, ...]}.
+
+        Outputs of several models can be averaged before `predictions`.
+        """
+
+    @abc.abstractmethod
+    def example_losses(
+        self, outputs: dict[str, tf.Tensor], batch: Batch
+    ) -> dict[str, tf.Tensor]:
+        """Return each term's float32 loss of each example, {term: [B]}."""
+
+    def example_metrics(
+        self, outputs: dict[str, tf.Tensor], batch: Batch
+    ) -> dict[str, tf.Tensor]:
+        """Return {metric: [B]}, what to show of training beside the loss."""
+        return {}
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return each term's weight in a batch: its number of examples."""
+        weight = tf.reduce_sum(batch["example_weights"])
+        return dict.fromkeys(self.terms, weight)
+
+    def measured_outputs(self, model, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return `outputs` and, where labels are known, `TERM_loss` [B]."""
+        outputs = self.outputs(model, batch)
+        if "labels" not in batch:
+            return outputs
+        losses = self.example_losses(outputs, batch)
+        return outputs | {f"{term}_loss": x for term, x in losses.items()}
+
+    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
+        """Return the terms' sums of losses, and metrics (sum, weight)."""
+        weights = batch["example_weights"]
+        outputs = self.outputs(model, batch, seed)
+        losses = self.example_losses(outputs, batch)
+        metrics = self.example_metrics(outputs, batch)
+        total = tf.reduce_sum(weights)
+        return (
+            {name: tf.reduce_sum(x * weights) for name, x in losses.items()},
+            {
+                name: (tf.reduce_sum(x * weights), total)
+                for name, x in metrics.items()
+            },
+        )
+
+    # Results.
+
+    @abc.abstractmethod
+    def served(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return what a SavedModel gives for outputs, {name: [B, ...]}."""
+
+    @abc.abstractmethod
+    def predictions(
+        self, examples: Sequence[Any], outputs: dict[str, np.ndarray]
+    ) -> Sequence[Any]:
+        """Return one prediction for each example."""
+
+    @abc.abstractmethod
+    def score(
+        self, examples: Sequence[Any], predictions: Sequence[Any]
+    ) -> dict[str, float]:
+        """Return the official metrics of predictions, 0 to 1."""
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
+    ) -> list[str]:
+        """Write files whose names begin with `path`; return their names."""
+
+    # The model directory.
+
+    def description(self) -> dict:
+        """Return the content of `task.json`, from which the task is remade."""
+        return {"kind": self.kind, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_description(cls, values: dict) -> "Task":
+        """Remake a task from `description` without its `kind`."""
+        return cls(**{**values, "config": TaskConfig(**values["config"])})
+
+    def save(self, model_dir: str) -> None:
+        """Write `task.json` into a model directory."""
+        files.write_json(files.join(model_dir, TASK_FILE), self.description())
+
+
+def example_file(task: Task, data: DataConfig, file: str) -> str:
+    """Return the path of an official file of a data set, which must exist."""
+    if not data.data_dir:
+        raise InputError(
+            f"`data_dir` must be given for task={task.name}, or own files by "
+            "`train_file`, `eval_file`, `predict_file`. Received: none"
+        )
+    tried = [files.join(data.data_dir, file)]
+    if task.folder:
+        tried.append(files.join(data.data_dir, task.folder, file))
+    for path in tried:
+        if tf.io.gfile.exists(path):
+            return path
+    raise InputError(
+        f"`data_dir` must hold {file} of {task.name}. Received: "
+        f"data_dir={data.data_dir} (there is no {' nor '.join(tried)})"
+    )
+
+
+def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
+    """Return {split: path} of "train", "eval" or "predict"."""
+    own = data.own_file(part)
+    if own:
+        return {"": own}
+    official = task.splits.get(part)
+    if not official:
+        raise InputError(
+            f"`{part}_file` must be given for task={task.name}. "
+            f"Received: {part}_file=None"
+        )
+    return {
+        split: example_file(task, data, file)
+        for split, file in official.items()
+    }
+
+
+def read_splits(
+    task: Task, data: DataConfig, part: str
+) -> dict[str, Sequence[Any]]:
+    """Return {split: examples} of "train", "eval" or "predict"."""
+    splits = {}
+    for split, path in split_paths(task, data, part).items():
+        splits[split] = task.read(part, path)
+        if not splits[split]:
+            raise InputError(
+                f"The {part} split must have an example. Received: {path}"
+            )
+    return splits

@@ -1,0 +1,168 @@
+"""Classes, sets of classes, and numbers, of sentences or pairs of them.
+
+Shapes: B batch, N examples, C classes (1 for a number).
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.objectives import cross_entropy, hits
+from albert_tf.tasks.base import Task
+from albert_tf.tasks.sentences import Prediction, SentenceTask
+
+
+class Classification(SentenceTask):
+    """One of several classes."""
+
+    kind = "classification"
+    metrics = ("accuracy",)
+
+    def parse_label(self, values, where):
+        return self.check_class(str(values[0]), where)
+
+    def fitted(self, examples):
+        return self.with_labels({example.label for example in examples})
+
+    def targets(self, labels):
+        number = {label: i for i, label in enumerate(self.labels)}
+        return np.array([number[label] for label in labels], np.int32)
+
+    def example_losses(self, outputs, batch):
+        return {"task": cross_entropy(outputs["logits"], batch["labels"])}
+
+    def example_metrics(self, outputs, batch):
+        return {"accuracy": hits(outputs["logits"], batch["labels"])}
+
+    def served(self, outputs):
+        return {"probabilities": tf.nn.softmax(outputs["logits"])}
+
+    def predictions(self, examples, outputs):
+        probabilities = self.served(outputs)["probabilities"].numpy()
+        return [
+            Prediction(self.labels[row.argmax()], row) for row in probabilities
+        ]
+
+
+class MultiLabel(SentenceTask):
+    """Any number of several classes, each apart.
+
+    Labels stand in one column, as a JSON list or separated by commas, or in
+    several columns of 0 and 1 whose names are the classes.
+    """
+
+    kind = "multilabel"
+    metrics = ("accuracy",)
+    threshold = 0.5
+
+    def with_data(self, data):
+        task = super().with_data(data)
+        if len(data.label_column) > 1:
+            labels = tuple(data.label_column)
+            task = dataclasses.replace(task, labels=labels)
+        return task
+
+    def parse_label(self, values, where):
+        if len(values) > 1:
+            return self._flags(values, where)
+        value = values[0]
+        if not isinstance(value, list):
+            value = str(value).split(",") if str(value).strip() else []
+        found = [str(label).strip() for label in value]
+        return tuple(self.check_class(label, where) for label in found)
+
+    def _flags(self, values, where):
+        names = self.columns.label
+        for name, value in zip(names, values, strict=True):
+            if str(value) not in ("0", "1"):
+                raise InputError(
+                    f"{where}: label column {name} must be 0 or 1. "
+                    f"Received: {value!r}"
+                )
+        return tuple(
+            n for n, v in zip(names, values, strict=True) if str(v) == "1"
+        )
+
+    def fitted(self, examples):
+        return self.with_labels({x for e in examples for x in e.label})
+
+    def targets(self, labels):
+        sets = [set(label) for label in labels]
+        rows = [[label in s for label in self.labels] for s in sets]
+        return np.array(rows, np.float32)  # [N, C]
+
+    def example_losses(self, outputs, batch):
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=batch["labels"], logits=outputs["logits"]
+        )
+        return {"task": tf.reduce_mean(losses, axis=-1)}
+
+    def example_metrics(self, outputs, batch):
+        chosen = outputs["logits"] > logit(self.threshold)
+        right = tf.equal(chosen, batch["labels"] > 0.5)
+        return {"accuracy": tf.cast(tf.reduce_all(right, -1), tf.float32)}
+
+    def served(self, outputs):
+        return {"probabilities": tf.sigmoid(outputs["logits"])}
+
+    def predictions(self, examples, outputs):
+        probabilities = self.served(outputs)["probabilities"].numpy()
+        return [
+            Prediction(
+                tuple(np.array(self.labels)[row > self.threshold].tolist()),
+                row,
+            )
+            for row in probabilities
+        ]
+
+    def label_text(self, label):
+        return ",".join(label)
+
+
+def logit(probability: float) -> float:
+    """Return the logit of a probability."""
+    return math.log(probability / (1.0 - probability))
+
+
+class Regression(SentenceTask):
+    """A number, learnt by its squared error as in the release."""
+
+    kind = "regression"
+    has_classes = False
+
+    def parse_label(self, values, where):
+        try:
+            number = float(values[0])
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(
+                f"{where}: the label must be a finite number. "
+                f"Received: {values[0]!r}"
+            )
+        return number
+
+    def targets(self, labels):
+        return np.array(labels, np.float32)
+
+    def example_losses(self, outputs, batch):
+        error = outputs["logits"][:, 0] - batch["labels"]
+        return {"task": tf.square(error)}
+
+    def served(self, outputs):
+        return {"score": outputs["logits"][:, 0]}
+
+    def predictions(self, examples, outputs):
+        none = np.zeros(0)
+        return [Prediction(float(x), none) for x in outputs["logits"][:, 0]]
+
+    def label_text(self, label):
+        return f"{label:.6g}"
+
+
+KINDS: dict[str, type[Task]] = {
+    cls.kind: cls for cls in (Classification, MultiLabel, Regression)
+}

@@ -1,0 +1,25 @@
+"""The user's own data: a file, and columns named by flags."""
+
+from albert_tf.tasks.classification import (
+    Classification,
+    MultiLabel,
+    Regression,
+)
+
+ROWS = (
+    Classification(
+        name="classification",
+        scores=("accuracy", "macro_f1", "matthews"),
+        main_metric="accuracy",
+    ),
+    MultiLabel(
+        name="multilabel",
+        scores=("micro_f1", "macro_f1", "accuracy"),
+        main_metric="micro_f1",
+    ),
+    Regression(
+        name="regression",
+        scores=("pearson", "spearman", "negative_mse"),
+        main_metric="pearson",
+    ),
+)

@@ -1,0 +1,44 @@
+"""All tasks by name, and the task of a fine-tuned model directory."""
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import InputError
+from albert_tf.tasks import classification, custom, glue
+from albert_tf.tasks.base import TASK_FILE, Task
+
+KINDS = {**classification.KINDS}
+TASKS = {task.name: task for task in (*custom.ROWS, *glue.ROWS)}
+
+
+def plain(name: str) -> str:
+    """Return a name without the marks in which writings of it differ."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def find(name: str) -> Task:
+    """Return the task of a name; sst-2, SST_2 and sst2 are the same."""
+    for known, task in TASKS.items():
+        if plain(known) == plain(name):
+            return task
+    raise InputError(
+        f"`task` must be one of {', '.join(TASKS)}. Received: task={name}"
+    )
+
+
+def is_finetuned(model_dir: str) -> bool:
+    """Return whether a model directory holds a fine-tuned model."""
+    return tf.io.gfile.exists(files.join(model_dir, TASK_FILE))
+
+
+def load_task(model_dir: str) -> Task:
+    """Return the task that a model directory was fine-tuned for."""
+    path = files.join(model_dir, TASK_FILE)
+    values = files.read_json(path, "The description of the task")
+    try:
+        return KINDS[values.pop("kind")].from_description(values)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{TASK_FILE} must be as fine-tuning wrote it: "
+            f"{type(error).__name__} {error}. Received: {path}"
+        ) from None

@@ -1,0 +1,212 @@
+"""Rows of TSV, CSV and JSON-lines files, each with the place it stands at.
+
+TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
+A malformed line is an error that names file and line, never a row skipped.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from absl import logging
+
+from albert_tf import files
+from albert_tf.errors import InputError
+
+LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a table: its values by column, and "file:line"."""
+
+    where: str
+    values: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Which columns of a table mean what; "" is a column that is not there.
+
+    Attributes:
+      text: the (first) sentence.
+      text_pair: the second sentence.
+      label: the label, or several columns of 0 and 1 for `multilabel`.
+      id: the example's name; without it examples are numbered from 0.
+      header: whether the first line names the columns; otherwise they are
+        called 1, 2, 3, ... Has no meaning for JSON lines.
+      skip_broken: pass over lines with a wrong number of columns, for the
+        official files that are known to have them, and log how many.
+    """
+
+    text: str = "text"
+    text_pair: str = ""
+    label: tuple[str, ...] = ("label",)
+    id: str = ""
+    header: bool = True
+    skip_broken: bool = False
+
+
+Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
+
+
+def tsv_cells(text: str, path: str) -> Cells:
+    """Yield the cells of each line; only a line feed ends a line."""
+    for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
+        yield number, line.removesuffix("\r").split("\t")
+
+
+def csv_cells(text: str, path: str) -> Cells:
+    """Yield the cells of each record; a quoted cell may hold line feeds."""
+    text = text.rstrip("\r\n")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    first = 1
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        for cells in reader:
+            yield first, cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:{first}: a CSV record must be well-formed: {error}"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def named_rows(path: str, cells: Iterable, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of a file of cells, whose first line may be a header."""
+    names: list[str] = []
+    broken = 0
+    for number, values in cells:
+        where = f"{path}:{number}"
+        if not names:
+            names = header_names(where, values, columns.header)
+            if columns.header:
+                continue
+        if len(values) == len(names):
+            yield Row(where, dict(zip(names, values, strict=True)))
+        elif columns.skip_broken:
+            broken += 1
+        else:
+            raise InputError(
+                f"{where}: every line must have {len(names)} columns "
+                f"({', '.join(names)}). Received: {len(values)} columns"
+            )
+    if broken:
+        logging.warning("%s: passed over %d broken lines", path, broken)
+
+
+def header_names(where: str, values: list[str], header: bool) -> list[str]:
+    """Return the columns' names from the first line of a file."""
+    if not header:
+        return [str(i + 1) for i in range(len(values))]
+    names = [name.strip() for name in values]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"{where}: the columns of the header must differ. Received twice: "
+            f"{', '.join(twice)}"
+        )
+    return names
+
+
+def tsv_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of a tab-separated file."""
+    return named_rows(path, tsv_cells(text, path), columns)
+
+
+def csv_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of a comma-separated file."""
+    return named_rows(path, csv_cells(text, path), columns)
+
+
+def json_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
+    """Yield the objects of a file that holds one on each line."""
+    for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
+        where = f"{path}:{number}"
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{where}: every line must be a JSON object: {error.msg}"
+            ) from None
+        if not isinstance(values, dict):
+            raise InputError(
+                f"{where}: every line must be a JSON object. "
+                f"Received: {line[:60]}"
+            )
+        yield Row(where, values)
+
+
+FORMATS = {
+    ".tsv": tsv_rows,
+    ".txt": tsv_rows,
+    ".csv": csv_rows,
+    ".jsonl": json_rows,
+    ".json": json_rows,
+}
+
+
+def read_rows(path: str, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of a table; the file's ending tells its format.
+
+    Raises:
+      InputError: the file is missing, empty, not UTF-8, of an unknown ending
+        or has a malformed line; the message names file and line.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in FORMATS:
+        raise InputError(
+            f"The name of a data file must end in {', '.join(FORMATS)}. "
+            f"Received: {path}"
+        )
+    text = files.read_text(path, "The data file").removeprefix("\ufeff")
+    if not text.strip():
+        raise InputError(f"The data file must not be empty. Received: {path}")
+    yield from FORMATS[ending](text, path, columns)
+
+
+def cell(row: Row, column: str, flag: str):
+    """Return a row's value in a column, or name the columns that exist.
+
+    Args:
+      row: the row.
+      column: the column's name.
+      flag: the flag that names the column, for the error.
+    """
+    if column in row.values:
+        return row.values[column]
+    raise InputError(
+        f"{row.where}: `{flag}` must name one of the columns "
+        f"{', '.join(row.values)}. Received: {flag}={column}"
+    )
+
+
+def text_cell(row: Row, column: str, flag: str) -> str:
+    """Return a text; a JSON list is joined by spaces, null is an error."""
+    value = cell(row, column, flag)
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if value is None:
+        raise InputError(
+            f"{row.where}: column {column} must hold text. Received: null"
+        )
+    return str(value)
+
+
+def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
+    """Write rows of cells as `read_rows` reads them; return the path.
+
+    Tabs and line ends inside a cell become spaces.
+    """
+    spaces = str.maketrans("\t\n\r", "   ")
+    lines = [
+        "\t".join(cell.translate(spaces) for cell in cells) + "\n"
+        for cells in table
+    ]
+    files.write_text(path, "".join(lines))
+    return path

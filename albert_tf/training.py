@@ -1,0 +1,250 @@
+"""The replica step, and the host loop of many steps in one `tf.function`.
+
+The objective gives each term of the loss as a sum and a weight, so that
+replicas and micro-batches add up to exactly what one large batch gives.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.evaluation import Batch, Evaluator, Objective
+from albert_tf.model import fold_in
+from albert_tf.optimization import Optimizer, OptimizerConfig
+from albert_tf.settings import setting, validate
+
+# Added to the weight of a term by the release, where it is per replica.
+RELEASED_WEIGHT_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batch, steps, cadence and precision of a run."""
+
+    num_train_steps: int = setting(125000, "Steps of the whole run.", minimum=1)
+    train_batch_size: int = setting(
+        4096, "Examples per step, over all replicas.", minimum=1
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "Micro-batches that a replica's batch is cut into.", minimum=1
+    )
+    eval_batch_size: int = setting(
+        64, "Examples per evaluation batch, over all replicas.", minimum=1
+    )
+    loss_normalization: str = setting(
+        "global",
+        "Divide a loss term by its weight in the whole batch, or by each "
+        "replica's own and then average, as released.",
+        choices=("global", "per_replica"),
+    )
+    dtype: str = setting(
+        "float32", "Compute precision.", choices=("float32", "bfloat16")
+    )
+    jit_compile: bool = setting(
+        False, "Compile forward and backward with XLA; a TPU always does."
+    )
+    steps_per_loop: int = setting(
+        0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
+    )
+    eval_steps: int = setting(
+        1000, "Evaluate every N steps and at the end.", minimum=1
+    )
+    save_checkpoints_steps: int = setting(
+        5000, "Save every N steps and at the end.", minimum=1
+    )
+    keep_checkpoint_max: int = setting(
+        5, "How many checkpoints to keep.", minimum=1
+    )
+    random_seed: int = setting(12345, "Seed of weights, data and dropout.")
+
+    def __post_init__(self):
+        validate(self)
+
+    @property
+    def dtype_policy(self) -> str:
+        """The Keras policy of `dtype`; variables are float32 under both."""
+        return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
+
+
+def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Add two lists of tensors element by element."""
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
+    """Return one of the equal micro-batches of a batch."""
+
+    def piece(x):
+        size = x.shape[0] // pieces
+        return tf.reshape(x, [pieces, size, *x.shape[1:]])[index]
+
+    return {key: piece(x) for key, x in batch.items()}
+
+
+class Trainer(Evaluator):
+    """An evaluator with an optimizer and compiled training steps.
+
+    Args:
+      strategy: where to run.
+      build_model: makes the model; called inside the strategy's scope.
+      objective: what to learn.
+      optimizer: rule and schedule.
+      training: batch, precision and seed.
+      trainable: tells from a variable's name whether it is trained.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        optimizer: OptimizerConfig,
+        training: TrainingConfig,
+        trainable: Callable[[str], bool] = lambda name: True,
+    ):
+        self.training = training
+        super().__init__(
+            strategy, build_model, objective, training.eval_batch_size
+        )
+        self._check_batch()
+        self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
+        with strategy.scope():
+            self.optimizer = Optimizer(
+                optimizer, training.num_train_steps, self.trained
+            )
+        self._gradients = tf.function(
+            self._micro_gradients, jit_compile=training.jit_compile or None
+        )
+
+    def _check_batch(self) -> None:
+        replicas = self.strategy.num_replicas_in_sync
+        pieces = self.training.gradient_accumulation_steps
+        if self.training.train_batch_size % (replicas * pieces):
+            raise InputError(
+                "`train_batch_size` must be a multiple of the replicas times "
+                "`gradient_accumulation_steps`. Received: train_batch_size="
+                f"{self.training.train_batch_size}, {replicas} replicas, "
+                f"gradient_accumulation_steps={pieces}"
+            )
+
+    @property
+    def step(self) -> int:
+        """The number of updates made so far."""
+        return int(self.optimizer.iterations.numpy())
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of everything that a resume needs."""
+        return self.weights | self.optimizer.state()
+
+    def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return what each term's sum is divided by in this replica."""
+        own = self.objective.weights(batch)
+        if self.training.loss_normalization == "per_replica":
+            replicas = self.strategy.num_replicas_in_sync
+            return {
+                term: (weight + RELEASED_WEIGHT_EPSILON) * replicas
+                for term, weight in own.items()
+            }
+        whole = self._all_reduce(tf.stack([own[t] for t in self.terms]))
+        return dict(zip(self.terms, tf.unstack(whole), strict=True))
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        with tf.GradientTape() as tape:
+            sums, metrics = self.objective.losses(self.model, batch, seed)
+            loss = tf.add_n(
+                [
+                    tf.math.divide_no_nan(sums[term], divisors[term])
+                    for term in self.terms
+                ]
+            )
+        variables = list(self.trained.values())
+        gradients = tape.gradient(
+            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        # The word table's gradient is a sum over lookups and the tied head.
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        return gradients, self._report(batch, sums, metrics)
+
+    def _accumulated(self, batch: Batch, seed):
+        """Return the gradients and the report of a replica's whole batch."""
+        pieces = self.training.gradient_accumulation_steps
+        divisors = self._divisors(batch)
+        if pieces == 1:
+            return self._gradients(batch, divisors, seed)
+
+        def body(i, gradients, report):
+            more, part = self._gradients(
+                cut(batch, pieces, i), divisors, fold_in(seed, i)
+            )
+            return i + 1, add(gradients, more), report + part
+
+        zeros = [tf.zeros(v.shape) for v in self.trained.values()]
+        _, gradients, report = tf.while_loop(
+            lambda i, *_: i < pieces,
+            body,
+            (0, zeros, tf.zeros([2, len(self.names)])),
+        )
+        return gradients, report
+
+    def seed(self) -> tf.Tensor:
+        """Return the seed of this step on this replica."""
+        context = tf.distribute.get_replica_context()
+        seed = tf.constant([self.training.random_seed, 0])
+        seed = fold_in(seed, tf.cast(self.optimizer.iterations, tf.int32))
+        return fold_in(seed, context.replica_id_in_sync_group)
+
+    def _replica_step(self, batch: Batch):
+        gradients, report = self._accumulated(batch, self.seed())
+        norm = self.optimizer.apply(gradients)
+        return self._all_reduce(report), norm
+
+    @functools.cached_property
+    def run_steps(self):
+        """A function (iterator, number of steps) -> (report, largest norm).
+
+        The report is float32 [2, names], summed over the steps. It is NaN
+        if any loss was, and so is the norm if any gradient was.
+        """
+
+        @tf.function
+        def run(iterator, steps):
+            report = tf.zeros([2, len(self.names)])
+            largest = tf.zeros([])
+            for _ in tf.range(steps):
+                parts, norms = self.strategy.run(
+                    self._replica_step, (next(iterator),)
+                )
+                local = self.strategy.experimental_local_results
+                report += local(parts)[0]
+                # Not tf.maximum alone, which may drop a NaN.
+                norm = local(norms)[0]
+                finite = tf.math.is_finite(norm)
+                largest = tf.where(finite, tf.maximum(largest, norm), norm)
+            return report, largest
+
+        return run
+
+    def iterator(self, batches: Callable, start_step: int):
+        """Return the distributed training batches from a step on.
+
+        Args:
+          batches: (start example, number of hosts, host, batch size per
+            replica) -> dataset, a pure function of its arguments.
+          start_step: the first step.
+        """
+        size = self.training.train_batch_size
+
+        def host_dataset(context):
+            return batches(
+                start_step * size,
+                context.num_input_pipelines,
+                context.input_pipeline_id,
+                context.get_per_replica_batch_size(size),
+            )
+
+        return iter(
+            self.strategy.distribute_datasets_from_function(host_dataset)
+        )

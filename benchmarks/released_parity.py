@@ -1,0 +1,236 @@
+"""How far this project's numbers are from google-research/albert's.
+
+    python benchmarks/released_parity.py --golden=FOLDER
+
+FOLDER holds one folder for each configuration, recorded from the released
+code: `albert_config.json`, a TF1 checkpoint `ckpt/model.ckpt-0`, and
+`inputs.npz`, `outputs.npz`, `grads.npz`, `train_*.npz`. Every configuration
+goes the way of a user's: the checkpoint is converted, restored and trained by
+the project's own loop. Bars are ten times the release's own float32 noise;
+margin is the bar divided by the difference.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+
+import numpy as np
+
+from albert_tf import checkpoints, settings
+from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.convert_checkpoint import convert
+from albert_tf.describe import table
+from albert_tf.distribution import DistributionConfig, make_strategy
+from albert_tf.errors import InputError
+from albert_tf.model import AlbertForPretraining
+from albert_tf.objectives import PretrainingObjective, cross_entropy
+from albert_tf.optimization import OptimizerConfig
+from albert_tf.released_names import GOOGLE, places
+from albert_tf.settings import setting
+from albert_tf.training import Trainer, TrainingConfig
+
+import tensorflow as tf  # isort: skip
+
+BARS = {"outputs": 2e-5, "losses": 1e-5, "gradients": 1e-5, "weights": 2e-4}
+# Masks with holes, and one example without any token: its scores are all near
+# -10000, where float32 has a spacing of 1e-3.
+HARD_BARS = {"outputs": 1e-4, "losses": 2e-3, "gradients": 2e-3}
+ALL_MASKED_BAR = 5e-3
+STEPS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ParityConfig:
+    """Where the recorded numbers are."""
+
+    golden: str = setting("", "Folder of recordings.", required=True)
+
+
+@dataclasses.dataclass
+class Row:
+    """The largest differences of one kind of number.
+
+    Attributes:
+      bar: the largest absolute difference that is allowed.
+      absolute, relative: found; relative to the tensor's largest value.
+    """
+
+    bar: float
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def add(self, ours, theirs) -> None:
+        """Compare two tensors of the same size."""
+        if theirs.size:
+            ours = np.asarray(ours, np.float64).reshape(theirs.shape)
+            difference = np.abs(ours - theirs).max()
+            self.absolute = max(self.absolute, difference)
+            scale = np.abs(theirs).max()
+            if scale:
+                self.relative = max(self.relative, difference / scale)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row's part of the table."""
+        margin = self.bar / self.absolute if self.absolute else float("inf")
+        return (
+            f"{self.absolute:.1e}",
+            f"{self.relative:.1e}",
+            f"{self.bar:.0e}",
+            f"{margin:.1f}x" if margin >= 1 else f"{margin:.2f}x FAILS",
+        )
+
+
+class Recording:
+    """One configuration of the released code, and its model here."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.config = AlbertConfig.from_model_dir(folder)
+        self.inputs = self.arrays("inputs")
+        self.places = places(self.config, GOOGLE)
+        self.empty = ~self.inputs["input_mask"].any(axis=1)
+        self.bars = BARS | (HARD_BARS if self.empty.any() else {})
+        self.work = tempfile.TemporaryDirectory()
+        self.model_dir = os.path.join(self.work.name, "model")
+        convert(
+            os.path.join(folder, "ckpt", "model.ckpt-0"),
+            self.model_dir,
+            "model_dir",
+            os.path.join(folder, CONFIG_FILE),
+        )
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Read one file of recorded arrays."""
+        with np.load(os.path.join(self.folder, f"{name}.npz")) as file:
+            return dict(file)
+
+    def released(self, name: str, arrays: dict, prefix: str = ""):
+        """Return the recorded array of a variable, the way it lies here."""
+        place = self.places[name]
+        array = arrays[prefix + place.name]
+        return array.T if place.transposed else array
+
+    def batch(self) -> dict[str, tf.Tensor]:
+        """Return the inputs under the names of the training loop."""
+        batch = {k: tf.constant(v) for k, v in self.inputs.items()}
+        batch["sentence_order_labels"] = batch.pop("next_sentence_labels")[:, 0]
+        batch["example_weights"] = tf.ones(len(self.empty))
+        return batch
+
+    def add_by_example(self, rows: dict, ours, theirs) -> None:
+        """Compare outputs; an example without tokens has its own row."""
+        empty = np.repeat(self.empty, len(theirs) // len(self.empty))
+        ours = np.asarray(ours).reshape(theirs.shape)
+        rows["outputs"].add(ours[~empty], theirs[~empty])
+        if empty.any():
+            row = rows.setdefault("outputs, no token", Row(ALL_MASKED_BAR))
+            row.add(ours[empty], theirs[empty])
+
+    def compare_forward(self) -> dict[str, Row]:
+        """Return rows of outputs, losses and gradients."""
+        model = AlbertForPretraining(self.config)
+        checkpoints.restore_weights(model, self.model_dir)
+        batch, recorded = self.batch(), self.arrays("outputs")
+        with tf.GradientTape() as tape:
+            out = model(
+                batch["input_ids"],
+                batch["input_mask"],
+                batch["segment_ids"],
+                batch["masked_lm_positions"],
+                return_all=True,
+            )
+            mlm = cross_entropy(out["mlm_logits"], batch["masked_lm_ids"])
+            sop = cross_entropy(
+                out["sop_logits"], batch["sentence_order_labels"]
+            )
+            w = batch["masked_lm_weights"]
+            mlm_loss = tf.reduce_sum(w * mlm) / (tf.reduce_sum(w) + 1e-5)
+            total = mlm_loss + tf.reduce_mean(sop)
+        kinds = ("outputs", "losses", "gradients")
+        rows = {kind: Row(self.bars[kind]) for kind in kinds}
+        for i, states in enumerate(out["hidden_states"]):
+            self.add_by_example(rows, states, recorded[f"layer_{i:02d}"])
+        for name in ("embedding_output", "pooled_output", "mlm_logits"):
+            self.add_by_example(rows, out[name], recorded[name])
+        self.add_by_example(rows, out["sop_logits"], recorded["sop_logits"])
+        rows["losses"].add(mlm, recorded["mlm_per_example_loss"])
+        rows["losses"].add(sop, recorded["sop_per_example_loss"])
+        rows["losses"].add(mlm_loss, recorded["mlm_loss"])
+        rows["losses"].add(total, recorded["total_loss"])
+        variables = checkpoints.named_variables(model)
+        gradients = tape.gradient(total, list(variables.values()))
+        recorded = self.arrays("grads")
+        for name, gradient in zip(variables, gradients, strict=True):
+            gradient = tf.convert_to_tensor(gradient)
+            rows["gradients"].add(gradient, self.released(name, recorded))
+        return rows
+
+    def trainer(self, optimizer: str, schedule: str) -> Trainer:
+        """Return a trainer with the recorded settings and weights."""
+        with open(os.path.join(self.folder, "schedules.json")) as file:
+            values = json.load(file)[schedule]
+        trainer = Trainer(
+            make_strategy(DistributionConfig(distribution_strategy="auto")),
+            lambda: AlbertForPretraining(self.config),
+            PretrainingObjective(),
+            OptimizerConfig(
+                optimizer=optimizer,
+                learning_rate=values["init_lr"],
+                num_warmup_steps=values["num_warmup_steps"],
+                schedule="released",
+                clip_placement="per_replica",
+            ),
+            TrainingConfig(
+                num_train_steps=values["num_train_steps"],
+                train_batch_size=len(self.empty),
+                loss_normalization="per_replica",
+            ),
+        )
+        checkpoints.restore_weights(trainer.model, self.model_dir)
+        return trainer
+
+    def compare_training(self, file: str) -> Row:
+        """Return the row of the weights after three recorded steps."""
+        _, optimizer, schedule, _ = file.split("_")
+        trainer = self.trainer(optimizer, schedule)
+        batch = self.batch()
+
+        def batches(start, num_shards, shard, batch_size):
+            return tf.data.Dataset.from_tensors(batch).repeat()
+
+        iterator = trainer.iterator(batches, trainer.step)
+        trainer.run_steps(iterator, tf.constant(STEPS))
+        row, recorded = Row(self.bars["weights"]), self.arrays(file)
+        for name, variable in trainer.weights.items():
+            theirs = self.released(name, recorded, f"step{STEPS}/")
+            row.add(variable, theirs)
+        return row
+
+    def rows(self) -> dict[str, Row]:
+        """Return every row of this configuration."""
+        rows = self.compare_forward()
+        for file in sorted(os.listdir(self.folder)):
+            name = file.removesuffix(".npz")
+            if name.startswith("train_") and name != file:
+                title = "weights, " + name.removeprefix("train_")
+                rows[title] = self.compare_training(name)
+        return rows
+
+
+def main() -> None:
+    """Print the table."""
+    golden = settings.from_flags(ParityConfig).golden
+    if not os.path.isdir(golden):
+        raise InputError(f"`golden` must be a folder. Received: {golden}")
+    lines = [("", "", "absolute", "relative", "bar", "margin")]
+    for name in sorted(os.listdir(golden)):
+        recording = Recording(os.path.join(golden, name))
+        for title, row in recording.rows().items():
+            lines.append((name, title, *row.cells()))
+    print("\n".join(table(lines)))
+
+
+if __name__ == "__main__":
+    settings.define_flags(ParityConfig)
+    settings.run(main)

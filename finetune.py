@@ -1,0 +1,55 @@
+"""Fine-tune, evaluate and predict with a model directory."""
+
+from albert_tf import settings
+from albert_tf.distribution import DistributionConfig
+from albert_tf.finetuning import finetune
+from albert_tf.finetuning_job import DEFAULTS, FinetuningConfig
+from albert_tf.optimization import OptimizerConfig
+from albert_tf.tasks.base import DataConfig, TaskConfig
+from albert_tf.training import TrainingConfig
+
+CONFIGS = (
+    FinetuningConfig,
+    DataConfig,
+    TaskConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    DistributionConfig,
+)
+# The released fine-tuning scripts' names of the same settings.
+RELEASED_NAMES = {
+    "task_name": "task",
+    "train_step": "num_train_steps",
+    "warmup_step": "num_warmup_steps",
+    "dropout_prob": "classifier_dropout",
+    "dev_file": "eval_file",
+}
+
+
+def define_flags() -> None:
+    """Define the flags, with the defaults of fine-tuning."""
+    settings.define_flags(*CONFIGS)
+    for name, default in DEFAULTS.items():
+        settings.FLAGS.set_default(name, default)
+    for released, name in RELEASED_NAMES.items():
+        settings.flags.DEFINE_alias(released, name)
+
+
+define_flags()
+
+
+def main() -> None:
+    """Build the settings from the flags and fine-tune."""
+    configs = [settings.from_flags(cls) for cls in CONFIGS]
+    for split, metrics in finetune(*configs).items():
+        for name, value in metrics.items():
+            print(f"{split} {name} = {value:.6g}")
+
+
+def cli() -> None:
+    """Run as a console script."""
+    settings.run(main)
+
+
+if __name__ == "__main__":
+    cli()

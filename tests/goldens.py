@@ -1,0 +1,121 @@
+"""Numbers recorded from google-research/albert at b772393, and random models.
+
+`testdata/released/gN.npz` hold a config, weights, inputs, outputs and
+gradients of the released code, `g1_train.npz` weights after 1 and 3 of its
+training steps; names are the released ones.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+
+from albert_tf.checkpoints import named_variables
+from albert_tf.config import AlbertConfig
+from albert_tf.model import AlbertForPretraining
+from albert_tf.released_names import GOOGLE, places
+
+FOLDER = pathlib.Path(__file__).parent / "testdata" / "released"
+NAMES = ("g1", "g2", "g3", "g4", "g5")
+
+# A shape in which no two widths agree.
+CONFIG = AlbertConfig(
+    vocab_size=60,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=16,
+)
+VARIANTS = {
+    "shared": {},
+    "groups": {"num_hidden_groups": 2, "inner_group_num": 2},
+    "groups that do not divide": {"num_hidden_groups": 3},
+    "unshared": {"sharing": "none"},
+    "attention shared": {"sharing": "attention"},
+    "ffn shared": {"sharing": "ffn", "inner_group_num": 2},
+    "unfactorized": {"embedding_size": 12},
+    "relu": {"hidden_act": "relu"},
+    "erf": {"hidden_act": "gelu_erf"},
+    "norm at H": {"embedding_norm": "hidden"},
+    "norm at H, unfactorized": {
+        "embedding_norm": "hidden",
+        "embedding_size": 12,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Golden:
+    """One recorded configuration."""
+
+    config: AlbertConfig
+    weights: dict[str, np.ndarray]
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    grads: dict[str, np.ndarray]
+
+
+def section(arrays, prefix: str) -> dict[str, np.ndarray]:
+    """Return {rest of the name: array} of the names below a prefix."""
+    return {
+        name.removeprefix(prefix): arrays[name]
+        for name in arrays
+        if name.startswith(prefix)
+    }
+
+
+def load(name: str) -> Golden:
+    """Read one recorded configuration."""
+    with np.load(FOLDER / f"{name}.npz") as arrays:
+        config = AlbertConfig.from_dict(json.loads(str(arrays["config"])))
+        parts = ("weights/", "inputs/", "outputs/", "grads/")
+        return Golden(config, *(section(arrays, part) for part in parts))
+
+
+def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Return arrays with released names under ours."""
+    return {
+        name: table[place.name].T if place.transposed else table[place.name]
+        for name, place in places(config, GOOGLE).items()
+    }
+
+
+def assign(model, table: dict[str, np.ndarray]) -> None:
+    """Give every variable of a model its value."""
+    for name, variable in named_variables(model).items():
+        variable.assign(table[name])
+
+
+def build(config: AlbertConfig, table: dict, **kwargs) -> AlbertForPretraining:
+    """Return a model with given weights."""
+    model = AlbertForPretraining(config, **kwargs)
+    assign(model, table)
+    return model
+
+
+def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
+    """Return weights in which nothing is 0 or 1 by default."""
+    rng = np.random.default_rng(seed)
+    model = AlbertForPretraining(config)
+    return {
+        name: rng.normal(0.5 * name.endswith("gamma"), 0.3, v.shape).astype(
+            np.float32
+        )
+        for name, v in named_variables(model).items()
+    }
+
+
+def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
+    """Return three sequences of 10 tokens, two of them padded."""
+    rng = np.random.default_rng(seed)
+    b, t, p = 3, 10, 4
+    lengths = np.array([[10], [7], [4]])
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, (b, t), np.int32),
+        "input_mask": (np.arange(t) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (b, t), np.int32),
+        "masked_lm_positions": rng.integers(0, 4, (b, p), np.int32),
+    }

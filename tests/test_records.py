@@ -1,0 +1,219 @@
+"""Reading of records that `tf.train.Example` wrote, value by value."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import records
+from albert_tf.errors import InputError
+
+TOKENS, SLOTS = 8, 2
+COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
+
+
+def example(number, tokens=TOKENS, slots=SLOTS):
+    """Serialise an example whose first id is its number."""
+
+    def ints(values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    weights = tf.train.FloatList(value=[1.0] + [0.0] * (slots - 1))
+    feature = {
+        "input_ids": ints([number] + [7] * (tokens - 1)),
+        "input_mask": ints([1] * tokens),
+        "segment_ids": ints([0, 1] * (tokens // 2)),
+        "token_boundary": ints([1] * tokens),
+        "masked_lm_positions": ints([1] * slots),
+        "masked_lm_ids": ints([9] * slots),
+        "masked_lm_weights": tf.train.Feature(float_list=weights),
+        "next_sentence_labels": ints([number % 2]),
+    }
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+@pytest.fixture
+def data_dir(tmp_path, monkeypatch):
+    """A folder of numbered examples, with small shuffling blocks."""
+    monkeypatch.setattr(records, "SHUFFLE_BLOCK", 16)
+    numbering, splits = itertools.count(), {}
+    for split, counts in COUNTS.items():
+        splits[split] = []
+        for i, count in enumerate(counts):
+            name = f"{split}-{i:05d}-of-{len(counts):05d}.tfrecord"
+            with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
+                for number in itertools.islice(numbering, count):
+                    writer.write(example(number))
+            size = (tmp_path / name).stat().st_size
+            splits[split].append(records.RecordFile(name, count, size))
+    splits = {split: tuple(entries) for split, entries in splits.items()}
+    metadata = records.Metadata(TOKENS, SLOTS, 50, "", splits)
+    metadata.write(str(tmp_path))
+    return str(tmp_path)
+
+
+def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
+    """Return the numbers of the first `count` training examples."""
+    metadata = records.read_metadata(data_dir)
+    batches = records.train_batches(
+        data_dir, metadata, batch_size=batch_size, seed=seed, **kwargs
+    )
+    taken = batches.take(count // batch_size)
+    return [n for batch in taken for n in batch["input_ids"][:, 0].numpy()]
+
+
+def test_metadata_round_trip(data_dir):
+    """What was written is read back equal."""
+    metadata = records.read_metadata(data_dir)
+    assert metadata.count("train") == 93 and metadata.count("eval") == 11
+    metadata.write(data_dir)
+    assert records.read_metadata(data_dir) == metadata
+
+
+def test_every_epoch_holds_every_record_once(data_dir):
+    """Each epoch is a permutation of the records, another one every time."""
+    stream = numbers(data_dir, 3 * 93)
+    epochs = [stream[i : i + 93] for i in (0, 93, 186)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(93))
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert numbers(data_dir, 93, seed=4) != epochs[0]
+
+
+@pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
+def test_stream_can_begin_anywhere(data_dir, start):
+    """The example at a position is the same wherever reading begins."""
+    whole = numbers(data_dir, start + 100)
+    assert numbers(data_dir, 100, start=start) == whole[start:]
+
+
+def test_shards_read_together_what_one_reader_reads(data_dir):
+    """Interleaved, the streams of all shards are the one stream."""
+    whole = numbers(data_dir, 120, start=60)
+    parts = [
+        numbers(data_dir, 40, 4, start=60, num_shards=3, shard=s)
+        for s in range(3)
+    ]
+    assert np.array(parts).T.ravel().tolist() == whole
+
+
+def test_batch(data_dir):
+    """A batch has the agreed keys, types and shapes, and the right values."""
+    metadata = records.read_metadata(data_dir)
+    batch = next(
+        iter(records.train_batches(data_dir, metadata, batch_size=6, seed=1))
+    )
+    shapes = {name: (v.dtype, tuple(v.shape)) for name, v in batch.items()}
+    tokens, slots = (tf.int32, (6, TOKENS)), (tf.int32, (6, SLOTS))
+    assert shapes == {
+        "input_ids": tokens,
+        "input_mask": tokens,
+        "segment_ids": tokens,
+        "masked_lm_positions": slots,
+        "masked_lm_ids": slots,
+        "masked_lm_weights": (tf.float32, (6, SLOTS)),
+        "sentence_order_labels": (tf.int32, (6,)),
+        "example_weights": (tf.float32, (6,)),
+    }
+    np.testing.assert_array_equal(
+        batch["sentence_order_labels"], batch["input_ids"][:, 0] % 2
+    )
+    assert (batch["masked_lm_ids"].numpy() == 9).all()
+    assert batch["segment_ids"][0].numpy().tolist() == [0, 1] * 4
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
+def test_eval_counts_every_example_once(data_dir, batch_size):
+    """Held-out examples come once, in order; filling weighs nothing."""
+    metadata = records.read_metadata(data_dir)
+    seen = []
+    for batch in records.eval_batches(
+        data_dir, metadata, batch_size=batch_size
+    ):
+        assert all(v.shape[0] == batch_size for v in batch.values())
+        real = batch["example_weights"].numpy() == 1
+        seen += batch["input_ids"].numpy()[real, 0].tolist()
+        assert not batch["masked_lm_weights"].numpy()[~real].any()
+        assert not batch["input_mask"].numpy()[~real].any()
+    assert seen == list(range(93, 104))
+
+
+def first_file(data_dir):
+    """Return the path of the first training file."""
+    return f"{data_dir}/train-00000-of-00004.tfrecord"
+
+
+def test_truncated_file_is_named(data_dir):
+    """A truncated file is found before training, and while reading."""
+    path = first_file(data_dir)
+    with open(path, "rb+") as file:
+        file.truncate(700)
+    metadata = records.read_metadata(data_dir)
+    with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
+        records.check(data_dir, metadata)
+    with pytest.raises(InputError, match="train-00000.*damaged or truncated"):
+        with records.errors_explained(data_dir):
+            numbers(data_dir, 93)
+
+
+def test_records_of_another_length_are_named(data_dir):
+    """Records longer than the metadata says are an error with the numbers."""
+    metadata = dataclasses.replace(
+        records.read_metadata(data_dir), max_seq_length=6
+    )
+    metadata.write(data_dir)
+    message = "train-00000.*`input_ids` holds 8 values instead of 6"
+    with pytest.raises(InputError, match=message):
+        records.check(data_dir, metadata)
+    with pytest.raises(InputError, match=message):
+        with records.errors_explained(data_dir):
+            numbers(data_dir, 1)
+
+
+def test_other_errors_pass(data_dir):
+    """An error that is not the records' is not explained away."""
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        with records.errors_explained(data_dir):
+            raise tf.errors.InvalidArgumentError(None, None, "something else")
+
+
+def test_sound_records_pass_the_check(data_dir):
+    """Whole files of the right length are accepted."""
+    records.check(data_dir, records.read_metadata(data_dir))
+
+
+def test_missing_file_is_named(data_dir):
+    """A file that the metadata lists and that is not there is an error."""
+    tf.io.gfile.remove(first_file(data_dir))
+    with pytest.raises(InputError, match="train-00000.*is missing"):
+        records.check(data_dir, records.read_metadata(data_dir))
+
+
+def test_metadata_errors(data_dir, tmp_path):
+    """A missing, foreign or damaged metadata.json says what to do."""
+    with pytest.raises(InputError, match="create_pretraining_data.py"):
+        records.read_metadata(str(tmp_path / "nothing"))
+    path = tmp_path / "metadata.json"
+    for text, message in (
+        ('{"version": 0}', "must have version 1"),
+        ("[]", "must have version 1"),
+        ('{"version": 1}', "is damaged"),
+        ('{"version": 1, "splits": {}, "new": 2}', "is damaged"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            records.read_metadata(data_dir)
+
+
+def test_split_without_records(data_dir):
+    """Reading a split that has no records is an error, not an endless loop."""
+    metadata = records.read_metadata(data_dir)
+    splits = {"train": (), "eval": ()}
+    metadata = dataclasses.replace(metadata, splits=splits)
+    with pytest.raises(InputError, match="must hold eval records"):
+        records.eval_batches(data_dir, metadata, batch_size=2)
+    with pytest.raises(InputError, match="must hold train records"):
+        records.train_batches(data_dir, metadata, batch_size=2, seed=0)

@@ -1,0 +1,108 @@
+"""A model and data small enough for a test to train them in seconds."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.distribution import DistributionConfig, make_strategy
+from albert_tf.model import AlbertForPretraining
+from albert_tf.objectives import PretrainingObjective
+from albert_tf.optimization import OptimizerConfig
+from albert_tf.training import Trainer, TrainingConfig
+
+CONFIG = AlbertConfig(
+    vocab_size=50,
+    embedding_size=8,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
+EXAMPLES = 48
+
+
+def make_data(seed: int = 0) -> dict[str, np.ndarray]:
+    """Return random pretraining examples with 8 tokens, 3 predictions."""
+    rng = np.random.default_rng(seed)
+    n, t, p, v = EXAMPLES, 8, 3, CONFIG.vocab_size
+    lengths = rng.integers(4, t + 1, (n, 1))
+    return {
+        "input_ids": rng.integers(5, v, (n, t), np.int32),
+        "input_mask": (np.arange(t) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (n, t), np.int32),
+        "masked_lm_positions": rng.integers(0, 4, (n, p), np.int32),
+        "masked_lm_ids": rng.integers(5, v, (n, p), np.int32),
+        "masked_lm_weights": (rng.random((n, p)) < 0.7).astype(np.float32),
+        "sentence_order_labels": rng.integers(0, 2, n, np.int32),
+        "example_weights": np.ones(n, np.float32),
+    }
+
+
+def train_batches(start, num_shards, shard, batch_size):
+    """Return the endless training batches from an example on."""
+    dataset = tf.data.Dataset.from_tensor_slices(make_data())
+    dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
+    return dataset.batch(batch_size, drop_remainder=True)
+
+
+def eval_batches(batch_size: int = 16) -> tf.data.Dataset:
+    """Return held-out batches."""
+    dataset = tf.data.Dataset.from_tensor_slices(make_data(1))
+    return dataset.batch(batch_size, drop_remainder=True)
+
+
+@functools.cache
+def strategy_of(replicas: int) -> tf.distribute.Strategy:
+    """Return one strategy for all tests of a process.
+
+    TensorFlow numbers collectives per strategy, so that a second strategy
+    over the same devices would meet the first one's.
+    """
+    return make_strategy(DistributionConfig(num_cpu_replicas=replicas))
+
+
+def make_trainer(
+    replicas: int = 1,
+    config: AlbertConfig = CONFIG,
+    optimizer: OptimizerConfig | None = None,
+    **training,
+) -> Trainer:
+    """Return a trainer whose initial weights are always the same."""
+    values = {
+        "num_train_steps": 20,
+        "train_batch_size": 16,
+        "eval_batch_size": 16,
+        "eval_steps": 10,
+        "save_checkpoints_steps": 7,
+    }
+    settings = TrainingConfig(**(values | training))
+    keras.utils.set_random_seed(3)
+    return Trainer(
+        strategy_of(replicas),
+        lambda: AlbertForPretraining(config, settings.dtype_policy),
+        PretrainingObjective(),
+        optimizer or OptimizerConfig(learning_rate=0.01, num_warmup_steps=5),
+        settings,
+    )
+
+
+def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
+    """Train for some steps from the trainer's own step; return the report."""
+    iterator = trainer.iterator(train_batches, trainer.step)
+    return trainer.run_steps(iterator, tf.constant(steps))[0].numpy()
+
+
+def values(trainer: Trainer) -> dict[str, np.ndarray]:
+    """Return {name: value} of everything that a resume needs."""
+    return {name: v.numpy() for name, v in trainer.state().items()}
+
+
+def largest_difference(left: dict, right: dict) -> float:
+    """Return the largest absolute difference between two tables."""
+    return max(
+        np.abs(left[n].astype("f8") - right[n].astype("f8")).max() for n in left
+    )

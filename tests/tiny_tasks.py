@@ -1,0 +1,63 @@
+"""A model directory and tables small enough for tests of fine-tuning."""
+
+import pathlib
+
+import keras
+import numpy as np
+import tiny
+
+from albert_tf import checkpoints, files
+from albert_tf.model import AlbertForPretraining
+from albert_tf.tokenization import Tokenizer, tokenizer_from_files
+
+SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+GOOD, BAD = ("good", "great", "fine"), ("bad", "poor", "awful")
+FILLERS = "the a film was very and it is not so plot of this one in".split()
+PIECES = [*SPECIAL, *GOOD, *BAD, *FILLERS]
+
+
+def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
+    """Return a WordPiece tokenizer of the words that the tables use."""
+    spare = [f"spare{i}" for i in range(tiny.CONFIG.vocab_size - len(PIECES))]
+    path = directory / "words.txt"
+    files.write_text(str(path), "\n".join(PIECES + spare) + "\n")
+    return tokenizer_from_files(vocab_file=str(path))
+
+
+def make_model_dir(directory: pathlib.Path) -> str:
+    """Write a model directory as pretraining leaves it; return its path."""
+    keras.utils.set_random_seed(1)
+    model = AlbertForPretraining(tiny.CONFIG)
+    model_dir = str(directory / "pretrained")
+    tiny.CONFIG.save(model_dir)
+    checkpoints.save(model_dir, checkpoints.named_variables(model))
+    make_tokenizer(directory).save(model_dir)
+    return model_dir
+
+
+def opinion(rng: np.random.Generator, word: str) -> str:
+    """Return a sentence of fillers with a word somewhere in it."""
+    words = rng.choice(FILLERS, rng.integers(3, 8)).tolist()
+    words.insert(rng.integers(len(words) + 1), word)
+    return " ".join(words)
+
+
+def opinions(number: int, seed: int) -> list[tuple[str, str]]:
+    """Return (text, label) whose label follows from one word of the text."""
+    rng = np.random.default_rng(seed)
+    chosen = [
+        [("good", GOOD), ("bad", BAD)][i] for i in rng.integers(0, 2, number)
+    ]
+    return [(opinion(rng, rng.choice(w)), label) for label, w in chosen]
+
+
+def write_tsv(path: pathlib.Path, *rows: tuple) -> str:
+    """Write rows of cells as tab-separated lines; return the path."""
+    lines = ["\t".join(map(str, row)) + "\n" for row in rows]
+    files.write_text(str(path), "".join(lines))
+    return str(path)
+
+
+def write_opinions(path: pathlib.Path, number: int, seed: int) -> str:
+    """Write a table of opinions; return its path."""
+    return write_tsv(path, ("text", "label"), *opinions(number, seed))

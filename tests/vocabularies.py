@@ -1,0 +1,70 @@
+"""Vocabularies small enough to make in a test."""
+
+import functools
+import io
+from collections.abc import Sequence
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.normalization import TextConfig
+from albert_tf.tokenization import SentencePieceTokenizer, WordPieceTokenizer
+
+SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"
+
+# Pieces that end in a digit and a comma, after a word mark and without one.
+NUMBERS = (
+    "▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,".split()
+)
+WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] e's ▁naïve".split()
+
+WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
+the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
+mask cls i ##i""".split()
+
+
+@functools.cache
+def _trained() -> bytes:
+    """Return a trained model, for the settings that trainers write."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c"] * 10),
+        model_writer=model,
+        vocab_size=10,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=list(SPECIAL[2:]),
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
+    """Return a model of chosen pieces, in which longer pieces win."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(_trained())
+    del proto.pieces[:]
+    kinds = proto.SentencePiece
+    for piece in special:
+        kind = kinds.UNKNOWN if piece == "<unk>" else kinds.CONTROL
+        proto.pieces.add(piece=piece, score=0.0, type=kind)
+    for i, piece in enumerate([*CHARACTERS, *NUMBERS, *WORDS]):
+        # Scores that no two segmentations share.
+        score = -10.0 - i / 1024 + len(piece) / 4
+        proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
+    return proto.SerializeToString()
+
+
+def english(**text) -> SentencePieceTokenizer:
+    """Return a SentencePiece tokenizer; `text` as in `TextConfig`."""
+    return SentencePieceTokenizer(sentencepiece_model(), TextConfig(**text))
+
+
+def chinese(**text) -> WordPieceTokenizer:
+    """Return a WordPiece tokenizer; `text` as in `TextConfig`."""
+    content = "\n".join(WORDPIECES).encode() + b"\n"
+    return WordPieceTokenizer(content, TextConfig(**text))
