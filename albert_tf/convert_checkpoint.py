@@ -202,8 +202,7 @@ def write_model_dir(folder: str, source: Source) -> int:
     if source.tokenizer:
         source.tokenizer.save(folder)
     step = MODEL_DIR.step in tensors.shapes and tensors.read(MODEL_DIR.step)
-    variables = {n: tf.Variable(tensors.read(n)) for n in tensors.shapes}
-    checkpoints.save(folder, variables, int(step))
+    checkpoints.save(folder, tensors.read_all(tf.Variable), int(step))
     return len(tensors)
 
 

@@ -44,9 +44,7 @@ class DemoConfig:
     """Where the demo works, and how long it trains."""
 
     output_dir: str = setting("demo", "Folder for everything.")
-    pretraining_steps: int = setting(
-        2000, "Steps of pretraining.", minimum=2
-    )
+    pretraining_steps: int = setting(2000, "Steps of pretraining.", minimum=2)
     finetuning_steps: int = setting(400, "Steps of fine-tuning.", minimum=2)
 
     def __post_init__(self):
@@ -235,7 +233,8 @@ def print_pretraining(output_dir: str) -> None:
         )
     number = records.read_metadata(data_dir).count(records.EVAL)
     sop = history.column("eval", "sop_accuracy")[1][-1]
-    print(f"  unigram entropy of the masked words {unigram_entropy(data_dir):.4f}")
+    entropy = unigram_entropy(data_dir)
+    print(f"  unigram entropy of the masked words {entropy:.4f}")
     print(f"  sentence order {shown(sop, number)}, chance 50 %")
     print(f"  curves: {files.join(model_dir, CURVES_FILE)}")
 
@@ -280,7 +279,7 @@ def demo(config: DemoConfig) -> None:
     print_finetuning(config.output_dir)
     ask(config.output_dir)
     minutes = (time.monotonic() - start) / 60
-    print(f"\nDone in {minutes:.1f} minutes; all of it is in {config.output_dir}/")
+    print(f"\nDone in {minutes:.1f} minutes; see {config.output_dir}/")
 
 
 def main() -> None:

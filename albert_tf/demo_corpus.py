@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, settings
 from albert_tf.docstrings import Document, documents
 from albert_tf.errors import InputError
+from albert_tf.settings import setting, validate
 
 CORPUS_FILE = "corpus.txt"
 TASK_DIR = "task"
@@ -190,7 +191,7 @@ def passages(document: Document) -> list[str]:
         size = MAX_SENTENCES
         while size > 1 and len(" ".join(left[:size]).split()) > MAX_WORDS:
             size -= 1
-        text = str(" ".join(left[:size]))
+        text = mask_libraries(" ".join(left[:size]))
         if MIN_WORDS <= len(text.split()) <= MAX_WORDS:
             found.append(text)
         left = left[size:]
@@ -248,6 +249,17 @@ def tsv(examples: Iterable[Example]) -> str:
 # --- Both -------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
+class DemoCorpusConfig:
+    """Where the corpus and the task go, and the seed of the task's split."""
+
+    output_dir: str = setting("", "Folder to be written.", required=True)
+    seed: int = setting(0, "Seed of the split into documents.", minimum=0)
+
+    def __post_init__(self):
+        validate(self)
+
+
 def count(found: Iterable[Document]) -> dict[str, dict[str, int]]:
     """Return the documents, sentences and words of every package."""
     counts: dict[str, dict[str, int]] = {}
@@ -303,3 +315,25 @@ def write_corpus(output_dir: str, rng: np.random.Generator) -> dict[str, Any]:
     counts = statistics(found, splits)
     files.write_json(files.join(output_dir, STATISTICS_FILE), counts)
     return counts
+
+
+def main() -> None:
+    """Write the corpus and the task and say how large they are."""
+    config = settings.from_flags(DemoCorpusConfig)
+    rng = np.random.default_rng(config.seed)
+    counts = write_corpus(config.output_dir, rng)
+    for package, row in counts["packages"].items():
+        print(package, ", ".join(f"{n} {what}" for what, n in row.items()))
+    print(f"{config.output_dir}: {counts['words']} words")
+    for split, labels in counts["task"].items():
+        print(f"{split}: {sum(labels.values())} examples, {labels}")
+
+
+def cli() -> None:
+    """Run as a console script."""
+    settings.define_flags(DemoCorpusConfig)
+    settings.run(main)
+
+
+if __name__ == "__main__":
+    cli()

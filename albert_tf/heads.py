@@ -6,7 +6,8 @@ Shapes: B batch, T tokens, H hidden width, C classes or outputs.
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import AlbertModel, AlbertPart, dropout, fold_in
+from albert_tf.dropout import dropout, fold_in
+from albert_tf.model import AlbertModel, AlbertPart
 
 
 class AlbertClassifier(AlbertPart):

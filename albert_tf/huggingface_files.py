@@ -106,16 +106,25 @@ def config_json(config: AlbertConfig, architecture: str) -> dict:
 
 
 def _open_safetensors(path: str) -> Tensors:
+    # Opened anew for each tensor: pages of a mapped file count as memory
+    # until it is closed.
+    def opened():
+        return safetensors.safe_open(path, framework="numpy")
+
+    def read(name: str) -> np.ndarray:
+        with opened() as file:
+            return file.get_tensor(name)
+
     try:
-        file = safetensors.safe_open(path, framework="numpy")
-        names = sorted(file.keys())
-        shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
+        with opened() as file:
+            names = sorted(file.keys())
+            shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
     except (safetensors.SafetensorError, OSError) as error:
         raise InputError(
             f"The weights must be a whole safetensors file: {error}. "
             f"Received: {path}"
         ) from None
-    return Tensors(shapes, file.get_tensor)
+    return Tensors(shapes, read)
 
 
 def _open_pickle(path: str) -> Tensors:
@@ -127,17 +136,26 @@ def _open_pickle(path: str) -> Tensors:
             f"{PICKLE} needs torch; install the extra `convert`, or save the "
             f"model as {SAFETENSORS}. Received: {path}"
         ) from None
-    try:
-        state = torch.load(
+
+    def opened() -> dict:
+        return torch.load(
             path, map_location="cpu", weights_only=True, mmap=True
         )
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as e:
+
+    try:
+        shapes = {n: tuple(t.shape) for n, t in sorted(opened().items())}
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        AttributeError,
+    ) as error:
         raise InputError(
             "The weights must be a whole file of tensors and nothing else: "
-            f"{str(e).splitlines()[0]}. Received: {path}"
+            f"{str(error).splitlines()[0]}. Received: {path}"
         ) from None
-    shapes = {name: tuple(t.shape) for name, t in sorted(state.items())}
-    return Tensors(shapes, lambda name: state[name].numpy())
+    return Tensors(shapes, lambda name: opened()[name].numpy().copy())
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
@@ -267,7 +285,7 @@ def _architecture(tensors: Tensors) -> str:
 def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     """Write `config.json` and `model.safetensors` into a folder."""
     architecture = _architecture(tensors)
-    arrays = {name: tensors.read(name) for name in tensors.shapes}
+    arrays = tensors.read_all()
     if config.embedding_size == config.hidden_size:
         width = config.hidden_size
         arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)

@@ -3,42 +3,24 @@
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
 D = H / A head width, I intermediate width, V vocabulary, P predictions.
 
-Training is told by a `seed`, an int32 pair for TensorFlow's stateless random
-ops, from which every dropout mask follows; `seed=None` is inference.
+A `seed`, see `albert_tf/dropout.py`, means training; None means inference.
 """
 
 import keras
 import tensorflow as tf
 
 from albert_tf.config import ACTIVATIONS, AlbertConfig
+from albert_tf.dropout import dropout, fold_in
 
 LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
 MASK_BIAS = -10000.0  # added to the scores of padding, as released
 
-Seed = tf.Tensor | None
-
-
-def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Return the seed of a numbered part; None stays None."""
-    if seed is None:
-        return None
-    return tf.random.fold_in(seed, number, alg="philox")
-
-
-def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Drop units with a mask that depends on the seed alone."""
-    if seed is None or rate == 0.0:
-        return x
-    # Philox by name: XLA's default generator is 80 times slower on CPUs.
-    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg="philox")
-
 
 class AlbertPart(keras.layers.Layer):
-    """A layer that knows the config and builds its variables on its own.
+    """A layer that knows the config, from which all its shapes follow.
 
-    Shapes follow from the config alone, so `build` takes none; a parent
-    builds its parts inside its own `build`, which gives variables the paths
-    `parent/part/variable`.
+    A parent builds its parts inside its own `build`, which gives variables
+    the paths `parent/part/variable`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -50,6 +32,12 @@ class AlbertPart(keras.layers.Layer):
         return keras.initializers.TruncatedNormal(
             stddev=self.config.initializer_range
         )
+
+    def part(self, cls: type, name: str) -> "AlbertPart":
+        """Return a part with the same config and precision, built."""
+        part = cls(self.config, name=name, dtype=self.dtype_policy)
+        part.build()
+        return part
 
     def table(self, name: str, rows: int, width: int) -> keras.Variable:
         """Add an embedding table [rows, width]."""
@@ -194,24 +182,21 @@ class AlbertEncoder(AlbertPart):
     def build(self):
         c = self.config
         layers = range(c.num_hidden_layers)
-        self.attentions = {
-            (g, k): self.part(SelfAttention, f"attention_{g}_{k}")
-            for g in sorted({c.attention_index(i) for i in layers})
-            for k in range(c.inner_group_num)
-        }
-        self.ffns = {
-            (g, k): self.part(FeedForward, f"ffn_{g}_{k}")
-            for g in sorted({c.ffn_index(i) for i in layers})
-            for k in range(c.inner_group_num)
-        }
+        self.attentions = self.blocks(
+            SelfAttention, "attention", map(c.attention_index, layers)
+        )
+        self.ffns = self.blocks(FeedForward, "ffn", map(c.ffn_index, layers))
 
-    def part(self, cls: type, name: str) -> AlbertPart:
-        """Return a built block; every variable has its path from here."""
-        block = cls(self.config, name=name, dtype=self.dtype_policy)
-        block.build()
-        # Keras does not track layers held in a dict with tuple keys.
-        setattr(self, name, block)
-        return block
+    def blocks(self, cls: type, kind: str, indices) -> dict:
+        """Return {(index, inner index): block}, each used by many layers."""
+        blocks = {}
+        for g in sorted(set(indices)):
+            for k in range(self.config.inner_group_num):
+                name = f"{kind}_{g}_{k}"
+                blocks[g, k] = self.part(cls, name)
+                # Keras does not track what stands in such a dict.
+                setattr(self, name, blocks[g, k])
+        return blocks
 
     def call(self, x, input_mask, seed=None):
         """Return the outputs [B, T, H] and attentions of every block."""
@@ -234,8 +219,8 @@ class AlbertModel(AlbertPart):
 
     Args:
       config: the architecture.
-      dtype: a Keras dtype policy, "float32" or "mixed_bfloat16"; softmax,
-        norms and losses are computed in float32 under both.
+      dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms and
+        losses are computed in float32 under both.
     """
 
     def __init__(self, config: AlbertConfig, dtype="float32", name="albert"):
@@ -243,11 +228,8 @@ class AlbertModel(AlbertPart):
 
     def build(self):
         c = self.config
-        policy = self.dtype_policy
-        self.embeddings = AlbertEmbeddings(c, name="embeddings", dtype=policy)
-        self.embeddings.build()
-        self.encoder = AlbertEncoder(c, name="encoder", dtype=policy)
-        self.encoder.build()
+        self.embeddings = self.part(AlbertEmbeddings, "embeddings")
+        self.encoder = self.part(AlbertEncoder, "encoder")
         self.pooler = self.dense(
             "pooler", c.hidden_size, c.hidden_size, activation="tanh"
         )
@@ -265,10 +247,9 @@ class AlbertModel(AlbertPart):
           return_all: whether to return what every block computed.
 
         Returns:
-          A dict with `sequence_output` [B, T, H] and `pooled_output` [B, H];
-          with `return_all` also `embedding_output` [B, T, E],
-          `hidden_states` (a list of [B, T, H], one of each inner block) and
-          `attention_probs` (a list of [B, A, T, T]).
+          `sequence_output` [B, T, H] and `pooled_output` [B, H]; with
+          `return_all` also `embedding_output` [B, T, E], and of every inner
+          block `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
@@ -280,11 +261,12 @@ class AlbertModel(AlbertPart):
             "sequence_output": hidden_states[-1],
             "pooled_output": self.pooler(hidden_states[-1][:, 0]),
         }
-        if return_all:
-            outputs["embedding_output"] = embedding_output
-            outputs["hidden_states"] = hidden_states
-            outputs["attention_probs"] = attention_probs
-        return outputs
+        more = {
+            "embedding_output": embedding_output,
+            "hidden_states": hidden_states,
+            "attention_probs": attention_probs,
+        }
+        return outputs | more if return_all else outputs
 
 
 class MaskedLMHead(AlbertPart):
@@ -292,15 +274,17 @@ class MaskedLMHead(AlbertPart):
 
     def build(self):
         c = self.config
-        # The width at which the tables are normalised is the width at which
-        # words are predicted.
+        # Words are predicted at the width at which the tables are normalised.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]
         self.transform = self.dense("transform", c.hidden_size, width)
         self.layer_norm = self.norm(width)
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(c.vocab_size,), initializer="zeros"
+            name="output_bias",
+            shape=(c.vocab_size,),
+            initializer="zeros",
+            autocast=False,
         )
 
     def call(self, sequence_output, positions, embeddings):
@@ -318,9 +302,7 @@ class MaskedLMHead(AlbertPart):
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
         table = tf.cast(embeddings.word_embeddings, x.dtype)
         logits = tf.einsum("bpe,ve->bpv", x, table)
-        return tf.cast(logits, tf.float32) + tf.cast(
-            self.output_bias, tf.float32
-        )
+        return tf.cast(logits, tf.float32) + self.output_bias
 
 
 class SentenceOrderHead(AlbertPart):
@@ -342,31 +324,19 @@ class AlbertForPretraining(AlbertPart):
         self.build()
 
     def build(self):
-        c, policy = self.config, self.dtype_policy
-        self.albert = AlbertModel(c, dtype=policy)
-        self.albert.build()
-        self.mlm = MaskedLMHead(c, name="mlm", dtype=policy)
-        self.mlm.build()
-        self.sop = SentenceOrderHead(c, name="sop", dtype=policy)
-        self.sop.build()
+        self.albert = self.part(AlbertModel, "albert")
+        self.mlm = self.part(MaskedLMHead, "mlm")
+        self.sop = self.part(SentenceOrderHead, "sop")
 
     def call(
-        self,
-        input_ids,
-        input_mask,
-        segment_ids,
-        masked_lm_positions,
-        seed=None,
-        return_all=False,
+        self, input_ids, input_mask, segment_ids, masked_lm_positions, **kwargs
     ):
         """Return `AlbertModel`'s outputs and the heads'.
 
         `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P];
-        `sop_logits` are float32 [B, 2].
+        `sop_logits` are float32 [B, 2]. `seed` and `return_all` are passed on.
         """
-        outputs = self.albert(
-            input_ids, input_mask, segment_ids, seed=seed, return_all=return_all
-        )
+        outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
         outputs["mlm_logits"] = self.mlm(
             outputs["sequence_output"],
             masked_lm_positions,

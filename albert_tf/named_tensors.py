@@ -5,6 +5,7 @@ than what its output needs.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -43,6 +44,17 @@ class Tensors:
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+    def read_all(self, convert: Callable = lambda array: array) -> dict:
+        """Return {name: converted array} of everything.
+
+        The largest are read first, because reading takes a few times the
+        memory of one tensor, on top of those that are there already.
+        """
+        names = sorted(
+            self.shapes, key=lambda name: -math.prod(self.shapes[name])
+        )
+        return {name: convert(self.read(name)) for name in names}
 
 
 def _moved(tensors: Tensors, moves: dict[str, tuple[Place, bool]]) -> Tensors:

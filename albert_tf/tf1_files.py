@@ -168,12 +168,12 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
 def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     """Write `model.ckpt-best` and its config into a folder."""
     files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
-    names = list(tensors.shapes)
+    values = tensors.read_all(tf.constant)
     tf.raw_ops.SaveV2(
         prefix=files.join(folder, BEST_PREFIX),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(tensors.read(name)) for name in names],
+        tensor_names=sorted(values),
+        shape_and_slices=[""] * len(values),
+        tensors=[values[name] for name in sorted(values)],
     )
     files.write_text(
         files.join(folder, "checkpoint"),

@@ -61,10 +61,9 @@ class TrainTokenizerConfig(TextConfig):
         maximum=1.0,
     )
     input_sentence_size: int = setting(
-        10_000_000, "Most sentences used, drawn at random.", minimum=1
-    )
-    random_seed: int = setting(
-        12345, "Seed of the drawing.", minimum=0, maximum=2**32 - 1
+        10_000_000,
+        "Most sentences used; from more, this many are drawn.",
+        minimum=101,
     )
     on_bad_text: str = setting(
         "fail",
@@ -142,7 +141,6 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
     released one does.
     """
     model = io.BytesIO()
-    sentencepiece.set_random_generator_seed(config.random_seed)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),

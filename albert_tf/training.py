@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.dropout import fold_in
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Batch, Evaluator, Objective
-from albert_tf.model import fold_in
 from albert_tf.optimization import Optimizer, OptimizerConfig
 from albert_tf.settings import setting, validate
 

@@ -14,16 +14,17 @@ MAX_LINES = 350
 # From the ground up. A module imports from its own rank or from lower ones;
 # the scripts stand above all. A package's name stands for all its modules.
 RANKS = (
-    """config errors files metrics normalization progress settings
-    sentencepiece_rules tokenization wordpiece""",
-    """checkpoints distribution evaluation history huggingface_files masking
+    """character_graph config errors files metrics normalization progress
+    sentencepiece_rules settings tokenization wordpiece""",
+    """checkpoints distribution dropout evaluation history huggingface_files masking
     model named_tensors optimization records released_models released_names
     text_graph tf1_files""",
-    """heads loop objectives pretraining pretraining_data tasks.base
+    """heads loop objectives pretraining pretraining_data scoring tasks.base
     tasks.features tasks.tables training""",
-    "tasks.classification",
-    "tasks.custom tasks.glue tasks.registry finetuning",
-    """convert_checkpoint demo_corpus describe docstrings export
+    "tasks.classification tasks.sentences",
+    """finetuning finetuning_job serving tasks.custom tasks.glue
+    tasks.registry""",
+    """convert_checkpoint demo_client demo_corpus describe docstrings export
     inspect_records prose report train_tokenizer""",
     "demo",
 )

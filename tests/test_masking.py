@@ -193,6 +193,22 @@ def test_tokens_are_replaced_independently():
     assert abs(both.mean() - 0.64) < 0.05
 
 
+def test_random_words_are_words():
+    """No special token is drawn as a random word."""
+
+    class Vocabulary:
+        vocab_size, mask_id = 8, 4
+        not_words = np.array([0, 2, 4, 7], np.int32)
+
+    assert Words.of(Vocabulary()).replacements.tolist() == [1, 3, 5, 6]
+
+
+def test_budget_rounds_as_released():
+    """Halves round to even, one is the least and the slots are the most."""
+    due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
+    assert due.tolist() == [1, 2, 4, 20]
+
+
 def test_default_slots():
     """By default P is the asked share of the full length, else the flag."""
     assert MaskingConfig().predictions(512) == 77

@@ -165,7 +165,9 @@ def test_drop_policy():
 def test_google_policy():
     """`google` pairs one sentence with random text, labelled swapped."""
     docs, config, made, counts = make(
-        np.random.default_rng(8), single_segment_policy="google"
+        np.random.default_rng(8),
+        sizes=(3, 9, 30, 60),
+        single_segment_policy="google",
     )
     odd = (made.a_end != made.b_start) & (made.b_end != made.a_start)
     assert odd.sum() > 0.9 * counts["one_segment_chunks"] > 0
@@ -194,6 +196,23 @@ def test_long_sentences_are_cut_not_lost(stops):
     assert len(cut) > 100 and CUTS.word_starts[docs.ids[cut]].all()
     if stops:
         assert np.mean(docs.ids[cut - 1] == STOP) > 0.9
+
+
+def long_sentence(stops=(), word_every=1):
+    """Return where pieces of a sentence of 200 tokens begin."""
+    ids = np.full(200, 11, np.uint16)
+    ids[::word_every] = 10
+    ids[list(stops)] = STOP
+    offsets = np.array([0, 200])
+    return pairs_module._cut_long(offsets, ids, CUTS, 60).tolist()
+
+
+def test_long_sentence_by_hand():
+    """A piece ends at a late full stop, else at a word, else where it must."""
+    assert long_sentence(stops=(10, 40, 50)) == [51, 111, 171]
+    assert long_sentence(stops=(10,)) == [60, 120, 180]
+    assert long_sentence(word_every=50) == [50, 100, 150]
+    assert long_sentence(word_every=200) == [60, 120, 180]
 
 
 def test_one_word_is_dropped():

@@ -45,14 +45,15 @@ def test_documents(tmp_path):
     assert lines_of(path) == [["a b", "c"], ["d"], ["e"]]
 
 
+@pytest.mark.parametrize("blank", ["", "\u00a0"])
 @pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
-def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes):
+def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
     """However a file is cut into blocks, its documents are the same."""
     documents = [
         [f"line {i} of {d}" + " x" * (i * d % 15) for i in range(n)]
         for d, n in enumerate([1, 3, 60, 1, 1, 15, 2, 40])
     ]
-    joined = "\n\n".join("\n".join(lines) for lines in documents)
+    joined = f"\n{blank}\n".join("\n".join(lines) for lines in documents)
     monkeypatch.setattr(text, "BLOCK_BYTES", block_bytes)
     for ending in ("", "\n", "\n\n", "\n \n\n"):
         path = write(tmp_path / "x.txt", joined + ending)
@@ -110,3 +111,12 @@ def test_input_errors(tmp_path):
         files.glob(str(tmp_path / "nothing*"), "`input_file`")
     with pytest.raises(InputError, match="directory"):
         files.glob(str(tmp_path), "`input_file`")
+
+
+def test_document_that_ends_with_a_block():
+    """A blank line that begins a block ends the document before it."""
+    assert text._cut(b"\nab\n") == 1
+    assert text._cut(b"ab\n") == 0
+    assert text._cut(b"ab\n\t\ncd\nef\n") == 5
+    block = text.Block("x", 2, 9, b"\nab\n", document=1, piece=1)
+    assert text.read_documents(block, "fail", Counter()) == [[], ["ab"]]

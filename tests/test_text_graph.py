@@ -200,7 +200,9 @@ class Served(tf.Module):
         super().__init__()
         self.graphs = [TextGraph(tokenizer) for tokenizer in tokenizers]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False
+    )
     def __call__(self, a, b):
         return [g.pack(g(a), g(b), 12)["input_ids"] for g in self.graphs]
 

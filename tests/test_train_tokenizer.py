@@ -50,7 +50,7 @@ def test_vocabulary(corpus, tmp_path, model_type, capfd):
     assert tokenizer.pieces(range(len(SYMBOLS))) == SYMBOLS
     assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
     ids = tokenizer.encode("The Dogs chases the fish in 1903, they say.")
-    assert tokenizer.unk_id not in ids and len(ids) < 25
+    assert tokenizer.unk_id not in ids and len(ids) < 30
     # The text is normalised first: neither capitals nor accents have pieces.
     text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
     assert text == text.lower() and not set(text) & set("öﬁ\u0308")
@@ -72,13 +72,11 @@ def test_settings_are_kept(corpus, tmp_path):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path):
-    """A vocabulary depends on corpus and settings, its sample on the seed."""
+    """A vocabulary depends on corpus and settings alone, if drawn too."""
     prints = Counter()
-    for i, seed in enumerate((1, 1, 2)):
+    for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
-        train_tokenizer(
-            config(corpus, folder, input_sentence_size=60, random_seed=seed)
-        )
+        train_tokenizer(config(corpus, folder, input_sentence_size=size))
         prints[load_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]
 

@@ -32,7 +32,7 @@ from albert_tf.tokenization import TokenizerConfig, build_tokenizer
 
 def _make_files(jobs: list[FileJob], num_processes: int) -> list[Counter]:
     """Make the files that are not finished; return the counts of all."""
-    found = [None for job in jobs]
+    found = [read_counts(job) for job in jobs]
     missing = [i for i, counts in enumerate(found) if counts is None]
     progress = Progress(len(jobs), len(jobs) - len(missing), "file")
     made = ordered_map(make_file, [jobs[i] for i in missing], num_processes)

@@ -50,7 +50,7 @@ def _cut(buffer: bytes) -> int:
     end = buffer.rfind(b"\n")
     while end >= 0:
         begin = buffer.rfind(b"\n", 0, end) + 1
-        if not buffer[begin:end].strip():
+        if not buffer[begin:end].decode("utf-8", "replace").strip():
             return end + 1
         end = begin - 1
     return 0
@@ -98,9 +98,9 @@ def blocks(path: str, seed: int, on_bad_text: str) -> Iterator[Block]:
             if not open_end:
                 document, piece = None, 0
                 continue
-            documents = read_documents(block, on_bad_text, Counter())
-            if document is None or len(documents) > 1:
-                document, piece = document_hash(documents[-1], seed), 0
+            if document is None:
+                (lines,) = read_documents(block, on_bad_text, Counter())
+                document = document_hash(lines, seed)
             piece += 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
