@@ -139,16 +139,8 @@ class Evaluator:
             report += self._evaluation_step(batch).numpy()
         return self.summarize(report)
 
-    def predict(
-        self, dataset: tf.data.Dataset, outputs: Callable
-    ) -> dict[str, np.ndarray]:
-        """Return the outputs of every example, in order.
-
-        Args:
-          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding.
-          outputs: (model, batch) -> {name: [B, ...]}.
-        """
-
+    @functools.lru_cache(maxsize=4)  # noqa: B019  (evaluators live long)
+    def _prediction_step(self, outputs: Callable):
         def replica(batch):
             kept = {"example_weights": batch["example_weights"]}
             return outputs(self.model, batch) | kept
@@ -161,6 +153,19 @@ class Evaluator:
                 for name, value in values.items()
             }
 
+        return step
+
+    def predict(
+        self, dataset: tf.data.Dataset, outputs: Callable
+    ) -> dict[str, np.ndarray]:
+        """Return the outputs of every example, in order.
+
+        Args:
+          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding.
+          outputs: (model, batch) -> {name: [B, ...]}.
+        """
+
+        step = self._prediction_step(outputs)
         batches = [
             {name: value.numpy() for name, value in step(batch).items()}
             for batch in self._distributed(dataset)

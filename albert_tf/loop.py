@@ -133,7 +133,9 @@ class Run:
         return metrics
 
     def _curves(self) -> tuple[str, ...]:
-        row = next((r for r in self.history.rows if r["split"] == "eval"), {})
+        """Return what evaluation measured, or else what training did."""
+        rows = self.history.rows
+        row = next((r for r in rows if r["split"] == "eval"), rows[0])
         return tuple(k for k in row if k not in ("step", "split"))
 
     def _stretch(self, iterator, step, steps, progress) -> None:

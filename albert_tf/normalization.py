@@ -8,9 +8,11 @@ from albert_tf.settings import setting, validate
 
 # What becomes of a piece that ends in a digit and a comma ("2010,"):
 # "released": the number is encoded anew and the comma follows. The new
-#   encoding begins with the word mark, even inside a word ("1,000,").
+#   encoding begins with the word mark, even inside a word ("1,000,"). The
+#   default, because released models must get the released code's ids.
 # "strip": as "released", but a number inside a word loses the mark, as in
-#   Hugging Face's slow tokenizer; the code's comments say this was meant.
+#   Hugging Face's slow tokenizer. The released code has a branch for it that
+#   compares text with bytes and so never runs.
 # "none": the piece stays, as in Hugging Face's fast tokenizer.
 DIGIT_COMMA = ("released", "strip", "none")
 
@@ -37,8 +39,8 @@ class TextConfig:
     )
     digit_comma: str = setting(
         "released",
-        "How SentencePiece pieces like `1,` are split; released models "
-        "were trained with `released`.",
+        "How SentencePiece pieces like `1,` are split; `released` gives the "
+        "ids of the released code.",
         choices=DIGIT_COMMA,
     )
 

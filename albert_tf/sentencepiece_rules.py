@@ -18,14 +18,10 @@ Span = tuple[int, int, int]
 def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
-    Digits, apostrophes and letters outside a-z always begin a word. Source:
-    google-research/albert `_is_start_piece_sp`.
+    So does every piece that holds a word mark, a digit, an apostrophe or a
+    letter outside a-z. Source: google-research/albert `_is_start_piece_sp`.
     """
-    return (
-        piece.startswith((WORD_MARK, "<"))
-        or piece in SYMBOLS
-        or not ENGLISH.issuperset(piece.lower())
-    )
+    return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
 
 def _encode_number(

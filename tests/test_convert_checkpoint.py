@@ -87,8 +87,10 @@ def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("slots", [False, True])
-@pytest.mark.parametrize("name", ["g1", "g3", "g4"])
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("g1", False), ("g1", True), ("g3", False), ("g4", True)],
+)
 def test_tf1_round_trip(name, slots, tmp_path):
     """TF1 -> here -> TF1 keeps every bit, slots and step included."""
     golden = goldens.load(name)

@@ -48,6 +48,11 @@ def test_parts_add_up_to_the_model(variant):
     model = AlbertForPretraining(config)
     assert count(config, describe.PARTS) == model.count_params()
     parts = describe.parameters(config)
+    tables = model.albert.embeddings
+    words = tables.word_embeddings
+    assert parts["word embeddings"] == math.prod(words.shape)
+    projection = tables.projection.count_params() if tables.projection else 0
+    assert parts["embedding projection"] == projection
     assert parts["pooler"] == model.albert.pooler.count_params()
     assert parts["masked-LM head"] == model.mlm.count_params()
     assert parts["sentence-order head"] == model.sop.count_params()

@@ -1,8 +1,10 @@
 """Fine-tuning from a model directory to a model directory."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,9 @@ from albert_tf.finetuning import finetune, planned
 from albert_tf.finetuning_job import FinetuningConfig
 from albert_tf.history import History
 from albert_tf.optimization import OptimizerConfig
+from albert_tf.settings import check_setting
 from albert_tf.tasks.base import DataConfig, TaskConfig
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.training import TrainingConfig
 
@@ -438,3 +442,23 @@ def test_the_script(finished, data, tmp_path):
     assert f"eval accuracy = {accuracy:.6g}" in done.stdout
     with open(tmp_path / "metrics.json") as file:
         assert json.load(file)["eval"] == pytest.approx(finished[1]["eval"])
+
+
+def test_presets():
+    """Each flagfile is of a known task and holds only legal settings."""
+    folder = pathlib.Path(ROOT) / "configs" / "finetuning"
+    presets = sorted(folder.glob("*.flags"))
+    assert presets
+    for path in presets:
+        lines = path.read_text().splitlines()
+        flags = [x.split("=") for x in lines if not x.startswith("#")]
+        values = {name.removeprefix("--"): text for name, text in flags}
+        assert find(values["task"]).name == path.stem
+        for cls in CONFIGS:
+            fields = {f.name: f for f in dataclasses.fields(cls)}
+            for name in fields.keys() & values.keys():
+                text = values.pop(name)
+                with contextlib.suppress(ValueError):
+                    text = float(text)
+                check_setting(name, text, fields[name].metadata)
+        assert not values, path

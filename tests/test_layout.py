@@ -16,8 +16,8 @@ MAX_LINES = 350
 RANKS = (
     """character_graph config errors files metrics normalization progress
     sentencepiece_rules settings tokenization wordpiece""",
-    """checkpoints distribution dropout evaluation history huggingface_files masking
-    model named_tensors optimization records released_models released_names
+    """checkpoints distribution dropout evaluation history huggingface_files
+    masking model named_tensors optimization records released_models released_names
     text_graph tf1_files""",
     """heads loop objectives pretraining pretraining_data scoring tasks.base
     tasks.features tasks.tables training""",

@@ -18,12 +18,13 @@ from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data import build, shards, text
 from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
+from albert_tf.pretraining_data.plan import BuildConfig, Builder
 from albert_tf.tokenization import TokenizerConfig, tokenizer_from_files
 
 ROOT = Path(__file__).parent.parent
 PAIRS = PairsConfig(max_seq_length=32)
 MASKING = MaskingConfig()
+TOKENIZER_FILES = {"vocab.txt", "tokenizer.json"}
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +164,7 @@ def test_files_and_metadata(whole):
     assert metadata == records.read_metadata(str(output))
     names = {entry.file for e in metadata.splits.values() for entry in e}
     assert "train-00000-of-00006.tfrecord" in names
-    assert set(contents(output)) == names | {
-        "metadata.json",
-        "vocab.txt",
-        "tokenizer.json",
-    }
+    assert set(contents(output)) == names | TOKENIZER_FILES | {"metadata.json"}
     records.check(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
@@ -244,6 +241,7 @@ def interrupt(monkeypatch, module, name, calls):
         (build, "make_file", 0),
         (build, "make_file", 3),
         (records.Metadata, "write", 0),
+        (Builder, "clean", 0),
     ],
 )
 def test_interrupted_build_goes_on(
@@ -255,8 +253,10 @@ def test_interrupted_build_goes_on(
         interrupt(patch, module, name, calls)
         with pytest.raises(Interrupted):
             build.run(*settings(corpus, output))
-        assert not (output / "metadata.json").exists()
-    (output / "train-00000-of-00006.tfrecord.tmp1").write_text("half")
+        complete = name == "clean"
+        assert (output / "metadata.json").exists() == complete
+    if not complete:
+        (output / "train-00000-of-00006.tfrecord.tmp1").write_text("half")
     with small_blocks():
         build.run(*settings(corpus, output))
     assert contents(output) == contents(whole_of_blocks)
@@ -318,7 +318,7 @@ def test_one_document(corpus, tmp_path):
     one = {"input_file": str(path)}
     with pytest.raises(InputError, match="blank line.*--eval_fraction=0"):
         build.run(*settings(corpus, tmp_path / "out", **one))
-    assert not (tmp_path / "out" / "metadata.json").exists()
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
     metadata = build.run(
         *settings(corpus, tmp_path / "all", eval_fraction=0.0, **one)
     )
@@ -339,6 +339,20 @@ def test_too_little_text(corpus, tmp_path):
     changes = {"input_file": str(tmp_path / "words.txt")}
     with pytest.raises(InputError, match="at least two words"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+
+
+def test_mended_text_is_taken(corpus, tmp_path):
+    """After an error in the text, the mended text builds in the same folder."""
+    path = tmp_path / "x.txt"
+    changes = {"input_file": str(path)}
+    path.write_bytes(b"w1 w2\xff .\n\nw3 w4 .\n")
+    with pytest.raises(InputError, match="line 1, byte 5"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+    path.write_text("w1 w2 .\n\nw3 w4 .\n")
+    metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert metadata.count("train") == 2 and metadata.count("eval") == 1
 
 
 def command(corpus, output, *flags):

@@ -82,11 +82,12 @@ def test_a_missing_file(tmp_path):
         list(read_rows(str(tmp_path / "nothing.tsv"), Columns()))
 
 
-def test_known_broken_lines_are_passed_over(tmp_path):
+def test_known_broken_lines_are_passed_over(tmp_path, capsys):
     """Only a data set that says so may have broken lines."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
+    assert "passed over 1 broken lines" in capsys.readouterr().out
 
 
 def test_a_missing_column_names_those_that_exist(tmp_path):

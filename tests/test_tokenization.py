@@ -30,6 +30,8 @@ DIGIT_COMMA_TABLE = (
     ("b9,", "▁ b ▁9 ,", "▁ b 9 ,", "▁ b 9,"),
     # "12" without a word mark is no piece.
     ("b12,", "▁ b ▁12 ,", "▁ b <unk> ,", "▁ b 12,"),
+    # "7" has a word mark of its own.
+    ("b7,", "▁ b ▁ 7 ,", "▁ b 7 ,", "▁ b 7,"),
     ("10,", "▁1 ▁0 ,", "▁1 0 ,", "▁1 0,"),
     ("a5,", "▁ a 5 ,", "▁ a 5 ,", "▁ a 5 ,"),
 )
@@ -244,7 +246,7 @@ def test_word_starts():
         zip(t.pieces(range(t.vocab_size)), t.word_starts, strict=True)
     )
     yes = "▁the ▁ <unk> [CLS] [SEP] 1 0, 000 ' e's . ( [ é Σ"
-    no = "s at the x [cls]"
+    no = "s at the x [cls] Ed"
     assert [starts[p] for p in yes.split()] == [True] * len(yes.split())
     assert [starts[p] for p in no.split()] == [False] * len(no.split())
     t = chinese()
@@ -288,22 +290,24 @@ def test_save_and_load(tokenizer, tmp_path):
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
-def test_fingerprint_depends_on_everything():
+def write(path, content):
+    """Write a file and return its name."""
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_fingerprint_depends_on_everything(tmp_path):
     """Another vocabulary or another setting is another fingerprint."""
+    other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
         english(do_lower_case=False).fingerprint(),
         english(digit_comma="strip").fingerprint(),
         chinese().fingerprint(),
         chinese(do_lower_case=False).fingerprint(),
+        tokenizer_from_files(vocab_file=other).fingerprint(),
     }
-    assert len(prints) == 5
-
-
-def write(path, content):
-    """Write a file and return its name."""
-    path.write_bytes(content)
-    return str(path)
+    assert len(prints) == 6
 
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,21 @@ def test_bad_input(content, message, tmp_path):
     with pytest.raises(InputError, match=message) as error:
         train_tokenizer(config("", output, input_file=str(path)))
     assert "\n" not in str(error.value) and not output.exists()
+
+
+def test_bad_line_after_good_ones(corpus, tmp_path):
+    """Nothing is trained on the part before a line that cannot be read."""
+    path = tmp_path / "input.txt"
+    # More than the blocks of 1 MB that are read at a time.
+    good = Path(corpus, "a.txt").read_bytes() * 400
+    path.write_bytes(good + b"bad \xff\n")
+    lines = 400 * 192
+    output = tmp_path / "out"
+    with pytest.raises(InputError, match=f"line {lines + 1}"):
+        train_tokenizer(config("", output, input_file=str(path)))
+    assert not output.exists()
+    settings = config("", output, input_file=str(path), on_bad_text="skip")
+    assert train_tokenizer(settings)["sentences"] == lines
 
 
 def test_command_line(corpus, tmp_path):

@@ -14,14 +14,17 @@ SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"
 
 # Pieces that end in a digit and a comma, after a word mark and without one.
-NUMBERS = (
-    "▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,".split()
-)
-WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] e's ▁naïve".split()
+NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,
+7,""".split()
+WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
 
 WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()
+
+# Marks that have an order, in every place of a word.
+MARKS = "\u302e\U0001d165\U0001d16d"
+WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data.documents import token_dtype
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import (
-    MANIFEST_FILE,
     BuildConfig,
     Builder,
     claim,
@@ -119,27 +118,12 @@ def summary(
     return "\n".join(lines + [f"Warning: {warning}" for warning in found])
 
 
-def run(
-    build: BuildConfig,
-    tokenization: TokenizerConfig,
-    pairs: PairsConfig,
-    masking: MaskingConfig,
-) -> records.Metadata:
-    """Make the records of a corpus, or go on making them.
-
-    Returns the metadata, which is also written, last of all.
-    """
-    paths = files.glob(build.input_file, "`input_file`")
-    check_not_empty(paths)
-    builder = Builder(
-        build, pairs, masking, build_tokenizer(tokenization), paths
-    )
-    tf.io.gfile.makedirs(build.output_dir)
-    if claim(build.output_dir, builder.identity):
-        return records.read_metadata(build.output_dir)
+def _make(builder: Builder) -> None:
+    """Run both passes, or what is left of them; write the metadata last."""
+    build = builder.build
     builder.tokenizer.save(build.output_dir)
     store = ShardStore(builder.scratch, builder.num_shards)
-    fill(store, paths, builder.text_job(), builder.num_processes)
+    fill(store, builder.paths, builder.text_job(), builder.num_processes)
     dtype = token_dtype(builder.tokenizer.vocab_size)
     held_out = hold_out(store, dtype, build.eval_fraction)
     _check_documents(build, store, held_out)
@@ -148,6 +132,33 @@ def run(
     metadata = describe(builder, store, jobs, counts)
     _check_splits(metadata, build.eval_fraction)
     metadata.write(build.output_dir)
-    tf.io.gfile.rmtree(builder.scratch)
-    tf.io.gfile.remove(files.join(build.output_dir, MANIFEST_FILE))
-    return metadata
+
+
+def run(
+    build: BuildConfig,
+    tokenization: TokenizerConfig,
+    pairs: PairsConfig,
+    masking: MaskingConfig,
+) -> records.Metadata:
+    """Make the records of a corpus, or go on making them.
+
+    An interruption leaves what the next run needs to go on. A text that
+    cannot be used (`InputError`) leaves no records and can be mended.
+    """
+    paths = files.glob(build.input_file, "`input_file`")
+    check_not_empty(paths)
+    builder = Builder(
+        build, pairs, masking, build_tokenizer(tokenization), paths
+    )
+    tf.io.gfile.makedirs(build.output_dir)
+    if not claim(build.output_dir, builder.identity):
+        try:
+            _make(builder)
+        except InputError:
+            made = files.join(build.output_dir, "*.tfrecord")
+            for path in tf.io.gfile.glob(made):
+                tf.io.gfile.remove(path)
+            builder.clean()
+            raise
+    builder.clean()
+    return records.read_metadata(build.output_dir)

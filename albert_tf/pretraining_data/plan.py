@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 
 import tensorflow as tf
 
@@ -168,6 +169,14 @@ class Builder:
         name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
         parent = self.build.scratch_dir or self.build.output_dir
         return os.path.join(parent, name)
+
+    def clean(self) -> None:
+        """Remove what only an unfinished build needs."""
+        if os.path.isdir(self.scratch):
+            shutil.rmtree(self.scratch)
+        manifest = files.join(self.build.output_dir, MANIFEST_FILE)
+        if tf.io.gfile.exists(manifest):
+            tf.io.gfile.remove(manifest)
 
     def text_job(self) -> TextJob:
         """Return what the first pass needs."""

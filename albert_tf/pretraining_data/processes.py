@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from albert_tf.errors import InputError
-
 
 def available() -> int:
     """Return the number of processors that this process may use."""
@@ -58,7 +56,7 @@ def ordered_map(
                     waiting.append(pool.submit(function, item))
                 yield result
         except concurrent.futures.process.BrokenProcessPool:
-            raise InputError(
+            raise ChildProcessError(
                 "A process was killed, most likely for want of memory; run "
                 "the same command again to go on, with a smaller "
                 f"`num_processes`. Received: num_processes={num_processes}"

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, records
-from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig, Words, mask
 from albert_tf.pretraining_data.documents import read_shard, token_dtype
 from albert_tf.pretraining_data.instances import lay_out
@@ -109,7 +108,7 @@ def make_file(job: FileJob) -> Counter:
             counts["file_bytes"] = tf.io.gfile.stat(temporary).length
             files.write_json(job.counts_path, dict(counts))
     except tf.errors.OpError as error:
-        raise InputError(
+        raise OSError(
             f"The records could not be written ({error.message}); free some "
             f"space and run the same command again. Received: {job.path}"
         ) from None

@@ -11,8 +11,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from absl import logging
-
 from albert_tf import files
 from albert_tf.errors import InputError
 
@@ -39,7 +37,7 @@ class Columns:
       header: whether the first line names the columns; otherwise they are
         called 1, 2, 3, ... Has no meaning for JSON lines.
       skip_broken: pass over lines with a wrong number of columns, for the
-        official files that are known to have them, and log how many.
+        official files that are known to have them, and print how many.
     """
 
     text: str = "text"
@@ -97,7 +95,7 @@ def named_rows(path: str, cells: Iterable, columns: Columns) -> Iterator[Row]:
                 f"({', '.join(names)}). Received: {len(values)} columns"
             )
     if broken:
-        logging.warning("%s: passed over %d broken lines", path, broken)
+        print(f"Note: {path}: passed over {broken} broken lines")
 
 
 def header_names(where: str, values: list[str], header: bool) -> list[str]:
