@@ -5,6 +5,9 @@ part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
 names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 """
 
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
@@ -46,6 +49,28 @@ def read_table(prefix: str) -> dict[str, list[int]]:
         for key, s in shapes.items()
         if key.startswith(_PREFIX)
     }
+
+
+def reader(prefix: str) -> Callable[[str], np.ndarray]:
+    """Return a function from a name to the value in a checkpoint."""
+    stored = tf.train.load_checkpoint(prefix)
+
+    def read(name: str) -> np.ndarray:
+        key = name.replace("/", ".S")
+        try:
+            return stored.get_tensor(f"{_PREFIX}{key}{_SUFFIX}")
+        except (IndexError, tf.errors.OpError) as error:
+            raise damaged(prefix, error) from None
+
+    return read
+
+
+def damaged(prefix: str, error: Exception) -> InputError:
+    """Return the error of a checkpoint that cannot be read to its end."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError(
+        f"The checkpoint is damaged: {reason}. Received: {prefix}"
+    )
 
 
 def explain_differences(
@@ -100,10 +125,7 @@ def restore(
     try:
         _checkpoint(variables).read(prefix).expect_partial()
     except (tf.errors.OpError, IndexError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"The checkpoint is damaged: {reason}. Received: {prefix}"
-        ) from None
+        raise damaged(prefix, error) from None
 
 
 def manager(

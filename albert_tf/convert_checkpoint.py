@@ -7,11 +7,9 @@ The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
 directory or a Hugging Face folder; which of them is found out.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -121,12 +119,7 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     if os.path.basename(folder) == checkpoints.BEST:
         folder = os.path.dirname(folder)
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
-
-    def read(name: str):
-        dtype = tf.int64 if name == MODEL_DIR.step else tf.float32
-        variable = tf.Variable(tf.zeros(shapes[name], dtype))
-        checkpoints.restore(prefix, {name: variable}, ignore=("",))
-        return variable.numpy()
+    tensors = Tensors(shapes, checkpoints.reader(prefix))
 
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
@@ -135,7 +128,7 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
         MODEL_DIR,
         prefix,
         config,
-        to_ours(Tensors(shapes, read), config, MODEL_DIR, prefix),
+        to_ours(tensors, config, MODEL_DIR, prefix),
         load_tokenizer(folder) if has_tokenizer else None,
         [],
     )
@@ -233,27 +226,14 @@ TARGETS = {
 }
 
 
-@contextlib.contextmanager
-def new_folder(path: str) -> Iterator[str]:
-    """Yield a temporary folder that becomes `path` if the body succeeds."""
-    path = path.rstrip("/")
+def check_output(path: str) -> None:
+    """Refuse to write where something is already."""
     if tf.io.gfile.exists(path) and (
         not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)
     ):
         raise InputError(
             f"`output` must be a new or empty folder. Received: output={path}"
         )
-    temporary = f"{path}.tmp{os.getpid()}"
-    try:
-        tf.io.gfile.makedirs(temporary)
-        yield temporary
-        if tf.io.gfile.exists(path):
-            tf.io.gfile.rmtree(path)
-        tf.io.gfile.rename(temporary, path)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
 
 
 def describe_source(source: Source) -> list[str]:
@@ -299,7 +279,9 @@ def convert(
     Raises:
       InputError: anything does not fit; then there is no output folder.
     """
-    with new_folder(output) as temporary:
+    output = output.rstrip("/")
+    check_output(output)
+    with files.atomic_folder(output) as temporary:
         source = open_source(input, config_file)
         check_vocabulary(source)
         lines = describe_source(source)

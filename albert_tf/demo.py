@@ -19,8 +19,8 @@ from albert_tf import files, records, settings
 from albert_tf.config import AlbertConfig
 from albert_tf.demo_corpus import CORPUS_FILE, TASK_DIR
 from albert_tf.errors import InputError
-from albert_tf.finetuning import METRICS_FILE
 from albert_tf.history import CURVES_FILE, History
+from albert_tf.scoring import METRICS_FILE
 from albert_tf.settings import setting, validate
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,10 +30,10 @@ MODEL_FILE = "demo_model.json"
 MODEL = AlbertConfig(
     vocab_size=8000,
     embedding_size=128,
-    hidden_size=256,
-    num_hidden_layers=4,
+    hidden_size=128,
+    num_hidden_layers=3,
     num_attention_heads=4,
-    intermediate_size=1024,
+    intermediate_size=512,
     max_position_embeddings=64,
 )
 LENGTH = MODEL.max_position_embeddings
@@ -44,7 +44,7 @@ class DemoConfig:
     """Where the demo works, and how long it trains."""
 
     output_dir: str = setting("demo", "Folder for everything.")
-    pretraining_steps: int = setting(2000, "Steps of pretraining.", minimum=2)
+    pretraining_steps: int = setting(2500, "Steps of pretraining.", minimum=2)
     finetuning_steps: int = setting(400, "Steps of fine-tuning.", minimum=2)
 
     def __post_init__(self):

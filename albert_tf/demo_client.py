@@ -18,8 +18,8 @@ SENTENCES = (
 )
 MASKED = (
     "This method [MASK] a list of strings.",
-    "If the file does not exist, an error is [MASK].",
-    "The default value is [MASK].",
+    "If the file does not [MASK], an error is raised.",
+    "The default [MASK] is used when the argument is not given.",
 )
 PAIR = (
     "Opens the file at the given path.",
@@ -30,7 +30,7 @@ PAIR = (
 def main(classifier_dir: str, pretrained_dir: str) -> None:
     """Print the answers of both models."""
     classifier = tf.saved_model.load(classifier_dir)
-    answers = classifier.signatures["text"](text=tf.constant(SENTENCES))
+    answers = classifier.signatures["classify"](text=tf.constant(SENTENCES))
     for text, label, probabilities in zip(
         SENTENCES,
         answers["label"].numpy(),

@@ -4,10 +4,7 @@ The SavedModel needs nothing of this package: it loads where `tensorflow` and
 `tensorflow_text` are imported. See docs/serving.md.
 """
 
-import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -55,28 +52,6 @@ def check_target(folder: str) -> None:
         )
 
 
-def replace(folder: str, new: str) -> None:
-    """Put a folder in the place of another, which stays whole until then."""
-    old = f"{folder}.old{os.getpid()}"
-    if tf.io.gfile.exists(folder):
-        tf.io.gfile.rename(folder, old)
-    tf.io.gfile.rename(new, folder)
-    if tf.io.gfile.exists(old):
-        tf.io.gfile.rmtree(old)
-
-
-@contextlib.contextmanager
-def atomic_folder(folder: str) -> Iterator[str]:
-    """Yield a temporary name that replaces `folder` if the body succeeds."""
-    temporary = f"{folder}.tmp{os.getpid()}"
-    try:
-        yield temporary
-        replace(folder, temporary)
-    finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-
-
 def asset_paths(model_dir: str, server: Server) -> list[str]:
     """Return the files that say what the model is: config, vocabulary, task."""
     names = [CONFIG_FILE, TASK_FILE]
@@ -117,7 +92,7 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
     folder = config.export_dir.rstrip("/")
     check_target(folder)
     server = load_server(config.model_dir, serving)
-    with atomic_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary:
         save(server, asset_paths(config.model_dir, server), temporary)
     report(server, folder)
 

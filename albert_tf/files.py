@@ -31,6 +31,23 @@ def atomic_path(path: str) -> Iterator[str]:
         raise
 
 
+@contextlib.contextmanager
+def atomic_folder(path: str) -> Iterator[str]:
+    """Yield a temporary folder that replaces `path` if the body succeeds."""
+    temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
+    try:
+        tf.io.gfile.makedirs(temporary)
+        yield temporary
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.rename(path, old)
+        tf.io.gfile.rename(temporary, path)
+    finally:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+    if tf.io.gfile.exists(old):
+        tf.io.gfile.rmtree(old)
+
+
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, making its folder if it is missing."""
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")

@@ -116,6 +116,18 @@ def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
     )
 
 
+def warm_start(model: AlbertForPretraining, model_dir: str) -> None:
+    """Restore the encoder and those heads that the model directory has."""
+    stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
+    parts = ("albert/",)
+    for head in ("mlm/", "sop/"):
+        if any(name.startswith(head) for name in stored):
+            parts += (head,)
+        else:
+            print(f"Note: {model_dir} has no {head[:-1]} head; it starts anew")
+    checkpoints.restore_weights(model, model_dir, only=parts)
+
+
 def pretrain(
     run: PretrainingConfig,
     optimizer: OptimizerConfig,
@@ -136,7 +148,7 @@ def pretrain(
         with_compat(training, run.compat),
     )
     if run.init_checkpoint and not checkpoints.latest(run.output_dir):
-        checkpoints.restore_weights(trainer.model, run.init_checkpoint)
+        warm_start(trainer.model, run.init_checkpoint)
 
     def batches(start, num_shards, shard, batch_size):
         return records.train_batches(

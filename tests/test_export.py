@@ -522,7 +522,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     error = OSError("the disk is full")
 
     def save(root, folder, signatures):
-        os.makedirs(folder)
+        os.makedirs(folder, exist_ok=True)
         if error:
             raise error
         with open(os.path.join(folder, "saved_model.pb"), "w") as file:

@@ -17,8 +17,8 @@ RANKS = (
     """character_graph config errors files metrics normalization progress
     sentencepiece_rules settings tokenization wordpiece""",
     """checkpoints distribution dropout evaluation history huggingface_files
-    masking model named_tensors optimization records released_models released_names
-    text_graph tf1_files""",
+    masking model named_tensors optimization records released_models
+    released_names text_graph tf1_files""",
     """heads loop objectives pretraining pretraining_data scoring tasks.base
     tasks.features tasks.tables training""",
     "tasks.classification tasks.sentences",
