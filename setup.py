@@ -13,6 +13,7 @@ CONSOLE_SCRIPTS = {
     "albert-finetune": "finetune:cli",
     "albert-train-tokenizer": "albert_tf.train_tokenizer:cli",
     "albert-export": "albert_tf.export:cli",
+    "albert-convert-checkpoint": "albert_tf.convert_checkpoint:cli",
     "albert-describe": "albert_tf.describe:cli",
     "albert-demo": "albert_tf.demo:cli",
 }

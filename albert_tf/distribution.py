@@ -64,7 +64,12 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     if number > len(configured):
         logical = [tf.config.LogicalDeviceConfiguration()] * number
         tf.config.set_logical_device_configuration(cpu, logical)
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(number)])
+    # Collectives are numbered per process, so that a second strategy would
+    # meet the first one's; adding up on one device has no such state.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(number)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
 
 
 def multi_worker_strategy(_) -> tf.distribute.Strategy:

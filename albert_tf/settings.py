@@ -151,8 +151,8 @@ def run(main: Callable[[], None]) -> None:
             return _fail(str(error))
         return 0
 
-    logging.set_verbosity(logging.INFO)
-    logging.use_absl_handler()
+    # The programs print; what TensorFlow logs at lower levels is noise.
+    logging.set_verbosity(logging.WARNING)
     app.run(guarded)
 
 

@@ -1,4 +1,4 @@
-"""What every test shares: two logical CPUs, a tiny tokenizer and model."""
+"""What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
 import albert_tf  # noqa: F401  (sets TensorFlow's switches before its import)
 
@@ -17,7 +17,7 @@ from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
 # For the tests of replicas.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * 2,
+    [tf.config.LogicalDeviceConfiguration()] * 4,
 )
 
 WORDS = """a the and on in under over river bridge small large garden teacher

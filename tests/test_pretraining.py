@@ -54,9 +54,7 @@ def data_dir(tmp_path_factory, tokenizer_dir):
 
 @pytest.fixture
 def config(tmp_path, tokenizer):
-    config = dataclasses.replace(
-        tiny.CONFIG, vocab_size=tokenizer.vocab_size
-    )
+    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
     path = tmp_path / "config.json"
     path.write_text(config.to_json())
     return str(path), config
@@ -219,7 +217,9 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
 def test_four_replicas_equal_one(data_dir, config, tmp_path):
     """The program gives the same weights on four logical devices."""
     outputs = [tmp_path / "one", tmp_path / "four"]
-    for output, more in zip(outputs, ([], ["--num_cpu_replicas=4"])):
+    for output, more in zip(
+        outputs, ([], ["--num_cpu_replicas=4"]), strict=True
+    ):
         line = command(data_dir, config[0], output) + more
         subprocess.run(line, check=True)
     one, four = map(values, outputs)

@@ -26,6 +26,7 @@ def one_replica():
     "kwargs",
     [
         {"replicas": 2},
+        {"replicas": 4},
         {"gradient_accumulation_steps": 4},
         {"replicas": 2, "gradient_accumulation_steps": 2},
         {"jit_compile": True},

@@ -1,7 +1,5 @@
 """A model and data small enough for a test to train them in seconds."""
 
-import functools
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -55,16 +53,6 @@ def eval_batches(batch_size: int = 16) -> tf.data.Dataset:
     return dataset.batch(batch_size, drop_remainder=True)
 
 
-@functools.cache
-def strategy_of(replicas: int) -> tf.distribute.Strategy:
-    """Return one strategy for all tests of a process.
-
-    TensorFlow numbers collectives per strategy, so that a second strategy
-    over the same devices would meet the first one's.
-    """
-    return make_strategy(DistributionConfig(num_cpu_replicas=replicas))
-
-
 def make_trainer(
     replicas: int = 1,
     config: AlbertConfig = CONFIG,
@@ -82,7 +70,7 @@ def make_trainer(
     settings = TrainingConfig(**(values | training))
     keras.utils.set_random_seed(3)
     return Trainer(
-        strategy_of(replicas),
+        make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
         lambda: AlbertForPretraining(config, settings.dtype_policy),
         PretrainingObjective(),
         optimizer or OptimizerConfig(learning_rate=0.01, num_warmup_steps=5),
