@@ -44,8 +44,8 @@ class DemoConfig:
     """Where the demo works, and how long it trains."""
 
     output_dir: str = setting("demo", "Folder for everything.")
-    pretraining_steps: int = setting(3000, "Steps of pretraining.", minimum=2)
-    finetuning_steps: int = setting(600, "Steps of fine-tuning.", minimum=2)
+    pretraining_steps: int = setting(2500, "Steps of pretraining.", minimum=2)
+    finetuning_steps: int = setting(300, "Steps of fine-tuning.", minimum=2)
 
     def __post_init__(self):
         validate(self)
@@ -103,8 +103,8 @@ def steps(config: DemoConfig) -> list[Step]:
         "do_train": True,
         "do_eval": True,
         "num_train_steps": config.finetuning_steps,
-        "eval_steps": 200,
-        "learning_rate": 1e-4,
+        "eval_steps": 100,
+        "learning_rate": 2e-4,
     }
     testing = {
         "task": "classification",
