@@ -54,20 +54,24 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
+def prepare_devices(config: DistributionConfig) -> None:
+    """Make the logical CPUs; call before TensorFlow does anything else."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = tf.config.get_logical_device_configuration(cpu) or [None]
+    number = config.num_cpu_replicas
+    if number > len(made):
+        logical = [tf.config.LogicalDeviceConfiguration()] * number
+        tf.config.set_logical_device_configuration(cpu, logical)
+
+
 def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return a strategy over all GPUs, or over logical CPU devices."""
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    number = config.num_cpu_replicas
-    configured = tf.config.get_logical_device_configuration(cpu) or [None]
-    if number > len(configured):
-        logical = [tf.config.LogicalDeviceConfiguration()] * number
-        tf.config.set_logical_device_configuration(cpu, logical)
     # Collectives are numbered per process, so that a second strategy would
     # meet the first one's; adding up on one device has no such state.
     return tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(number)],
+        [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
 

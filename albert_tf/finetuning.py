@@ -12,7 +12,12 @@ import keras
 import tensorflow as tf
 
 from albert_tf import checkpoints, files, settings
-from albert_tf.distribution import DistributionConfig, is_chief, make_strategy
+from albert_tf.distribution import (
+    DistributionConfig,
+    is_chief,
+    make_strategy,
+    prepare_devices,
+)
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Evaluator
 from albert_tf.finetuning_job import FinetuningConfig, Job, prepare
@@ -139,6 +144,7 @@ def finetune(
     devices: DistributionConfig,
 ) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict as asked; return the metrics by split."""
+    prepare_devices(devices)
     job = prepare(run, data, task_config)
     print(job.summary())
     if run.do_train:

@@ -6,7 +6,11 @@ import keras
 
 from albert_tf import checkpoints, files, records, settings
 from albert_tf.config import AlbertConfig
-from albert_tf.distribution import DistributionConfig, make_strategy
+from albert_tf.distribution import (
+    DistributionConfig,
+    make_strategy,
+    prepare_devices,
+)
 from albert_tf.errors import InputError
 from albert_tf.loop import Run
 from albert_tf.model import AlbertForPretraining
@@ -135,6 +139,7 @@ def pretrain(
     devices: DistributionConfig,
 ) -> dict[str, float]:
     """Pretrain into a model directory; return the last held-out metrics."""
+    prepare_devices(devices)
     config, metadata = prepare(run)
     replay = settings.flagfile(run, optimizer, training, devices)
     files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
