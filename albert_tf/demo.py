@@ -45,7 +45,7 @@ class DemoConfig:
 
     output_dir: str = setting("demo", "Folder for everything.")
     pretraining_steps: int = setting(2500, "Steps of pretraining.", minimum=2)
-    finetuning_steps: int = setting(300, "Steps of fine-tuning.", minimum=2)
+    finetuning_steps: int = setting(200, "Steps of fine-tuning.", minimum=2)
 
     def __post_init__(self):
         validate(self)

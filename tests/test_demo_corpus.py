@@ -123,7 +123,11 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
     for split, examples in splits.items():
         counts = np.unique([e.label for e in examples], return_counts=True)
         assert counts[0].tolist() == sorted(demo_corpus.LABELS)
-        assert set(counts[1]) == {demo_corpus.ROOM[split]}
+        if split == "train":
+            assert counts[1].sum() == demo_corpus.TRAINING_EXAMPLES
+            assert counts[1].min() > 200 and counts[1].max() < 300
+        else:
+            assert set(counts[1]) == {demo_corpus.ROOM[split]}
         documents[split] = {e.document for e in examples}
         texts[split] = {e.text for e in examples}
         assert len(texts[split]) == len(examples)
