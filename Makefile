@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # More requirements for pip, for example REQUIREMENTS="tensorflow==2.20.*".
 REQUIREMENTS ?=
+# Processes that run the quick tests; each needs about 2 GB.
+TEST_PROCESSES ?= 2
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -20,10 +22,10 @@ help:
 	@echo "make clean     remove the environment, caches and demo/"
 
 demo: $(INSTALLED)
-	$(BIN)/python -m albert_tf.demo --output_dir=demo
+	$(BIN)/python -m albert_tf.demo_pipeline --output_dir=demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

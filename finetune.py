@@ -1,10 +1,13 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
 from albert_tf import settings
+from albert_tf.conversion import ConversionConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.finetuning import finetune
 from albert_tf.finetuning_job import DEFAULTS, FinetuningConfig
+from albert_tf.multitask import finetune_together
 from albert_tf.optimization import OptimizerConfig
+from albert_tf.recipes import RecipeConfig
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.training import TrainingConfig
 
@@ -15,6 +18,8 @@ CONFIGS = (
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,
+    RecipeConfig,
+    ConversionConfig,
 )
 # The released fine-tuning scripts' names of the same settings.
 RELEASED_NAMES = {
@@ -41,7 +46,9 @@ define_flags()
 def main() -> None:
     """Build the settings from the flags and fine-tune."""
     configs = [settings.from_flags(cls) for cls in CONFIGS]
-    for split, metrics in finetune(*configs).items():
+    several = "," in (settings.FLAGS.task or "")
+    run = finetune_together if several else finetune
+    for split, metrics in run(*configs).items():
         for name, value in metrics.items():
             print(f"{split} {name} = {value:.6g}")
 

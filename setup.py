@@ -12,10 +12,16 @@ CONSOLE_SCRIPTS = {
     "albert-pretrain": "pretrain:cli",
     "albert-finetune": "finetune:cli",
     "albert-train-tokenizer": "albert_tf.train_tokenizer:cli",
+    "albert-embed": "albert_tf.embed:cli",
     "albert-export": "albert_tf.export:cli",
     "albert-convert-checkpoint": "albert_tf.convert_checkpoint:cli",
     "albert-describe": "albert_tf.describe:cli",
+    "albert-inspect-records": "albert_tf.inspect_records:cli",
+    "albert-report": "albert_tf.report:cli",
+    "albert-tpu-check": "albert_tf.tpu_check:cli",
     "albert-demo": "albert_tf.demo:cli",
+    "albert-litert": "albert_tf.litert_runner:cli",
+    "albert-shrink": "albert_tf.shrink:cli",
 }
 
 # tensorflow-text asks for the TensorFlow of its own minor version, so that
@@ -31,18 +37,25 @@ REQUIREMENTS = [
     "safetensors",
     "scikit-learn",
     "scipy",
+    "seqeval",
     "tensorboard",
     "tqdm",
 ]
 
 EXTRAS = {
-    "test": ["pytest>=8", "ruff>=0.17,<0.18"],
-    "beam": ["apache-beam[tfrecord]"],
+    "test": ["pytest>=8", "pytest-xdist>=3", "ruff>=0.17,<0.18"],
+    "beam": ["apache-beam"],
+    "demo": ["flask>=3", "waitress>=3"],
+    "litert": ["ai-edge-litert"],
     "convert": ["torch", "transformers"],
     "onnx": ["onnx", "onnxruntime", "tf2onnx"],
+    "sentences": ["sentencex>=1"],
     "tpu-check": ["jax[tpu]==0.10.2"],
-    "zh": ["jieba"],
+    "zh": ["jieba", "nltk"],
 }
+# The small ones, so that their tests run.
+for name in ("demo", "litert", "sentences", "zh"):
+    EXTRAS["test"] += EXTRAS[name]
 
 
 def version() -> str:
@@ -61,7 +74,10 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=[*find_packages(include=["albert_tf*"]), "albert_tf.configs"],
     package_dir={"albert_tf.configs": "configs"},
-    package_data={"albert_tf.configs": ["**/*.json", "**/*.flags"]},
+    package_data={
+        "albert_tf.configs": ["**/*.json", "**/*.flags"],
+        "albert_tf.demo_page": ["static/*", "templates/*"],
+    },
     py_modules=["create_pretraining_data", "pretrain", "finetune"],
     install_requires=REQUIREMENTS,
     extras_require=EXTRAS,

@@ -49,10 +49,18 @@ class CharacterTable(tf.Module):
         self._index = tf.constant(dense)
         self._rows = tf.ragged.constant(list(rows), dtype=tf.int32)
 
+    def _row(self, text: tf.RaggedTensor) -> tf.Tensor:
+        index = tf.gather(self._index, tf.minimum(text.flat_values, self._last))
+        return tf.cast(index, tf.int32)
+
+    def counts(self, text: tf.RaggedTensor) -> tf.Tensor:
+        """Return how many characters each of texts [B, C] becomes, flat."""
+        lengths = tf.cast(self._rows.row_lengths(), tf.int32)
+        return tf.gather(lengths, self._row(text))
+
     def __call__(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the code points of texts [B, C] after replacement [B, C']."""
-        index = tf.gather(self._index, tf.minimum(text.flat_values, self._last))
-        new = tf.gather(self._rows, tf.cast(index, tf.int32))  # [B * C, 1+]
+        new = tf.gather(self._rows, self._row(text))  # [B * C, 1+]
         itself = tf.repeat(text.flat_values, new.row_lengths())
         values = tf.where(new.values == ITSELF, itself, new.values)
         rows = new.with_values(values)

@@ -5,12 +5,13 @@ part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
 names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 """
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import checkpoint_files, files
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.model import AlbertModel
@@ -128,13 +129,42 @@ def restore(
         raise damaged(prefix, error) from None
 
 
-def manager(
-    directory: str, variables: dict[str, tf.Variable], keep: int
-) -> tf.train.CheckpointManager:
-    """Return a manager that writes `ckpt-STEP` and keeps the newest ones."""
-    return tf.train.CheckpointManager(
-        _checkpoint(variables), directory, max_to_keep=keep
-    )
+class Saver:
+    """Writes checkpoints `ckpt-STEP` and keeps the newest ones.
+
+    Args:
+      directory: where to write.
+      variables: {name: variable} of what to write.
+      keep: how many to keep.
+    """
+
+    def __init__(
+        self, directory: str, variables: dict[str, tf.Variable], keep: int
+    ):
+        self.directory, self.keep = directory, keep
+        self._checkpoint = _checkpoint(variables)
+
+    def save(self, step: int, about: dict | None = None) -> str:
+        """Write one checkpoint, with facts of the run; return its prefix.
+
+        Raises:
+          InputError: it could not be written; the earlier ones are untouched.
+        """
+        prefix = checkpoint_files.prefix(self.directory, step)
+        try:
+            tf.io.gfile.makedirs(self.directory)
+            self._checkpoint.write(prefix)
+            checkpoint_files.write_manifest(prefix, about or {})
+            checkpoint_files.adopt(self.directory, step, self.keep)
+        except (tf.errors.OpError, OSError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            with contextlib.suppress(tf.errors.OpError, OSError):
+                checkpoint_files.remove(self.directory, step)
+            raise InputError(
+                f"The checkpoint must be writable: {reason}. Is the disk "
+                f"full? Received: {prefix}"
+            ) from None
+        return prefix
 
 
 def save(
@@ -144,13 +174,12 @@ def save(
 
     The folder's `checkpoint` file names it only once it is whole.
     """
-    saver = manager(directory, variables, keep=1)
-    return saver.save(checkpoint_number=step)
+    return Saver(directory, variables, keep=1).save(step)
 
 
 def latest(model_dir: str) -> str | None:
     """Return the prefix of the newest whole checkpoint, the one to resume."""
-    return tf.train.latest_checkpoint(model_dir)
+    return checkpoint_files.latest(model_dir)
 
 
 def for_inference(model_dir: str) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 
 import tensorflow as tf
@@ -134,6 +135,15 @@ class AlbertConfig:
         """Return which feed-forward weights a layer uses."""
         shared = self.sharing in ("all", "ffn")
         return self.group(layer) if shared else layer
+
+    def shared_layers(self) -> list[range]:
+        """Return the runs of layers that call the same blocks."""
+        layers = itertools.groupby(
+            range(self.num_hidden_layers),
+            lambda i: (self.attention_index(i), self.ffn_index(i)),
+        )
+        runs = [list(run) for _, run in layers]
+        return [range(run[0], run[-1] + 1) for run in runs]
 
     @classmethod
     def from_dict(cls, values: dict, source: str = "") -> "AlbertConfig":

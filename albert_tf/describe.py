@@ -14,6 +14,7 @@ import sys
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
+from albert_tf.flops import TRAINING_FACTOR, forward_flops
 from albert_tf.released_names import variable_shapes
 
 # Parts of the model, by the beginning of their variables' names.
@@ -36,9 +37,6 @@ SHARED = {
     "ffn": "FFN",
     "none": "False",
 }
-
-# A backward pass costs twice the forward one.
-TRAINING_FACTOR = 3
 
 
 def part_of(name: str) -> str:
@@ -67,35 +65,6 @@ def as_bert(config: AlbertConfig) -> AlbertConfig:
         inner_group_num=1,
         sharing="all",
     )
-
-
-def forward_flops(
-    config: AlbertConfig, tokens: int, predictions: int
-) -> dict[str, int]:
-    """Return {part: FLOPs of one sequence's forward pass}.
-
-    Matrix products only, two operations for each multiply-add; lookups,
-    norms and activations are below one percent.
-
-    Args:
-      config: the architecture; sharing weights saves no operations.
-      tokens: length of the sequence, T.
-      predictions: masked positions that are predicted, P.
-    """
-    v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
-    i, t, p = config.intermediate_size, tokens, predictions
-    blocks = config.num_hidden_layers * config.inner_group_num
-    hidden = config.embedding_norm == "hidden"
-    width = h if hidden else e
-    multiply_adds = {
-        "embedding projection": t * e * h if e != h or hidden else 0,
-        "attention": blocks * (4 * t * h * h + 2 * t * t * h),
-        "feed-forward": blocks * 2 * t * h * i,
-        "pooler": h * h,
-        "masked-LM head": p * (h * width + e * v + hidden * h * e),
-        "sentence-order head": 2 * h,
-    }
-    return {part: 2 * count for part, count in multiply_adds.items()}
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -1,11 +1,25 @@
 """Which devices a run uses: the one place that knows the replicas."""
 
 import dataclasses
+import socket
 
 import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.settings import setting, validate
+
+CONNECT_SECONDS = 20.0
+
+# Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
+GPU_PEAKS = {
+    "H200": 989.0,
+    "H100": 989.0,
+    "A100": 312.0,
+    "L40S": 362.0,
+    "L4": 121.0,
+    "V100": 125.0,
+    "T4": 65.0,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +41,13 @@ class DistributionConfig:
         1, "Logical CPU devices for `mirrored` without GPUs.", minimum=1
     )
 
+    peak_tflops: float | None = setting(
+        None,
+        "Peak TFLOP/s of one replica's device at `dtype`, for the model FLOPs "
+        "utilisation; known for usual GPUs.",
+        minimum=0.0,
+    )
+
     def __post_init__(self):
         validate(self)
         if self.distribution_strategy == "tpu" and not self.tpu_name:
@@ -36,6 +57,18 @@ class DistributionConfig:
             )
 
 
+def check_reachable(address: str) -> None:
+    """Raise `OSError` unless something listens at a grpc:// address.
+
+    TensorFlow's own connection waits without an end.
+    """
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise OSError(f"{address} does not answer ({error})") from None
+
+
 def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Connect to a TPU and return its strategy."""
     try:
@@ -43,6 +76,7 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
             config.tpu_name, zone=config.tpu_zone, project=config.gcp_project
         )
         if config.tpu_name != "local":
+            check_reachable(resolver.master())
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
@@ -52,16 +86,6 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
             f"Received: tpu_name={config.tpu_name}"
         ) from None
     return tf.distribute.TPUStrategy(resolver)
-
-
-def prepare_devices(config: DistributionConfig) -> None:
-    """Make the logical CPUs; call before TensorFlow does anything else."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    made = tf.config.get_logical_device_configuration(cpu) or [None]
-    number = config.num_cpu_replicas
-    if number > len(made):
-        logical = [tf.config.LogicalDeviceConfiguration()] * number
-        tf.config.set_logical_device_configuration(cpu, logical)
 
 
 def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
@@ -109,9 +133,63 @@ def choose(config: DistributionConfig) -> str:
     return "mirrored" if several else "one_device"
 
 
+def prepare_devices(
+    config: DistributionConfig,
+) -> tf.distribute.Strategy | None:
+    """Do what must come before anything else that TensorFlow does.
+
+    Makes the logical CPUs, and for several workers already the strategy,
+    which is returned: it must be made before any tensor.
+    """
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = tf.config.get_logical_device_configuration(cpu) or [None]
+    number = config.num_cpu_replicas
+    if number > len(made):
+        logical = [tf.config.LogicalDeviceConfiguration()] * number
+        tf.config.set_logical_device_configuration(cpu, logical)
+    if choose(config) == "multi_worker":
+        return multi_worker_strategy(config)
+    return None
+
+
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return the strategy of a config, connected to its devices."""
     return STRATEGIES[choose(config)](config)
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether a strategy's replicas are TPU cores."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def peak_flops(
+    config: DistributionConfig, strategy: tf.distribute.Strategy
+) -> float | None:
+    """Return the peak FLOP/s of all replicas together, None if unknown."""
+    peak = config.peak_tflops
+    for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
+        name = tf.config.experimental.get_device_details(gpu)["device_name"]
+        peak = next((p for k, p in GPU_PEAKS.items() if k in name), None)
+    return peak and peak * 1e12 * strategy.num_replicas_in_sync
+
+
+def processes(strategy: tf.distribute.Strategy) -> int:
+    """Return how many processes run the same program side by side."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    jobs = strategy.cluster_resolver.cluster_spec().as_dict()
+    return sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
+
+
+def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Return in every process whether the flag is set in any of them."""
+    if processes(strategy) == 1:
+        return flag
+    own = strategy.experimental_distribute_values_from_function(
+        lambda _: tf.constant(float(flag))
+    )
+    total = strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None)
+    return bool(total > 0)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

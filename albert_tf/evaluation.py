@@ -11,6 +11,18 @@ from albert_tf.checkpoints import named_variables
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
+KEPT = ("example_weights", "example_numbers")  # of a batch beside its outputs
+
+
+def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    """Join arrays along axis 0; shorter other axes are filled with zeros."""
+    shape = np.max([array.shape[1:] for array in arrays], axis=0)
+
+    def filled(array):
+        room = shape - array.shape[1:]
+        return np.pad(array, [(0, 0), *((0, int(n)) for n in room)])
+
+    return np.concatenate([filled(array) for array in arrays])
 
 
 class Objective(Protocol):
@@ -60,6 +72,7 @@ class Evaluator:
         self.eval_batch_size = eval_batch_size
         with strategy.scope():
             self.model = build_model()
+        self._prediction_steps: dict[tuple, Callable] = {}
         self.weights = named_variables(self.model)
         self.names = (
             *(f"{term}_loss" for term in objective.terms),
@@ -139,13 +152,17 @@ class Evaluator:
             report += self._evaluation_step(batch).numpy()
         return self.summarize(report)
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019  (evaluators live long)
-    def _prediction_step(self, outputs: Callable):
+    def _prediction_step(self, outputs: Callable, spec):
+        """Return a function of batches of a spec, traced once."""
+        known = (outputs, repr(spec))
+        if known in self._prediction_steps:
+            return self._prediction_steps[known]
+
         def replica(batch):
-            kept = {"example_weights": batch["example_weights"]}
+            kept = {name: batch[name] for name in KEPT if name in batch}
             return outputs(self.model, batch) | kept
 
-        @tf.function
+        @functools.partial(tf.function, input_signature=[spec])
         def step(batch):
             values = self.strategy.run(replica, (batch,))
             return {
@@ -153,6 +170,7 @@ class Evaluator:
                 for name, value in values.items()
             }
 
+        self._prediction_steps[known] = step
         return step
 
     def predict(
@@ -161,18 +179,27 @@ class Evaluator:
         """Return the outputs of every example, in order.
 
         Args:
-          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding.
-          outputs: (model, batch) -> {name: [B, ...]}.
+          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding,
+            and for another order than the dataset's `example_numbers` [B].
+          outputs: (model, batch) -> {name: [B, ...]}; where batches differ in
+            their lengths, shorter outputs end in zeros.
         """
-
-        step = self._prediction_step(outputs)
-        batches = [
-            {name: value.numpy() for name, value in step(batch).items()}
-            for batch in self._distributed(dataset)
-        ]
+        batches = list(self.predicted_batches(dataset, outputs))
         joined = {
-            name: np.concatenate([batch[name] for batch in batches])
+            name: concatenate([batch[name] for batch in batches])
             for name in batches[0]
         }
-        real = joined.pop("example_weights") > 0
-        return {name: value[real] for name, value in joined.items()}
+        numbers = joined.pop("example_numbers", None)
+        if numbers is None:
+            return joined
+        order = np.argsort(numbers)
+        return {name: value[order] for name, value in joined.items()}
+
+    def predicted_batches(self, dataset: tf.data.Dataset, outputs: Callable):
+        """Yield the outputs of each batch's examples, padding left out."""
+        distributed = self._distributed(dataset)
+        step = self._prediction_step(outputs, distributed.element_spec)
+        for batch in distributed:
+            values = {name: x.numpy() for name, x in step(batch).items()}
+            real = values.pop("example_weights") > 0
+            yield {name: value[real] for name, value in values.items()}

@@ -1,17 +1,21 @@
-"""Write the SavedModel of a model directory: `python -m albert_tf.export`.
+"""Write what a model directory serves: `python -m albert_tf.export`.
 
-The SavedModel needs nothing of this package: it loads where `tensorflow` and
+A SavedModel by default, or a file for LiteRT or ONNX. What is written needs
+nothing of this package: a SavedModel loads where `tensorflow` and
 `tensorflow_text` are imported. See docs/serving.md.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from albert_tf import files, settings
 from albert_tf.config import CONFIG_FILE
 from albert_tf.errors import InputError
+from albert_tf.serving import litert, onnx_file
 from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.hub import HubModule
 from albert_tf.serving.registry import load_server
 from albert_tf.settings import setting, validate
 from albert_tf.tasks.base import TASK_FILE
@@ -31,14 +35,48 @@ class ExportConfig:
         None, "Folder to write; an earlier export is replaced.", required=True
     )
 
+    to: str = setting(
+        "saved_model",
+        "What to write: saved_model takes raw strings; hub is a SavedModel "
+        "with the signatures of the released TF-Hub modules; litert and onnx "
+        "take ids.",
+        choices=("saved_model", "hub", "litert", "onnx"),
+    )
+    precision: str = setting(
+        "float32",
+        "Numbers of a LiteRT file: dynamic_int8 has weights in 8 bits, int8 "
+        "activations too.",
+        choices=litert.PRECISIONS,
+    )
+    calibration_file: str | None = setting(
+        None,
+        "What int8 is calibrated with: examples as the task reads them, or "
+        "plain text for a pretrained model.",
+    )
+
     def __post_init__(self):
         validate(self)
+        if self.precision != "float32" and self.to != "litert":
+            raise InputError(
+                "`precision` must be float32 but for to=litert. Received: "
+                f"to={self.to}, precision={self.precision}"
+            )
+
+
+# The files that an export has: its model, and the config that says which.
+EXPORTS = (
+    (GRAPH_FILE, files.join("assets", CONFIG_FILE)),
+    (litert.LITERT_FILE, CONFIG_FILE),
+    (onnx_file.ONNX_FILE, CONFIG_FILE),
+)
 
 
 def is_export(folder: str) -> bool:
     """Return whether a folder was written by this program."""
-    written = (GRAPH_FILE, files.join("assets", CONFIG_FILE))
-    return all(tf.io.gfile.exists(files.join(folder, f)) for f in written)
+    return any(
+        all(tf.io.gfile.exists(files.join(folder, name)) for name in written)
+        for written in EXPORTS
+    )
 
 
 def check_target(folder: str) -> None:
@@ -61,40 +99,94 @@ def asset_paths(model_dir: str, server: Server) -> list[str]:
     return [path for path in paths if tf.io.gfile.exists(path)]
 
 
-def save(server: Server, assets: list[str], folder: str) -> None:
+def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
     """Write a SavedModel with each weight once, under its name."""
     root = tf.Module(name="albert")
     root.weights = server.weights
+    assets = asset_paths(config.model_dir, server)
     root.assets = [tf.saved_model.Asset(path) for path in assets]
-    if server.tokenizer:
-        root.text_graph = server.text_graph
-    tf.saved_model.save(root, folder, signatures=server.signatures())
+    root.graphs = server.graphs
+    tf.saved_model.save(root, to, signatures=server.signatures())
 
 
-def report(server: Server, folder: str) -> None:
-    """Print what was written, and the size beside that of the parameters."""
-    size = sum(
-        tf.io.gfile.stat(path).length
-        for path in tf.io.gfile.glob(files.join(folder, "variables", "*"))
+def write_hub(server: Server, config: ExportConfig, to: str) -> None:
+    """Write a SavedModel with the signatures of the released modules."""
+    vocabulary = server.tokenizer and files.join(
+        config.model_dir, server.tokenizer.file_name
     )
+    root = HubModule(server, vocabulary)
+    assets = asset_paths(config.model_dir, server)
+    root.assets = [tf.saved_model.Asset(path) for path in assets]
+    tf.saved_model.save(root, to, signatures=root.signatures())
+
+
+def copy_assets(server: Server, config: ExportConfig, to: str) -> None:
+    """Put the files that say what the model is beside it."""
+    for path in asset_paths(config.model_dir, server):
+        name = path.rsplit("/", 1)[-1]
+        tf.io.gfile.copy(path, files.join(to, name))
+
+
+def write_litert(server: Server, config: ExportConfig, to: str) -> None:
+    """Write a LiteRT file, with vocabulary and task beside it."""
+    litert.write(server, to, config.precision, config.calibration_file)
+    copy_assets(server, config, to)
+
+
+def write_onnx(server: Server, config: ExportConfig, to: str) -> None:
+    """Write an ONNX file, with vocabulary and task beside it."""
+    onnx_file.write(server, to)
+    copy_assets(server, config, to)
+
+
+FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
+    "saved_model": write_saved_model,
+    "hub": write_hub,
+    "litert": write_litert,
+    "onnx": write_onnx,
+}
+
+
+def model_size(folder: str) -> int:
+    """Return the bytes of the files of an export that hold weights."""
+    names = (
+        files.join("variables", "*"),
+        litert.LITERT_FILE,
+        onnx_file.ONNX_FILE,
+    )
+    return sum(
+        tf.io.gfile.stat(path).length
+        for name in names
+        for path in tf.io.gfile.glob(files.join(folder, name))
+    )
+
+
+def report(server: Server, config: ExportConfig, folder: str) -> None:
+    """Print what was written, and the size beside that of the parameters."""
+    if config.to == "saved_model":
+        print(
+            f"Signatures: {', '.join(server.inputs())}; serving_default is "
+            f"{server.default()}"
+        )
     count = sum(v.shape.num_elements() for v in server.weights.values())
+    size = model_size(folder)
     print(
-        f"Signatures: {', '.join(server.inputs())}; serving_default is "
-        f"{server.default()}\n"
-        f"{count:,} parameters, {4 * count / 1e6:.1f} MB; "
-        f"variables on disk {size / 1e6:.1f} MB\n"
+        f"{count:,} parameters, {4 * count / 1e6:.1f} MB in float32; on disk "
+        f"{size / 1e6:.1f} MB, {size / (4 * count):.3f} of that\n"
         f"Wrote {folder}"
     )
 
 
 def export(config: ExportConfig, serving: ServingConfig) -> None:
-    """Write the SavedModel of a model directory, whole or not at all."""
+    """Write what a model directory serves, whole or not at all."""
     folder = config.export_dir.rstrip("/")
     check_target(folder)
+    if config.to == "litert":
+        serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)
     with files.atomic_folder(folder) as temporary:
-        save(server, asset_paths(config.model_dir, server), temporary)
-    report(server, folder)
+        FORMATS[config.to](server, config, temporary)
+    report(server, config, folder)
 
 
 def main() -> None:

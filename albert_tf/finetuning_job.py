@@ -3,6 +3,7 @@
 import dataclasses
 
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import ConversionConfig, cached_features
 from albert_tf.errors import InputError
 from albert_tf.scoring import Split, metric_name
 from albert_tf.settings import setting, validate
@@ -12,6 +13,7 @@ from albert_tf.tasks.base import (
     Task,
     TaskConfig,
     read_splits,
+    split_paths,
 )
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tokenization import Tokenizer, load_tokenizer
@@ -35,7 +37,9 @@ class FinetuningConfig:
     """What a fine-tuning run reads, does and writes."""
 
     model_dir: str = setting(
-        "", "Model directory of a pretrained model.", required=True
+        "",
+        "Model directory to start from: pretrained, or fine-tuned on another "
+        "task, whose head is left out.",
     )
     output_dir: str = setting(
         "", "Model directory to write; a run in it resumes.", required=True
@@ -68,8 +72,44 @@ class FinetuningConfig:
         None, "Attention dropout instead of the config's.", minimum=0.0
     )
 
+    length_bucketing: str = setting(
+        "evaluation",
+        "Where batches are put together by length, which saves padding: "
+        "nowhere, to evaluate and predict, or also to train. Not on TPUs.",
+        choices=("none", "evaluation", "all"),
+    )
+    num_seeds: int = setting(
+        1,
+        "Runs with seeds that follow `random_seed`, each in a folder "
+        "`seed_N` of `output_dir`; metrics.json has the median and spread.",
+        minimum=1,
+    )
+    ensemble: tuple = setting(
+        (),
+        "Fine-tuned model directories whose averaged logits are evaluated "
+        "or predict.",
+    )
+
     def __post_init__(self):
         validate(self)
+        if bool(self.model_dir) == bool(self.ensemble):
+            raise InputError(
+                "Either `model_dir` or `ensemble` must be given. Received: "
+                f"model_dir={self.model_dir}, "
+                f"ensemble={','.join(self.ensemble)}"
+            )
+        if self.ensemble and (self.do_train or len(self.ensemble) < 2):
+            raise InputError(
+                "`ensemble` must name at least two model directories, and "
+                "only evaluates and predicts. Received: "
+                f"ensemble={','.join(self.ensemble)}, "
+                f"do_train={self.do_train}"
+            )
+        if self.num_seeds > 1 and not self.do_train:
+            raise InputError(
+                "`num_seeds` needs `do_train`. Received: "
+                f"num_seeds={self.num_seeds}"
+            )
         if not (self.do_train or self.do_eval or self.do_predict):
             raise InputError(
                 "One of `do_train`, `do_eval` and `do_predict` must be set. "
@@ -86,8 +126,11 @@ class FinetuningConfig:
         """The model directory that is read.
 
         Without training it is the one that holds a fine-tuned model:
-        `output_dir` of an earlier run, or else `model_dir`.
+        `output_dir` of an earlier run, or else `model_dir`. Of an ensemble
+        it is the first.
         """
+        if self.ensemble:
+            return self.ensemble[0]
         if self.do_train:
             return self.model_dir
         for directory in (self.output_dir, self.model_dir):
@@ -164,7 +207,8 @@ class Job:
     @property
     def best_metric(self) -> str:
         """The name of the main metric among those of all eval splits."""
-        return metric_name(self.eval[0].name, self.task.main_metric)
+        split = self.eval[0].name if self.eval else "eval"
+        return metric_name(split, self.task.main_metric)
 
     def summary(self) -> str:
         """Return what is about to be worked on, for the log."""
@@ -179,8 +223,33 @@ class Job:
         return "\n".join(lines)
 
 
+def converted(
+    task: Task,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    conversion: ConversionConfig,
+    part: str,
+    splits: dict,
+) -> tuple[Split, ...]:
+    """Return the splits of a part of the data with their features."""
+    paths = split_paths(task, data, part) if splits else {}
+    return tuple(
+        Split(
+            "_".join(filter(None, (part, name))),
+            examples,
+            cached_features(
+                task, examples, tokenizer, conversion, part, paths[name]
+            ),
+        )
+        for name, examples in splits.items()
+    )
+
+
 def prepare(
-    run: FinetuningConfig, data: DataConfig, task_config: TaskConfig
+    run: FinetuningConfig,
+    data: DataConfig,
+    task_config: TaskConfig,
+    conversion: ConversionConfig,
 ) -> Job:
     """Read and check everything before any device is used."""
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
@@ -192,13 +261,8 @@ def prepare(
         if part == "train":
             task = task.fitted(parts[part][""])
     splits = {
-        part: tuple(
-            Split(
-                "_".join(filter(None, (part, name))),
-                examples,
-                task.features(examples, tokenizer),
-            )
-            for name, examples in parts.get(part, {}).items()
+        part: converted(
+            task, data, tokenizer, conversion, part, parts.get(part, {})
         )
         for part in PARTS
     }

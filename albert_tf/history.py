@@ -8,10 +8,13 @@ from albert_tf import files
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
+HEALTH = "health"  # the split of rows with a `kind` and a `note`
 
 
 class History:
     """Rows {"step", "split", metric: value} of a run, for resume and report.
+
+    A row of the split "train" has the means of its last `steps` steps.
 
     Args:
       directory: the model directory.
@@ -34,8 +37,8 @@ class History:
         history.rows = [json.loads(line) for line in lines]
         return history
 
-    def add(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Append a row; `split` is "train" or "eval"."""
+    def add(self, step: int, split: str, values: dict) -> None:
+        """Append a row; `split` is "train", "eval" or `HEALTH`."""
         self.rows.append({"step": step, "split": split, **values})
 
     def save(self) -> None:

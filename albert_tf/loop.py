@@ -1,20 +1,31 @@
 """The run around the steps: resume, evaluate, save, report, stop cleanly."""
 
 import dataclasses
-import math
 import signal
 import time
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf import checkpoints, distribution, files
+from albert_tf import checkpoint_files, checkpoints, distribution, files
 from albert_tf.errors import InputError
-from albert_tf.history import History, Scalars, draw_curves
+from albert_tf.health import Monitor
+from albert_tf.history import HEALTH, History, Scalars, draw_curves
 from albert_tf.progress import Progress
 from albert_tf.training import Trainer
 
 SECONDS_PER_LOOP = 5.0
+
+# With `on_nonfinite=skip` a run without a single update for so long ends.
+MAX_BAD_STEPS = 100
+
+# Facts of a run that stand beside each checkpoint, and what a change means.
+RESUMABLE = {
+    "replicas": "the same run to rounding, not to the bit",
+    "train_batch_size": "the data go on at the example step x batch",
+    "gradient_accumulation_steps": "the same run to rounding, not to the bit",
+    "num_train_steps": "the schedule is another from here on",
+}
 
 
 class StopRequest:
@@ -26,6 +37,23 @@ class StopRequest:
 
     def _receive(self, *_) -> None:
         self.received = True
+
+
+@dataclasses.dataclass
+class Budget:
+    """The hours that a run may take, saving included."""
+
+    hours: float
+    start: float = dataclasses.field(default_factory=time.monotonic)
+    longest: float = 0.0  # seconds of a stretch
+    saving: float = 0.0  # seconds of a checkpoint
+
+    def spent(self) -> bool:
+        """Return whether another stretch and a checkpoint may not fit."""
+        if not self.hours:
+            return False
+        ahead = self.longest + 2 * self.saving
+        return time.monotonic() - self.start + ahead >= self.hours * 3600
 
 
 @dataclasses.dataclass
@@ -73,6 +101,9 @@ class Run:
       evaluate: returns held-out metrics of the current weights; None for a
         run without held-out data.
       best_metric: keep the weights with its largest value in `best/`.
+      watch: looks at the history at the start and after each evaluation; the
+        run ends where it returns True.
+      monitor: what to measure and to warn of, if anything.
     """
 
     def __init__(
@@ -82,93 +113,191 @@ class Run:
         batches: Callable,
         evaluate: Callable[[], dict[str, float]] | None,
         best_metric: str | None = None,
+        watch: Callable[[History], bool] = lambda history: False,
+        monitor: Monitor | None = None,
     ):
         self.trainer, self.output_dir = trainer, output_dir
         self.batches, self.evaluate = batches, evaluate
+        self.watch, self.monitor = watch, monitor
         self.best_metric = best_metric
+        training = trainer.training
+        self.budget = Budget(training.max_hours)
         self.chief = distribution.is_chief(trainer.strategy)
-        self.manager = checkpoints.manager(
-            output_dir, trainer.state(), trainer.training.keep_checkpoint_max
+        self.saver = checkpoints.Saver(
+            output_dir, trainer.state(), training.keep_checkpoint_max
         )
         self.last_good = checkpoints.latest(output_dir)
         if self.last_good:
             checkpoints.restore(self.last_good, trainer.state(), ignore=())
+        self.last = training.num_train_steps
+        if training.stop_step:
+            self.last = min(self.last, training.stop_step)
         self.history = History(output_dir, trainer.step)
         self.scalars = Scalars(output_dir)
         self.pace = Pace(self._fixed_steps())
+        self.bad_steps = 0  # the last ones, without a good one between
+        self.ended_early = self.watch(self.history)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.ended_early or self.trainer.step >= self.last
 
     def _fixed_steps(self) -> int:
         """Several processes must return to Python at the same steps."""
         fixed = self.trainer.training.steps_per_loop
-        workers = self.trainer.strategy.extended.worker_devices
-        several = len({d.split("/device")[0] for d in workers}) > 1
+        several = distribution.processes(self.trainer.strategy) > 1
         return fixed or (100 if several else 0)
 
+    def facts(self) -> dict[str, int]:
+        """Return what stands beside each checkpoint, see `RESUMABLE`."""
+        replicas = self.trainer.strategy.num_replicas_in_sync
+        settings = dataclasses.asdict(self.trainer.training)
+        names = set(RESUMABLE) & set(settings)
+        return {"replicas": replicas} | {k: settings[k] for k in sorted(names)}
+
+    def resume_message(self) -> str:
+        """Say where the run goes on, and what is not as it was."""
+        lines = [f"Resuming at step {self.trainer.step} from {self.last_good}"]
+        earlier, now = checkpoint_files.about(self.last_good), self.facts()
+        lines += [
+            f"Note: {name} was {earlier[name]} and is {now[name]}: {meaning}"
+            for name, meaning in RESUMABLE.items()
+            if earlier.get(name, now[name]) != now[name]
+        ]
+        return "\n".join(lines)
+
     def train(self) -> dict[str, float]:
-        """Run to the last step, or to SIGTERM; return the last metrics."""
+        """Run to the last step, or until told to stop; return last metrics."""
         training = self.trainer.training
-        last, step = training.num_train_steps, self.trainer.step
+        last, step = self.last, self.trainer.step
         stop, progress = StopRequest(), Progress(last, step)
         if self.last_good:
-            progress.message(f"Resuming at step {step} from {self.last_good}")
+            progress.message(self.resume_message())
         iterator = self.trainer.iterator(self.batches, step)
         metrics: dict[str, float] = {}
-        while step < last and not stop.received:
+        reason = ""
+        while not self.finished and not (reason := self._reason(stop)):
             target = next_stop(
                 step, last, training.eval_steps, training.save_checkpoints_steps
             )
             steps = min(self.pace.steps(), target - step)
             self._stretch(iterator, step, steps, progress)
             step += steps
-            if self.evaluate and due(step, last, training.eval_steps):
-                metrics = self._evaluate(step, progress)
-            if due(step, last, training.save_checkpoints_steps):
+            evaluates = due(step, last, training.eval_steps)
+            saves = due(step, last, training.save_checkpoints_steps)
+            if self.evaluate and evaluates:
+                with self.trainer.evaluated_weights():
+                    metrics = self._evaluate(step, progress)
+                self.ended_early = self.watch(self.history)
+            if evaluates or saves:
+                self._warn(step, progress)
+            if self.finished or saves:
                 self._save(step)
-        if stop.received and step < last:
+        if reason and not self.finished:
             self._save(step)
-            progress.message(f"Stopped by SIGTERM; saved {self.last_good}")
+            progress.message(self._farewell(reason))
         progress.close()
         if self.chief and self.history.rows:
             draw_curves(self.history, self.output_dir, self._curves())
         return metrics
 
+    def _reason(self, stop: StopRequest) -> str:
+        """Return why to stop now, the same in all processes, or nothing."""
+        agree = distribution.any_process
+        if agree(self.trainer.strategy, stop.received):
+            return "SIGTERM"
+        hours = self.trainer.training.max_hours
+        if hours and agree(self.trainer.strategy, self.budget.spent()):
+            return f"max_hours={hours:g}"
+        return ""
+
+    def _farewell(self, reason: str) -> str:
+        hours = self.pace.seconds * (self.last - self.trainer.step) / 3600
+        left = f", {hours:.2g} hours at this pace" if hours else ""
+        return (
+            f"Stopped by {reason} at step {self.trainer.step} of {self.last}; "
+            f"saved {self.last_good}. The same command goes on from there"
+            f"{left}"
+        )
+
     def _curves(self) -> tuple[str, ...]:
         """Return what evaluation measured, or else what training did."""
-        rows = self.history.rows
+        rows = [r for r in self.history.rows if r["split"] != HEALTH]
         row = next((r for r in rows if r["split"] == "eval"), rows[0])
-        return tuple(k for k in row if k not in ("step", "split"))
+        return tuple(k for k in row if k not in ("step", "split", "steps"))
 
     def _stretch(self, iterator, step, steps, progress) -> None:
         start = time.monotonic()
-        report, norm = self.trainer.run_steps(iterator, tf.constant(steps))
-        values = self.trainer.summarize(report.numpy())
-        values["gradient_norm"] = float(norm)
-        self._require_finite(values, step, step + steps)
+        stretch = self.trainer.run_steps(iterator, tf.constant(steps))
+        bad = int(stretch.bad)
         seconds = time.monotonic() - start
+        self._require_finite(stretch, steps)
         self.pace.measure(steps, seconds)
-        rate = steps * self.trainer.training.train_batch_size / seconds
-        values["learning_rate"] = float(
-            self.trainer.optimizer.learning_rate(step + steps - 1)
-        )
-        values["examples_per_second"] = rate
-        self.history.add(step + steps, "train", values)
+        self.budget.longest = max(self.budget.longest, seconds)
+        if bad == steps:
+            progress.advance(steps, f"{bad} updates skipped, not finite")
+            return
+        values = self.trainer.summarize(stretch.report.numpy())
+        values |= self._measured(stretch, step + steps, steps / seconds)
+        self.history.add(step + steps, "train", {"steps": steps, **values})
         if self.chief:
             self.scalars.write(step + steps, "train", values)
         progress.advance(
             steps,
             f"loss {values['loss']:.3f}, rate {values['learning_rate']:.2e}, "
-            f"{rate:.1f} examples/s",
+            f"{values['examples_per_second']:.1f} examples/s",
         )
 
-    def _require_finite(self, values: dict, first: int, last: int) -> None:
-        if all(map(math.isfinite, values.values())):
+    def _measured(self, stretch, step: int, pace: float) -> dict[str, float]:
+        """Return what a stretch says beyond its losses; `pace` is steps/s."""
+        optimizer = self.trainer.optimizer
+        rate = pace * self.trainer.training.train_batch_size
+        values = {
+            "gradient_norm": float(stretch.norm),
+            "learning_rate": float(optimizer.learning_rate(step - 1)),
+            "examples_per_second": rate,
+            "hours_left": (self.last - step) / pace / 3600,
+        }
+        if self.trainer.training.on_nonfinite == "skip":
+            values["skipped_updates"] = float(stretch.bad)
+        if self.monitor:
+            values |= self.monitor.scalars(rate)
+            if optimizer.config.optimizer == "lamb":
+                ratios = sorted(optimizer.trust_ratios().numpy().tolist())
+                values["trust_ratio_min"] = ratios[0]
+                values["trust_ratio_median"] = ratios[len(ratios) // 2]
+                values["trust_ratio_max"] = ratios[-1]
+        return values
+
+    def _require_finite(self, stretch, steps: int) -> None:
+        bad, first = int(stretch.bad), int(stretch.first_bad) + 1
+        if not bad:
+            self.bad_steps = 0
             return
+        self.bad_steps = self.bad_steps + bad if bad == steps else 0
+        where = f"at step {first}"
+        if self.trainer.training.on_nonfinite == "skip":
+            if self.bad_steps < MAX_BAD_STEPS:
+                return
+            where = f"in all of the last {self.bad_steps} steps"
         good = self.last_good or "none yet"
         raise InputError(
-            f"The loss or its gradient is not finite between steps {first} "
-            f"and {last}; lower `learning_rate` or raise `num_warmup_steps`. "
-            f"The last good checkpoint: {good}"
+            f"The loss or its gradient is not finite {where}; lower "
+            "`learning_rate` or raise `num_warmup_steps`. The last good "
+            f"checkpoint: {good}"
         )
+
+    def _warn(self, step: int, progress) -> None:
+        """Say each thing that looks unhealthy once."""
+        if not self.monitor:
+            return
+        rows = self.history.rows
+        told = {row["kind"] for row in rows if row["split"] == HEALTH}
+        for kind, note in self.monitor.notes(rows).items():
+            if kind not in told:
+                progress.message(f"Warning at step {step}: {note}")
+                self.history.add(step, HEALTH, {"kind": kind, "note": note})
 
     def _evaluate(self, step: int, progress) -> dict[str, float]:
         metrics = self.evaluate()
@@ -185,6 +314,16 @@ class Run:
         return metrics
 
     def _save(self, step: int) -> None:
-        if self.chief:
-            self.last_good = self.manager.save(checkpoint_number=step)
+        path = checkpoint_files.prefix(self.output_dir, step)
+        if self.chief and path != self.last_good:
+            start = time.monotonic()
+            try:
+                self.saver.save(step, self.facts())
+            except InputError as error:
+                good = self.last_good or "none yet"
+                raise InputError(
+                    f"{error}. The last good checkpoint: {good}"
+                ) from None
             self.history.save()
+            self.budget.saving = time.monotonic() - start
+        self.last_good = path

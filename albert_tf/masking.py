@@ -11,6 +11,7 @@ Glossary: B instances, T tokens, P predictions, N longest n-gram.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,11 +22,20 @@ from albert_tf.settings import setting, validate
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
 
+# When records are masked: as they are written, or as they are read.
+STATIC, DYNAMIC = "static", "dynamic"
+
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
     """How many tokens are predicted, and in which units they are masked."""
 
+    masking: str = setting(
+        STATIC,
+        "static writes masked records; dynamic writes compact unmasked ones, "
+        "which pretrain.py masks anew each time that it reads them.",
+        choices=(STATIC, DYNAMIC),
+    )
     masked_lm_prob: float = setting(
         0.15, "Share of the tokens to predict.", minimum=0.001, maximum=0.9
     )
@@ -42,14 +52,24 @@ class MaskingConfig:
     do_whole_word_mask: bool = setting(
         True, "Mask whole words; false masks single pieces."
     )
+    do_permutation: bool = setting(
+        False,
+        "Predict as many tokens again, which exchange their places instead of "
+        "being masked; doubles the prediction slots.",
+    )
 
     def __post_init__(self):
         validate(self)
 
-    def predictions(self, max_seq_length: int) -> int:
-        """Return P, the number of prediction slots of an example."""
+    def most_masked(self, max_seq_length: int) -> int:
+        """Return the most tokens of an example that are masked."""
         asked = max(1, round(max_seq_length * self.masked_lm_prob))
         return self.max_predictions_per_seq or asked
+
+    def predictions(self, max_seq_length: int) -> int:
+        """Return P, the number of prediction slots of an example."""
+        most = self.most_masked(max_seq_length)
+        return 2 * most if self.do_permutation else most
 
     def ngram_probabilities(self) -> np.ndarray:
         """Return p(n) for n = 1..N: 6/11, 3/11, 2/11 for N = 3."""
@@ -219,15 +239,74 @@ def replace(
     return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
 
 
+def cover(
+    starts: np.ndarray,
+    maskable: np.ndarray,
+    free: np.ndarray,
+    budget: np.ndarray,
+    config: MaskingConfig,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw an order and lengths, and choose spans as `choose_spans` does.
+
+    Args:
+      starts: [B, T] bool, true where a piece begins a word.
+      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
+      free: [B, T] bool, false also where spans were chosen before.
+      budget: [B] tokens to cover.
+      config: what to mask.
+      rng: the source of randomness.
+    """
+    begins = maskable
+    if config.do_whole_word_mask:
+        begins = word_starts(starts, maskable)
+    return choose_spans(
+        random_order(begins, rng),
+        word_ends(begins, maskable),
+        free,
+        budget,
+        draw_ngrams(starts.shape, config, rng),
+        config.ngram,
+    )
+
+
+def permute(
+    ids: np.ndarray, moved: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return ids [B, T] with the tokens at `moved` of a row exchanged."""
+    rows, columns = np.nonzero(moved)
+    source = columns[np.lexsort((rng.random(len(rows)), rows))]
+    result = ids.copy()
+    result[rows, columns] = ids[rows, source]
+    return result
+
+
+def _predictions(
+    input_ids: np.ndarray, predicted: np.ndarray, slots: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return positions, labels and weights [B, P] of predicted tokens."""
+    rows, columns = np.nonzero(predicted)
+    counts = np.bincount(rows, minlength=len(input_ids))
+    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions = np.zeros((len(input_ids), slots), np.int32)
+    labels = np.zeros_like(positions)
+    weights = np.zeros(positions.shape, np.float32)
+    positions[rows, slot] = columns
+    labels[rows, slot] = input_ids[rows, columns]
+    weights[rows, slot] = 1.0
+    return positions, labels, weights
+
+
 def mask(
     input_ids: np.ndarray,
     starts: np.ndarray,
     maskable: np.ndarray,
     lengths: np.ndarray,
-    slots: int,
+    most: int,
     config: MaskingConfig,
     words: Words,
     rng: np.random.Generator,
+    cover: Callable = cover,
 ) -> Masked:
     """Mask a batch of instances.
 
@@ -236,36 +315,31 @@ def mask(
       starts: [B, T] bool, true where a piece begins a word.
       maskable: [B, T] bool, false at [CLS], [SEP] and padding.
       lengths: [B] tokens of each instance, special ones included.
-      slots: P, see `MaskingConfig.predictions`.
+      most: see `MaskingConfig.most_masked`.
       config: what to mask.
       words: the ids of the vocabulary.
       rng: the source of randomness.
+      cover: chooses the tokens, as the function of this name does.
     """
-    begins = maskable
-    if config.do_whole_word_mask:
-        begins = word_starts(starts, maskable)
-    budget = budgets(lengths, config, slots)
-    covered, drawn, used = choose_spans(
-        random_order(begins, rng),
-        word_ends(begins, maskable),
-        maskable,
-        budget,
-        draw_ngrams(input_ids.shape, config, rng),
-        config.ngram,
+    budget = budgets(lengths, config, most)
+    covered, drawn, used = cover(
+        starts, maskable, maskable, budget, config, rng
     )
-    rows, columns = np.nonzero(covered)
-    counts = np.bincount(rows, minlength=len(input_ids))
-    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    originals = input_ids[rows, columns]
-    changed, kinds = replace(originals, words, rng)
+    changed, kinds = replace(input_ids[covered], words, rng)
     masked_ids = input_ids.copy()
-    masked_ids[rows, columns] = changed
-    positions = np.zeros((len(input_ids), slots), np.int32)
-    labels = np.zeros_like(positions)
-    weights = np.zeros(positions.shape, np.float32)
-    positions[rows, slot] = columns
-    labels[rows, slot] = originals
-    weights[rows, slot] = 1.0
+    masked_ids[covered] = changed
+    predicted, slots, due = covered, most, budget
+    if config.do_permutation:
+        free = maskable & ~covered
+        moved, *counts = cover(starts, maskable, free, budget, config, rng)
+        masked_ids = permute(masked_ids, moved, rng)
+        drawn, used = drawn + counts[0], used + counts[1]
+        predicted, slots, due = covered | moved, 2 * most, 2 * budget
     return Masked(
-        masked_ids, positions, labels, weights, budget, drawn, used, kinds
+        masked_ids,
+        *_predictions(input_ids, predicted, slots),
+        due,
+        drawn,
+        used,
+        kinds,
     )

@@ -1,14 +1,20 @@
-"""The official metrics of tasks, as scikit-learn and SciPy compute them.
+"""The official metrics of tasks, as well-known libraries compute them.
 
-Each takes (labels [N], predictions [N]) and returns a float. Classes are
-numbers; class 1 is the positive one of `f1`. Multi-label sets are 0/1 arrays
-[N, C]. A value that is undefined, as a correlation with a constant, is 0.
+Those of classes come from scikit-learn, correlations from SciPy, those of
+entities from seqeval.
+
+Each of `METRICS` takes (labels [N], predictions [N]) and returns a float.
+Classes are numbers; class 1 is the positive one of `f1`. Multi-label sets are
+0/1 arrays [N, C]. A value that is undefined, as a correlation with a constant,
+is 0.
 """
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
+from seqeval import metrics as seqeval_metrics
 from sklearn import metrics as sklearn_metrics
 
 
@@ -82,3 +88,51 @@ METRICS = {
         negative_mse,
     )
 }
+
+
+def entities(
+    labels: Sequence[list[str]], predictions: Sequence[list[str]]
+) -> dict[str, float]:
+    """Return `f1`, `precision` and `recall` of entities, `accuracy` of tags.
+
+    Entities are read from tags as the script `conlleval` of CoNLL reads them.
+    """
+    scores = {
+        "f1": seqeval_metrics.f1_score,
+        "precision": seqeval_metrics.precision_score,
+        "recall": seqeval_metrics.recall_score,
+    }
+    values = {
+        name: float(score(labels, predictions, zero_division=0))
+        for name, score in scores.items()
+    }
+    accuracy = seqeval_metrics.accuracy_score(labels, predictions)
+    return values | {"accuracy": float(accuracy)}
+
+
+def entity_table(
+    labels: Sequence[list[str]], predictions: Sequence[list[str]]
+) -> list[list[str]]:
+    """Return a table of every type's precision, recall, F1 and number."""
+    report = seqeval_metrics.classification_report(
+        labels, predictions, output_dict=True, zero_division=0
+    )
+    columns = ("precision", "recall", "f1-score")
+    return [["type", "precision", "recall", "f1", "entities"]] + [
+        [kind, *(f"{row[c]:.4f}" for c in columns), str(row["support"])]
+        for kind, row in report.items()
+    ]
+
+
+def confusion_table(
+    labels: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
+) -> list[list[str]]:
+    """Return how often each class, a row, was predicted as each, a column."""
+    counts = sklearn_metrics.confusion_matrix(
+        labels, predictions, labels=list(classes)
+    )
+    rows = zip(classes, counts.tolist(), strict=True)
+    return [
+        ["label \\ prediction", *classes],
+        *([label, *map(str, row)] for label, row in rows),
+    ]

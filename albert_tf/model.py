@@ -6,66 +6,20 @@ D = H / A head width, I intermediate width, V vocabulary, P predictions.
 A `seed`, see `albert_tf/dropout.py`, means training; None means inference.
 """
 
-import keras
 import tensorflow as tf
 
 from albert_tf.config import ACTIVATIONS, AlbertConfig
 from albert_tf.dropout import dropout, fold_in
+from albert_tf.encoder_loop import PLAIN
+from albert_tf.fused_gelu import fused_gelu
+from albert_tf.part import AlbertPart
 
-LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
 MASK_BIAS = -10000.0  # added to the scores of padding, as released
 
 
-class AlbertPart(keras.layers.Layer):
-    """A layer that knows the config, from which all its shapes follow.
-
-    A parent builds its parts inside its own `build`, which gives variables
-    the paths `parent/part/variable`.
-    """
-
-    def __init__(self, config: AlbertConfig, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-
-    def initializer(self) -> keras.Initializer:
-        """Return a new truncated-normal initializer, as released."""
-        return keras.initializers.TruncatedNormal(
-            stddev=self.config.initializer_range
-        )
-
-    def part(self, cls: type, name: str) -> "AlbertPart":
-        """Return a part with the same config and precision, built."""
-        part = cls(self.config, name=name, dtype=self.dtype_policy)
-        part.build()
-        return part
-
-    def table(self, name: str, rows: int, width: int) -> keras.Variable:
-        """Add an embedding table [rows, width]."""
-        return self.add_weight(
-            name=name, shape=(rows, width), initializer=self.initializer()
-        )
-
-    def dense(self, name: str, fan_in: int, units: int, **kwargs):
-        """Return a built dense layer with kernel [fan_in, units]."""
-        layer = keras.layers.Dense(
-            units,
-            kernel_initializer=self.initializer(),
-            name=name,
-            dtype=self.dtype_policy,
-            **kwargs,
-        )
-        layer.build((None, fan_in))
-        return layer
-
-    def norm(self, width: int) -> keras.layers.LayerNormalization:
-        """Return a built layer norm; Keras computes it in float32."""
-        layer = keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON,
-            name="layer_norm",
-            dtype=self.dtype_policy,
-        )
-        layer.build((None, width))
-        return layer
+def flattened(x: tf.Tensor) -> tf.Tensor:
+    """Turn [B, T, H] into [B * T, H], where a product takes its bias along."""
+    return tf.reshape(x, [-1, x.shape[-1]])
 
 
 class AlbertEmbeddings(AlbertPart):
@@ -89,6 +43,7 @@ class AlbertEmbeddings(AlbertPart):
             "position_embeddings", c.max_position_embeddings, width
         )
         self.layer_norm = self.norm(width)
+        self.perturb = None  # for adversarial training, [B, T, E] -> the same
         self.projection = None
         if c.embedding_size != c.hidden_size or not self.norm_first:
             self.projection = self.dense(
@@ -102,6 +57,8 @@ class AlbertEmbeddings(AlbertPart):
         """Return (embedding output [B, T, E], encoder input [B, T, H])."""
         rate = self.config.hidden_dropout_prob
         x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
+        if self.perturb:
+            x = self.perturb(x)
         if not self.norm_first:
             x = self.projection(x)  # [B, T, H]
         x += tf.gather(self.token_type_embeddings, segment_ids)
@@ -123,10 +80,9 @@ class SelfAttention(AlbertPart):
         self.output_projection = self.dense("output", width, width)
         self.layer_norm = self.norm(width)
 
-    def split_heads(self, x):
-        """Turn [B, T, H] into [B, A, T, D]."""
+    def split_heads(self, x, shape):
+        """Turn [B * T, H] of the shape [B, T, H] into [B, A, T, D]."""
         c = self.config
-        shape = tf.shape(x)
         heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
         return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
 
@@ -139,9 +95,10 @@ class SelfAttention(AlbertPart):
           seed: see the module.
         """
         c = self.config
-        query = self.split_heads(self.query(x))  # [B, A, T, D]
-        key = self.split_heads(self.key(x))
-        value = self.split_heads(self.value(x))
+        shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
+        query = self.split_heads(self.query(flat), shape)  # [B, A, T, D]
+        key = self.split_heads(self.key(flat), shape)
+        value = self.split_heads(self.value(flat), shape)
         scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
         padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
         scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
@@ -149,7 +106,8 @@ class SelfAttention(AlbertPart):
         dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
         context = tf.matmul(tf.cast(dropped, value.dtype), value)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
-        context = self.output_projection(tf.reshape(context, tf.shape(x)))
+        context = tf.reshape(context, [-1, c.hidden_size])  # [B * T, H]
+        context = tf.reshape(self.output_projection(context), shape)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
         return self.layer_norm(x + context), probs
 
@@ -170,14 +128,27 @@ class FeedForward(AlbertPart):
 
     def call(self, x, seed=None):
         """Map hidden states [B, T, H] to [B, T, H]."""
-        inner = self.activation(self.intermediate(x))  # [B, T, I]
-        inner = self.output_projection(inner)  # [B, T, H]
+        # The fused form needs XLA, which not every server of models has.
+        fused = seed is not None and self.config.hidden_act == "gelu"
+        activation = fused_gelu if fused else self.activation
+        inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
+        inner = self.output_projection(inner)  # [B * T, H]
+        inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
         inner = dropout(inner, self.config.hidden_dropout_prob, seed)
         return self.layer_norm(x + inner)
 
 
 class AlbertEncoder(AlbertPart):
-    """Cross-layer sharing: the loop calls the same layer objects again."""
+    """Cross-layer sharing: the loop calls the same layer objects again.
+
+    Attributes:
+      loop: an `EncoderLoop`, the form in which training runs the layers.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        # Without autocast, a loop takes its weights in float32.
+        super().__init__(config, autocast=False, **kwargs)
+        self.loop = PLAIN
 
     def build(self):
         c = self.config
@@ -198,20 +169,53 @@ class AlbertEncoder(AlbertPart):
                 setattr(self, name, blocks[g, k])
         return blocks
 
-    def call(self, x, input_mask, seed=None):
-        """Return the outputs [B, T, H] and attentions of every block."""
-        c = self.config
+    def layer_blocks(self, i: int) -> list[tuple[SelfAttention, FeedForward]]:
+        """Return the blocks that layer i calls one after the other."""
+        a, f = self.config.attention_index(i), self.config.ffn_index(i)
+        inner = range(self.config.inner_group_num)
+        return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
+
+    def layer(self, blocks, number, x, input_mask, seed):
+        """Return the outputs and attentions of a layer's blocks.
+
+        The layer's number, an int or a scalar, decides on dropout alone.
+        """
         hidden_states, attention_probs = [], []
-        for i in range(c.num_hidden_layers):
-            for k in range(c.inner_group_num):
-                attention = self.attentions[c.attention_index(i), k]
-                ffn = self.ffns[c.ffn_index(i), k]
-                block_seed = fold_in(seed, i * c.inner_group_num + k)
-                x, probs = attention(x, input_mask, seed=block_seed)
-                x = ffn(x, seed=fold_in(block_seed, 2))
-                hidden_states.append(x)
-                attention_probs.append(probs)
+        for k, (attention, ffn) in enumerate(blocks):
+            block_seed = fold_in(seed, number * len(blocks) + k)
+            x, probs = attention(x, input_mask, seed=block_seed)
+            x = ffn(x, seed=fold_in(block_seed, 2))
+            hidden_states.append(x)
+            attention_probs.append(probs)
         return hidden_states, attention_probs
+
+    def call(self, x, input_mask, seed=None, return_all=False):
+        """Return the outputs [B, T, H] and attentions of every block.
+
+        Where `loop` is not the plain one, `return_all` decides whether to
+        unroll the layers, or to return the last output alone.
+        """
+        if self.loop != PLAIN and not return_all:
+            return [self.looped(x, input_mask, seed)], []
+        hidden_states, attention_probs = [], []
+        for i in range(self.config.num_hidden_layers):
+            blocks = self.layer_blocks(i)
+            states, probs = self.layer(blocks, i, x, input_mask, seed)
+            x = states[-1]
+            hidden_states += states
+            attention_probs += probs
+        return hidden_states, attention_probs
+
+    def looped(self, x, input_mask, seed):
+        """Return the last output, through `loop` where layers are shared."""
+        for numbers in self.config.shared_layers():
+            blocks = self.layer_blocks(numbers.start)
+
+            def layer(x, number, blocks=blocks):
+                return self.layer(blocks, number, x, input_mask, seed)[0][-1]
+
+            x = self.loop(layer, x, numbers, sum(blocks, ()))
+        return x
 
 
 class AlbertModel(AlbertPart):
@@ -255,7 +259,7 @@ class AlbertModel(AlbertPart):
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
         hidden_states, attention_probs = self.encoder(
-            x, input_mask, seed=fold_in(seed, 1)
+            x, input_mask, seed=fold_in(seed, 1), return_all=return_all
         )
         outputs = {
             "sequence_output": hidden_states[-1],

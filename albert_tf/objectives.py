@@ -13,6 +13,22 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     )
 
 
+def soft_cross_entropy(
+    logits: tf.Tensor, targets: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """Return float32 [...] from logits and a teacher's logits [..., C].
+
+    Both are divided by the temperature, and the result is multiplied by its
+    square, which keeps the size of gradients (Hinton et al., 2015, section
+    2, https://arxiv.org/abs/1503.02531).
+    """
+    loss = tf.nn.softmax_cross_entropy_with_logits(
+        labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
+        logits=tf.cast(logits, tf.float32) / temperature,
+    )
+    return loss * temperature**2
+
+
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return float32 [...]: 1 where the largest logit is the label's."""
     predictions = tf.argmax(logits, axis=-1, output_type=labels.dtype)

@@ -8,10 +8,10 @@ trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
 import dataclasses
 import math
 import re
-from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.learning_rate import SCHEDULES
 from albert_tf.settings import setting, validate
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
@@ -28,7 +28,13 @@ class OptimizerConfig:
     """
 
     optimizer: str = setting("lamb", "Update rule.", choices=("lamb", "adamw"))
-    learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0.0)
+    learning_rate: float | str = setting(
+        0.00176,
+        "Peak learning rate; auto: 0.00176 times the root of "
+        "train_batch_size / 4096.",
+        choices=("auto",),
+        minimum=0.0,
+    )
     num_warmup_steps: int = setting(3125, "Steps of linear warm-up.", minimum=0)
     start_warmup_step: int = setting(
         0, "Step at which the warm-up begins.", minimum=0
@@ -38,9 +44,10 @@ class OptimizerConfig:
     )
     schedule: str = setting(
         "corrected",
-        "Learning-rate formula; the released one starts at zero and falls by "
-        "a jump when the warm-up ends.",
-        choices=("corrected", "released"),
+        "Learning-rate formula: polynomial decay, the released one, which "
+        "starts at zero and jumps when the warm-up ends, half a cosine wave, "
+        "or no decay.",
+        choices=SCHEDULES,
     )
     weight_decay_rate: float = setting(0.01, "Weight decay.", minimum=0.0)
     beta_1: float = setting(
@@ -73,65 +80,30 @@ class OptimizerConfig:
         validate(self)
 
 
-def released_schedule(
-    config: OptimizerConfig, num_train_steps: int, step: tf.Tensor
-) -> tf.Tensor:
-    """Return the released learning rate of a float32 step counted from 0.
-
-    Decay runs from step 0, so that the rate jumps when the warm-up ends, and
-    steps before `start_warmup_step` have a negative rate.
-    """
-    done = tf.minimum(step, num_train_steps) / num_train_steps
-    rate = config.learning_rate * (1.0 - done) ** config.poly_power
-    if not config.num_warmup_steps:
-        return rate
-    since = step - config.start_warmup_step
-    warmup = config.learning_rate * since / config.num_warmup_steps
-    return tf.where(since < config.num_warmup_steps, warmup, rate)
-
-
-def corrected_schedule(
-    config: OptimizerConfig, num_train_steps: int, step: tf.Tensor
-) -> tf.Tensor:
-    """Return a rate that is never zero before the end, and never jumps.
-
-    Warm-up ends at the peak, decay starts there. Before `start_warmup_step`
-    the rate decays as if there were no warm-up: the run that is continued.
-    """
-    start, warmup = config.start_warmup_step, config.num_warmup_steps
-
-    def decay(since, length):
-        left = 1.0 - tf.clip_by_value(since / max(length, 1), 0.0, 1.0)
-        return config.learning_rate * left**config.poly_power
-
-    peak_step = start + warmup
-    rate = decay(step - peak_step, num_train_steps - peak_step)
-    if warmup:
-        ramp = config.learning_rate * (step - start + 1.0) / warmup
-        rate = tf.where(step < peak_step, tf.minimum(ramp, rate), rate)
-    return tf.where(step < start, decay(step, num_train_steps), rate)
-
-
-SCHEDULES: dict[str, Callable] = {
-    "corrected": corrected_schedule,
-    "released": released_schedule,
-}
-
-
 def debias(beta: float, t):
     """Return 1 - beta^t, exact in float32 for a beta near 1."""
     return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
 
 
-def adam_update(w, g, m, v, t, c: OptimizerConfig):
-    """Return the update direction u and the new moments m, v."""
+def adam_direction(m, v, t, c: OptimizerConfig):
+    """Return the update direction of moments m, v after t steps."""
+    if c.bias_correction:
+        m = m / debias(c.beta_1, t)
+        v = v / debias(c.beta_2, t)
+    return m / (tf.sqrt(v) + c.epsilon)
+
+
+def adam_update(w, g, m, v, t, decay: float, c: OptimizerConfig):
+    """Return the update direction u with its decay, and the new m and v."""
     m = c.beta_1 * m + (1.0 - c.beta_1) * g
     v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
-    m_hat, v_hat = m, v
-    if c.bias_correction:
-        m_hat = m / debias(c.beta_1, t)
-        v_hat = v / debias(c.beta_2, t)
-    return m_hat / (tf.sqrt(v_hat) + c.epsilon), m, v
+    u = adam_direction(m, v, t, c)
+    return (u + decay * w if decay else u), m, v
+
+
+# One pass over memory instead of ten; small variables are not worth a launch.
+FUSED_SIZE = 1 << 16
+fused_adam_update = tf.function(adam_update, jit_compile=True)
 
 
 def trust_ratio(w, u):
@@ -154,15 +126,15 @@ def update_rule(w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig):
       c: the hyperparameters; `optimizer` says whether r is used (LAMB,
         https://arxiv.org/abs/1904.00962) or 1 (AdamW).
     """
-    u, m, v = adam_update(w, g, m, v, t, c)
     decay = 0.0 if excluded else c.weight_decay_rate
-    if c.decay_placement == "update":
-        u, apart = u + decay * w, 0.0
-    else:
-        apart = decay * w
+    inside = decay if c.decay_placement == "update" else 0.0
+    fused = w.shape.num_elements() >= FUSED_SIZE
+    update = fused_adam_update if fused else adam_update
+    u, m, v = update(w, g, m, v, t, inside, c)
     adapts = c.optimizer == "lamb" and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
-    return w - rate * (r * u + apart), m, v
+    new_w = w - (rate * r) * u
+    return (new_w if inside == decay else new_w - rate * decay * w), m, v
 
 
 def clip(gradients: list[tf.Tensor], limit: float):
@@ -188,6 +160,10 @@ class Optimizer:
       config: rule, schedule and hyperparameters.
       num_train_steps: the step at which the schedule reaches zero.
       variables: {name: trainable variable}.
+      rate_scales: {name: factor of the rate}, where it is not 1.
+
+    `rate_factor`, 1 at first, scales the rate of all; it is not part of the
+    state.
     """
 
     def __init__(
@@ -195,10 +171,13 @@ class Optimizer:
         config: OptimizerConfig,
         num_train_steps: int,
         variables: dict[str, tf.Variable],
+        rate_scales: dict[str, float] | None = None,
     ):
         self.config = config
         self.num_train_steps = num_train_steps
         self.variables = variables
+        self.rate_scales = rate_scales or {}
+        self.rate_factor = tf.Variable(1.0, trainable=False)
         self.iterations = tf.Variable(
             0,
             dtype=tf.int64,
@@ -227,9 +206,10 @@ class Optimizer:
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """Return the float32 learning rate of a step counted from 0."""
         schedule = SCHEDULES[self.config.schedule]
-        return schedule(
+        rate = schedule(
             self.config, self.num_train_steps, tf.cast(step, tf.float32)
         )
+        return rate * self.rate_factor
 
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped gradient of all replicas and its norm.
@@ -249,18 +229,24 @@ class Optimizer:
             )
         return clip(gradients, limit)
 
-    def apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:
+    def apply(
+        self, gradients: list[tf.Tensor], healthy: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Update every variable in a replica; return the gradient's norm.
 
         Args:
           gradients: this replica's share, in the order of `variables`.
+          healthy: boolean; if it is given and false, or the norm not finite,
+            the step is counted and nothing else changes.
         """
         gradients, norm = self.reduce(gradients)
+        if healthy is not None:
+            healthy = tf.logical_and(healthy, tf.math.is_finite(norm))
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._update_all, args=(gradients,))
+        context.merge_call(self._update_all, args=(gradients, healthy))
         return norm
 
-    def _update_all(self, strategy, gradients):
+    def _update_all(self, strategy, gradients, healthy):
         update = strategy.extended.update
         rate = self.learning_rate(self.iterations)
         t = tf.cast(self.iterations, tf.float32) + 1.0
@@ -269,12 +255,36 @@ class Optimizer:
         ):
             slots = (self.m[name], self.v[name])
             excluded = EXCLUDED.search(name) is not None
-            update(variable, self._update_one, (g, *slots, rate, t, excluded))
+            own = rate * self.rate_scales.get(name, 1.0)
+            args = (g, *slots, own, t, excluded, healthy)
+            update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             update(self.iterations, lambda step: step.assign_add(1))
 
-    def _update_one(self, w, g, m, v, rate, t, excluded):
-        new_w, new_m, new_v = update_rule(
-            w, g, m, v, rate, t, excluded, self.config
-        )
-        return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
+    def _update_one(self, w, g, m, v, rate, t, excluded, healthy):
+        def assign():
+            values = map(tf.convert_to_tensor, (w, g, m, v))
+            new_w, new_m, new_v = update_rule(
+                *values, rate, t, excluded, self.config
+            )
+            return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
+
+        if healthy is None:
+            return assign()
+        return tf.cond(healthy, assign, tf.no_op)
+
+    @tf.function
+    def trust_ratios(self) -> tf.Tensor:
+        """Return LAMB's trust ratio of each adapted variable, as it is now.
+
+        Worked out from the weights and moments that the last step left.
+        """
+        t, c = tf.cast(self.iterations, tf.float32), self.config
+        inside = c.decay_placement == "update"
+        decay = c.weight_decay_rate if inside else 0.0
+        ratios = []
+        for name, w in self.variables.items():
+            if not EXCLUDED.search(name):
+                u = adam_direction(self.m[name], self.v[name], t, c)
+                ratios.append(trust_ratio(w, u + decay * w))
+        return tf.stack(ratios)

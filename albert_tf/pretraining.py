@@ -3,21 +3,26 @@
 import dataclasses
 
 import keras
+import tensorflow as tf
 
-from albert_tf import checkpoints, files, records, settings
+from albert_tf import checkpoints, files, records, settings, warm_start
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import (
     DistributionConfig,
     make_strategy,
+    peak_flops,
     prepare_devices,
 )
 from albert_tf.errors import InputError
+from albert_tf.flops import training_flops
+from albert_tf.health import Monitor
+from albert_tf.learning_rate import RATE_AT_4096, scaled_rate
 from albert_tf.loop import Run
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.settings import setting, validate
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import Trainer, TrainingConfig
 
 # What `--compat=google` sets: the released schedule, its clipping of each
@@ -44,7 +49,10 @@ class PretrainingConfig:
     """What a pretraining run reads and writes."""
 
     data_dir: str = setting(
-        "", "Folder made by create_pretraining_data.py.", required=True
+        "",
+        "Folder made by create_pretraining_data.py, or a folder or globs of "
+        "records that the released code made.",
+        required=True,
     )
     albert_config_file: str = setting(
         "", "Architecture, a JSON file of configs/models.", required=True
@@ -54,6 +62,24 @@ class PretrainingConfig:
     )
     init_checkpoint: str | None = setting(
         None, "Model directory whose weights a new run starts from."
+    )
+    init_state: str = setting(
+        "weights",
+        "What to take from init_checkpoint: weights; slots, the optimizer's "
+        "too; run, the step and so the schedule too, for a second phase with "
+        "other records.",
+        choices=warm_start.STATES,
+    )
+    init_groups: str = setting(
+        "depth",
+        "Where a group's first weights come from: the source's group at the "
+        "same relative depth, or its first.",
+        choices=warm_start.GROUP_RULES,
+    )
+    init_positions: str = setting(
+        "tile",
+        "How a position table longer than the source's is filled.",
+        choices=warm_start.POSITION_RULES,
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
@@ -86,11 +112,29 @@ def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
                 f"`{config_key}`. Received: {record_key}={found}, "
                 f"{config_key}={limit}"
             )
-    if metadata.vocab_size < config.vocab_size:
+    if 0 < metadata.vocab_size < config.vocab_size:
         print(
             f"Note: the records use {metadata.vocab_size} of the model's "
             f"{config.vocab_size} word embeddings"
         )
+
+
+def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
+    """Return the tokenizer of the records.
+
+    Records of the released code have none beside them: it is then that of
+    `init_checkpoint`, or else unknown.
+    """
+    if records.is_described(run.data_dir):
+        return load_tokenizer(run.data_dir)
+    for folder in filter(None, (run.data_dir, run.init_checkpoint)):
+        if tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE)):
+            return load_tokenizer(folder)
+    print(
+        "Note: no tokenizer is known; a model directory without its files "
+        "exports the signature `ids` alone"
+    )
+    return None
 
 
 def prepare(run: PretrainingConfig) -> tuple[AlbertConfig, records.Metadata]:
@@ -99,8 +143,12 @@ def prepare(run: PretrainingConfig) -> tuple[AlbertConfig, records.Metadata]:
     metadata = records.read_metadata(run.data_dir)
     records.check(run.data_dir, metadata)
     check_records(config, metadata)
+    tokenizer = tokenizer_of(run)
+    if run.init_checkpoint:
+        warm_start.check(run.init_checkpoint, config, tokenizer)
     checkpoints.claim(run.output_dir, config)
-    load_tokenizer(run.data_dir).save(run.output_dir)
+    if tokenizer:
+        tokenizer.save(run.output_dir)
     return config, metadata
 
 
@@ -120,16 +168,73 @@ def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
     )
 
 
-def warm_start(model: AlbertForPretraining, model_dir: str) -> None:
-    """Restore the encoder and those heads that the model directory has."""
-    stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
-    parts = ("albert/",)
-    for head in ("mlm/", "sop/"):
-        if any(name.startswith(head) for name in stored):
-            parts += (head,)
-        else:
-            print(f"Note: {model_dir} has no {head[:-1]} head; it starts anew")
-    checkpoints.restore_weights(model, model_dir, only=parts)
+def with_rate(
+    optimizer: OptimizerConfig, training: TrainingConfig
+) -> OptimizerConfig:
+    """Return settings with a number for `learning_rate=auto`, and print it."""
+    if optimizer.learning_rate != "auto":
+        return optimizer
+    if optimizer.optimizer != "lamb":
+        raise InputError(
+            "`learning_rate` must be a number but for optimizer=lamb, whose "
+            "rule auto is. Received: learning_rate=auto, optimizer="
+            f"{optimizer.optimizer}"
+        )
+    batch = training.train_batch_size
+    rate = scaled_rate(batch)
+    print(
+        f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
+    )
+    return dataclasses.replace(optimizer, learning_rate=rate)
+
+
+def make_trainer(
+    config: AlbertConfig,
+    compat: str,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+) -> Trainer:
+    """Return the model with its optimizer and its steps, on a strategy."""
+    return Trainer(
+        strategy,
+        lambda: AlbertForPretraining(config, training.dtype_policy),
+        PretrainingObjective(),
+        with_compat(with_rate(optimizer, training), compat),
+        with_compat(training, compat),
+    )
+
+
+def start(run: PretrainingConfig, trainer: Trainer) -> None:
+    """Give a new run its first state, as the flags say."""
+    source, config = run.init_checkpoint, trainer.model.config
+    if run.init_state == "weights":
+        lines = warm_start.start_weights(
+            trainer.model, source, config, run.init_groups, run.init_positions
+        )
+    else:
+        whole = run.init_state == "run"
+        lines = warm_start.start_slots(source, config, trainer.state(), whole)
+    print("\n  ".join(lines))
+
+
+def make_monitor(
+    trainer: Trainer, metadata: records.Metadata, devices: DistributionConfig
+) -> Monitor:
+    """Return what the run measures beyond its losses."""
+    flops = training_flops(
+        trainer.model.config,
+        metadata.max_seq_length,
+        metadata.max_predictions_per_seq,
+    )
+    return Monitor(
+        metadata.max_seq_length,
+        flops,
+        trainer.training.train_batch_size,
+        trainer.optimizer.config.num_warmup_steps,
+        peak_flops(devices, trainer.strategy),
+        metadata.statistics.get("masked_share"),
+    )
 
 
 def pretrain(
@@ -139,21 +244,13 @@ def pretrain(
     devices: DistributionConfig,
 ) -> dict[str, float]:
     """Pretrain into a model directory; return the last held-out metrics."""
-    prepare_devices(devices)
+    prepared = prepare_devices(devices)
     config, metadata = prepare(run)
     replay = settings.flagfile(run, optimizer, training, devices)
     files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
-    strategy = make_strategy(devices)
+    strategy = prepared or make_strategy(devices)
     keras.utils.set_random_seed(training.random_seed)
-    trainer = Trainer(
-        strategy,
-        lambda: AlbertForPretraining(config, training.dtype_policy),
-        PretrainingObjective(),
-        with_compat(optimizer, run.compat),
-        with_compat(training, run.compat),
-    )
-    if run.init_checkpoint and not checkpoints.latest(run.output_dir):
-        warm_start(trainer.model, run.init_checkpoint)
+    trainer = make_trainer(config, run.compat, optimizer, training, strategy)
 
     def batches(start, num_shards, shard, batch_size):
         return records.train_batches(
@@ -174,7 +271,17 @@ def pretrain(
         )
 
     describe_run(trainer, metadata)
-    with records.errors_explained(run.data_dir):
-        job = Run(trainer, run.output_dir, batches, evaluate)
-        metrics = job.train() if run.do_train else {}
-        return evaluate() if run.do_eval else metrics
+    monitor = make_monitor(trainer, metadata, devices)
+    held_out = evaluate if metadata.count(records.EVAL) else None
+    job = Run(trainer, run.output_dir, batches, held_out, monitor=monitor)
+    if run.init_checkpoint and not job.last_good:
+        start(run, trainer)
+    try:
+        with records.errors_explained(run.data_dir):
+            metrics = job.train() if run.do_train else {}
+            return evaluate() if run.do_eval else metrics
+    except InputError as error:
+        if job.last_good and job.last_good not in str(error):
+            good = f"The last good checkpoint: {job.last_good}"
+            raise InputError(f"{error}. {good}") from error
+        raise

@@ -1,7 +1,7 @@
 """What a fine-tuned model gets right: metrics and files of predictions."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +9,8 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.evaluation import Evaluator
 from albert_tf.tasks.base import Task
-from albert_tf.tasks.features import Features, evaluation_batches
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.features import Features
 
 METRICS_FILE = "metrics.json"
 
@@ -30,24 +31,38 @@ def metric_name(split: str, metric: str) -> str:
 
 
 class Judge:
-    """Evaluates and predicts with the current weights of a model."""
+    """Evaluates and predicts with the current weights of a model.
 
-    def __init__(self, evaluator: Evaluator, task: Task):
-        self.evaluator, self.task = evaluator, task
-        self.outputs = task.measured_outputs
+    Args:
+      evaluator: the model.
+      task: what it is fine-tuned for.
+      bucketed: whether to sort examples by length; results are the same.
+      outputs: instead of `Task.measured_outputs`.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        task: Task,
+        bucketed: bool = False,
+        outputs: Callable | None = None,
+    ):
+        self.evaluator, self.task, self.bucketed = evaluator, task, bucketed
+        self.outputs = outputs or task.measured_outputs
 
     def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
         """Return a split's metrics, {} without labels, and predictions."""
-        batches = evaluation_batches(
-            split.features, self.evaluator.eval_batch_size
-        )
+        size = self.evaluator.eval_batch_size
+        batches = evaluation_batches(split.features, size, self.bucketed)
         outputs = self.evaluator.predict(batches, self.outputs)
         losses = {
             term: float(outputs.pop(f"{term}_loss").mean())
             for term in self.task.terms
             if f"{term}_loss" in outputs
         }
-        predictions = self.task.predictions(split.examples, outputs)
+        predictions = self.task.predictions(
+            split.examples, outputs, split.features
+        )
         if not losses:
             return {}, predictions
         scores = self.task.score(split.examples, predictions)

@@ -53,12 +53,17 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     if value is None:
         return
     choices = metadata.get("choices")
-    if choices and value not in choices:
-        raise InputError(
-            f"`{name}` must be one of {', '.join(choices)}. "
-            f"Received: {name}={value}"
-        )
     low, high = metadata.get("minimum"), metadata.get("maximum")
+    # Where a range is given too, numbers are legal beside the choices.
+    ranged = low is not None or high is not None
+    number = ranged and isinstance(value, int | float)
+    if choices and value not in choices and not number:
+        raise InputError(
+            f"`{name}` must be {'a number or ' if ranged else ''}one of "
+            f"{', '.join(choices)}. Received: {name}={value}"
+        )
+    if choices and not number:
+        return
     # `not >=` rather than `<`, so that NaN is refused too.
     if low is not None and not value >= low:
         raise InputError(
@@ -76,27 +81,52 @@ def validate(config: Any) -> None:
         check_setting(field.name, getattr(config, field.name), field.metadata)
 
 
-def _field_type(field: dataclasses.Field) -> type:
-    """Return the plain type of a field annotated `T` or `T | None`."""
+def _field_type(field: dataclasses.Field) -> Any:
+    """Return the plain type of a field annotated `T` or `T | None`.
+
+    A field annotated `float | str` holds a number or a word.
+    """
     types = getattr(field.type, "__args__", (field.type,))
-    return next(t for t in types if t is not type(None))
+    found = tuple(t for t in types if t is not type(None))
+    return found[0] if len(found) == 1 else found
 
 
 def _define_list(name: str, default: Any, help: str) -> None:
     flags.DEFINE_list(name, list(default or ()), help)
 
 
-DEFINERS: dict[type, Callable] = {
+class _NumberOrWord(flags.ArgumentParser):
+    """Parses a number, and leaves a word for `check_setting` to judge."""
+
+    def parse(self, argument):
+        try:
+            return float(argument)
+        except ValueError:
+            return argument
+
+
+def _define_number_or_word(name: str, default: Any, help: str) -> None:
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_NumberOrWord(), name, default, help, serializer=serializer)
+
+
+DEFINERS: dict[Any, Callable] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
     tuple: _define_list,
+    (float, str): _define_number_or_word,
 }
 
 
-def define_flags(*classes: type) -> None:
-    """Define one absl flag for each field of the given dataclasses."""
+def define_flags(*classes: type, optional: Sequence[str] = ()) -> None:
+    """Define one absl flag for each field of the given dataclasses.
+
+    Args:
+      classes: made of `setting` fields.
+      optional: required settings that this program can do without.
+    """
     for cls in classes:
         for field in dataclasses.fields(cls):
             if field.name in FLAGS:
@@ -108,6 +138,7 @@ def define_flags(*classes: type) -> None:
             if field.metadata["choices"]:
                 help += f" One of: {', '.join(field.metadata['choices'])}."
             required = field.metadata["required"]
+            required = required and field.name not in optional
             default = None if required else field.default
             DEFINERS[_field_type(field)](field.name, default, help)
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[field.name])
@@ -136,14 +167,21 @@ def flagfile(*configs: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[[], None], positional: str | None = None) -> None:
     """Run a script's `main` under absl; a user's mistake is one line, exit 1.
 
     Files that cannot be read or written (`OSError`) count as the user's.
+
+    Args:
+      main: reads the flags.
+      positional: a flag that arguments without a flag are the value of,
+        joined by commas; without it there must be none.
     """
 
     def guarded(argv: Sequence[str]) -> int:
-        if len(argv) > 1:
+        if len(argv) > 1 and positional and not FLAGS[positional].present:
+            FLAGS[positional].value = ",".join(argv[1:])
+        elif len(argv) > 1:
             return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
         try:
             main()

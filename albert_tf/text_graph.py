@@ -48,14 +48,19 @@ class SentencePieceGraph(tf.Module):
         lower, self._sigma = str, None
         if config.do_lower_case:
             lower, self._sigma = _lower_all_but_sigma, LowerSigma()
-        self._table = CharacterTable(
+        self.table = CharacterTable(
             lambda c: lower(normalize_character(c, plain))
         )
-        self._model = tf_text.SentencepieceTokenizer(
+        self.model = tf_text.SentencepieceTokenizer(
             tokenizer.content, out_type=tf.int32
         )
         values, splits = tokenizer.expansion
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
+
+    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return code points [B, C] lowered and without accents."""
+        text = self.table(text)
+        return self._sigma(text) if self._sigma else text
 
     def normalize(self, strings: tf.Tensor) -> tf.Tensor:
         """Return strings [B] as `normalization.normalize` does."""
@@ -63,12 +68,19 @@ class SentencePieceGraph(tf.Module):
         strings = tf.strings.strip(strings)
         if self._quotes:
             strings = tf.strings.regex_replace(strings, self._quotes, '"')
-        text = self._table(decode(strings))
-        return encode(self._sigma(text) if self._sigma else text)
+        return encode(self.fold(decode(strings)))
+
+    def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return whether strings [B] begin with white space, bool [B]."""
+        stripped = tf.strings.regex_replace(strings, f"^{self._spaces}", "")
+        return stripped != strings
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids [B, N] of strings [B]."""
-        ids = self._model.tokenize(self.normalize(strings))
+        return self.expand(self.model.tokenize(self.normalize(strings)))
+
+    def expand(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return ids [B, N] by the digit-comma rule [B, N']."""
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
 
 
@@ -82,7 +94,7 @@ class WordPieceGraph(tf.Module):
         if config.do_lower_case:
             self._sigma = LowerSigma(dropped=lambda c: not clean_character(c))
             self._order = OrderMarks() if config.strip_accents else None
-        self._table = CharacterTable(
+        self.table = CharacterTable(
             lambda c: _separate_words(clean_character(c), config)
         )
         pieces = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -99,22 +111,26 @@ class WordPieceGraph(tf.Module):
             token_out_type=tf.int32,
         )
 
+    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return code points [B, C] folded, spaces around punctuation."""
+        text = self._sigma(text) if self._sigma else text
+        text = self.table(text)
+        return self._order(text) if self._order else text
+
     def words(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the folded words and punctuation [B, words] of strings."""
-        text = decode(strings)
-        text = self._sigma(text) if self._sigma else text
-        text = self._table(text)
-        text = self._order(text) if self._order else text
-        return tf.strings.split(encode(text))
+        return tf.strings.split(encode(self.fold(decode(strings))))
+
+    def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
+        """Return ids of words [W], and their first and last bytes [W, N]."""
+        length = tf.strings.length(words, unit="UTF8_CHAR")
+        short = tf.where(length > MAX_WORD_CHARACTERS, UNKNOWN_WORD, words)
+        return self._model.tokenize_with_offsets(short)
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids [B, N] of strings [B]."""
         words = self.words(strings)
-        length = tf.strings.length(words.values, unit="UTF8_CHAR")
-        short = tf.where(
-            length > MAX_WORD_CHARACTERS, UNKNOWN_WORD, words.values
-        )
-        ids = self._model.tokenize(short)  # [B * words, N]
+        ids = self.pieces(words.values)[0]  # [B * words, N]
         return words.with_values(ids).merge_dims(1, 2)
 
 
@@ -136,6 +152,16 @@ def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(values, keep, validate=False)
 
 
+def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
+    """Return rows, without their first value where `cut` [B] says so."""
+    lengths, cut = rows.row_lengths(), tf.cast(cut, tf.int64)
+    within = tf.ragged.range(lengths).values
+    values = rows.values[within >= tf.repeat(cut, lengths)]
+    return tf.RaggedTensor.from_row_lengths(
+        values, lengths - cut, validate=False
+    )
+
+
 def pair_lengths(
     length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -151,24 +177,36 @@ class TextGraph(tf.Module):
     A SavedModel that holds it loads where `tensorflow` and `tensorflow_text`
     are. Bytes that are not UTF-8 count as U+FFFD, as in
     `bytes.decode("utf-8", "replace")`.
+
+    Called eagerly, it lasts until the next `tf.random.set_seed`, with which
+    TensorFlow frees the SentencePiece model.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__()
-        self._graph = GRAPHS[tokenizer.kind](tokenizer)
+        self.graph = GRAPHS[tokenizer.kind](tokenizer)
         self._pad_id = tokenizer.pad_id
         self._cls_id = tokenizer.cls_id
         self._sep_id = tokenizer.sep_id
         self._mask_id = tokenizer.mask_id
+        self._lone_mark = list(tokenizer.lone_mark)
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids [B, N] of strings [B], int32."""
-        return self._graph(strings)
+        return self.graph(strings)
 
     def encode_masked(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids [B, N] of strings in which `[MASK]` is that piece."""
+        """Return the ids [B, N] of strings in which `[MASK]` is that piece.
+
+        As `Tokenizer.encode_masked`.
+        """
         parts = tf.strings.split(strings, MASK_TEXT)  # [B, parts]
         ids = self(parts.values)
+        if self._lone_mark:
+            later = tf.ragged.range(parts.row_lengths()).values > 0
+            glued = later & ~self.graph.begins_with_space(parts.values)
+            first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
+            ids = _without_first(ids, glued & (first == self._lone_mark[0]))
         mask = tf.fill([ids.nrows(), 1], self._mask_id)
         ids = tf.concat([mask, ids], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)[:, 1:]
@@ -187,7 +225,7 @@ class TextGraph(tf.Module):
           b: ids [B, M] of the second ones; `None` or an empty row for none.
           max_seq_length: most tokens of a row.
           fixed: whether T is `max_seq_length`, or as many tokens as the
-            longest row has.
+            longest row has, 1 if there is no row.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, T].
@@ -216,6 +254,9 @@ class TextGraph(tf.Module):
         ]
         shape = [None, max_seq_length if fixed else None]
         ids = tf.concat(parts, axis=1).to_tensor(self._pad_id, shape=shape)
+        if not fixed:
+            missing = tf.maximum(1 - tf.shape(ids)[1], 0)
+            ids = tf.pad(ids, [[0, 0], [0, missing]])
         width = tf.shape(ids)[1]
         used = keep_a + keep_b + 2 + pair
         input_mask = tf.sequence_mask(used, width, tf.int32)

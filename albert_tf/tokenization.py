@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import sentencepiece
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.normalization import TextConfig, align, normalize
 from albert_tf.sentencepiece_rules import (
+    WORD_MARK,
     digit_comma_splits,
     expand,
     expansion_table,
@@ -55,6 +55,7 @@ class Tokenizer(abc.ABC):
     file_name: str  # of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
     settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
+    lone_mark: Sequence[int | None] = ()  # the id that only begins a word
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], config: TextConfig
@@ -111,12 +112,16 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0].tolist()
 
     def encode_masked(self, text: str) -> list[int]:
-        """Return the ids of a text in which `[MASK]` stands for that piece."""
-        parts = self.encode_batch(text.split(MASK_TEXT))
-        ids = parts[0].tolist()
-        for part in parts[1:]:
-            ids += [self.mask_id, *part.tolist()]
-        return ids
+        """Return the ids of a text in which `[MASK]` stands for that piece.
+
+        Only white space puts a `lone_mark` behind it.
+        """
+        parts = text.split(MASK_TEXT)
+        first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
+        for part, ids in zip(parts[1:], rest, strict=True):
+            no_word = ids[:1] == self.lone_mark and not part[:1].isspace()
+            first += [self.mask_id, *ids[no_word:]]
+        return first
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces of ids as they stand in the vocabulary."""
@@ -132,17 +137,14 @@ class Tokenizer(abc.ABC):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the vocabulary and of `tokenizer.json`."""
-        text = json.dumps(self.description(), sort_keys=True)
-        return hashlib.sha256(self.content + text.encode()).hexdigest()
+        text = json.dumps(self.description(), sort_keys=True).encode()
+        return hashlib.sha256(self.content + text).hexdigest()
 
     def save(self, model_dir: str) -> None:
         """Write the vocabulary and `tokenizer.json` to a model directory."""
-        tf.io.gfile.makedirs(model_dir)
-        path = files.join(model_dir, self.file_name)
-        with files.atomic_path(path) as temporary:
-            with tf.io.gfile.GFile(temporary, "wb") as file:
-                file.write(self.content)
+        files.gfile().makedirs(model_dir)
         path = files.join(model_dir, TOKENIZER_FILE)
+        files.write_bytes(files.join(model_dir, self.file_name), self.content)
         files.write_json(path, self.description())
 
 
@@ -171,8 +173,9 @@ class SentencePieceTokenizer(Tokenizer):
         size = self._model.get_piece_size()
         pieces = self._model.id_to_piece(list(range(size)))
         super().__init__(content, pieces, config)
-        self._splits = digit_comma_splits(self._model, config.digit_comma)
-        self.expansion = expansion_table(self._splits, size)
+        self.lone_mark = [self._ids.get(WORD_MARK)]
+        self.splits = digit_comma_splits(self._model, config.digit_comma)
+        self.expansion = expansion_table(self.splits, size)
 
     def _unused(self) -> list[int]:
         model = self._model
@@ -202,7 +205,7 @@ class SentencePieceTokenizer(Tokenizer):
                 begin += 1
             # The piece's text is as long as its span, unless the model's own
             # normalisation changed it.
-            for id, first, last in self._splits.get(
+            for id, first, last in self.splits.get(
                 piece.id, [(piece.id, 0, end - begin)]
             ):
                 last = min(begin + last, end)
@@ -253,14 +256,12 @@ KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+    if not files.is_file(path):
         raise InputError(
             f"The {kind} vocabulary must be an existing file. Received: {path}"
         )
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
     try:
-        return KINDS[kind](content, config)
+        return KINDS[kind](files.read_bytes(path), config)
     except InputError as error:
         raise InputError(f"{error} ({path})") from None
 
@@ -284,11 +285,10 @@ def tokenizer_from_files(
     **text: bool | str,
 ) -> Tokenizer:
     """Return the tokenizer of a vocabulary file; `text` as in `TextConfig`."""
-    return build_tokenizer(
-        TokenizerConfig(
-            spm_model_file=spm_model_file, vocab_file=vocab_file, **text
-        )
+    config = TokenizerConfig(
+        spm_model_file=spm_model_file, vocab_file=vocab_file, **text
     )
+    return build_tokenizer(config)
 
 
 def load_tokenizer(model_dir: str) -> Tokenizer:

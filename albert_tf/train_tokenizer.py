@@ -18,6 +18,7 @@ from albert_tf import files, settings
 from albert_tf.errors import InputError
 from albert_tf.normalization import TextConfig, normalize
 from albert_tf.pretraining_data import text
+from albert_tf.pretraining_data.reading import BAD_TEXT, ReadingConfig
 from albert_tf.settings import setting
 from albert_tf.tokenization import SentencePieceTokenizer
 
@@ -68,7 +69,7 @@ class TrainTokenizerConfig(TextConfig):
     on_bad_text: str = setting(
         "fail",
         "What to do with lines that are not UTF-8.",
-        choices=text.BAD_TEXT,
+        choices=BAD_TEXT,
     )
 
 
@@ -97,9 +98,9 @@ class Sentences:
             self.error = error
 
     def _read(self, path: str) -> Iterator[str]:
-        policy = self._config.on_bad_text
-        for block in text.blocks(path, 0, policy):
-            for document in text.read_documents(block, policy, self.counts):
+        reading = ReadingConfig(on_bad_text=self._config.on_bad_text)
+        for block in text.blocks(path, 0, reading):
+            for document in text.read_documents(block, reading, self.counts):
                 for line in document:
                     line = normalize(line, self._config)
                     self.counts["sentences"] += 1

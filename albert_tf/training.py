@@ -4,13 +4,17 @@ The objective gives each term of the loss as a sum and a weight, so that
 replicas and micro-batches add up to exactly what one large batch gives.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.distribution import is_tpu
 from albert_tf.dropout import fold_in
+from albert_tf.encoder_loop import AUTO, LOOPS, REMATERIALIZE, choose
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Batch, Evaluator, Objective
 from albert_tf.optimization import Optimizer, OptimizerConfig
@@ -25,6 +29,21 @@ class TrainingConfig:
     """Batch, steps, cadence and precision of a run."""
 
     num_train_steps: int = setting(125000, "Steps of the whole run.", minimum=1)
+    stop_step: int = setting(
+        0,
+        "Save and end at this step, with the schedule of num_train_steps; 0 "
+        "is the last.",
+        minimum=0,
+    )
+    max_hours: float = setting(
+        0.0, "Save and end after so many hours; 0 is no limit.", minimum=0.0
+    )
+    on_nonfinite: str = setting(
+        "stop",
+        "What a loss or gradient that is not finite does: stop the run, or "
+        "skip the update and count it.",
+        choices=("stop", "skip"),
+    )
     train_batch_size: int = setting(
         4096, "Examples per step, over all replicas.", minimum=1
     )
@@ -45,6 +64,18 @@ class TrainingConfig:
     )
     jit_compile: bool = setting(
         False, "Compile forward and backward with XLA; a TPU always does."
+    )
+    encoder_loop: str = setting(
+        AUTO,
+        "How layers that share weights run; auto: `while`, which compiles "
+        "one layer, on TPUs, `unrolled` elsewhere.",
+        choices=(AUTO, *LOOPS),
+    )
+    rematerialize: str = setting(
+        AUTO,
+        "What the backward pass computes again to save memory; auto: `layer` "
+        "on TPUs, `none` elsewhere.",
+        choices=(AUTO, *REMATERIALIZE),
     )
     steps_per_loop: int = setting(
         0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
@@ -69,6 +100,23 @@ class TrainingConfig:
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
 
+class Stretch(NamedTuple):
+    """What some steps gave, without those that were not finite.
+
+    Attributes:
+      report: float32 [2, names], sums and weights over the steps.
+      norm: the largest norm of a gradient.
+      first_bad: the first step, counted from 0, whose loss or gradient was
+        not finite; -1 if there was none.
+      bad: how many such steps there were.
+    """
+
+    report: tf.Tensor
+    norm: tf.Tensor
+    first_bad: tf.Tensor
+    bad: tf.Tensor
+
+
 def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
     """Add two lists of tensors element by element."""
     return [a + b for a, b in zip(left, right, strict=True)]
@@ -79,7 +127,8 @@ def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
 
     def piece(x):
         size = x.shape[0] // pieces
-        return tf.reshape(x, [pieces, size, *x.shape[1:]])[index]
+        rest = [n or tf.shape(x)[i] for i, n in enumerate(x.shape)][1:]
+        return tf.reshape(x, [pieces, size, *rest])[index]
 
     return {key: piece(x) for key, x in batch.items()}
 
@@ -110,14 +159,22 @@ class Trainer(Evaluator):
             strategy, build_model, objective, training.eval_batch_size
         )
         self._check_batch()
+        self.model.albert.encoder.loop = choose(
+            training.encoder_loop, training.rematerialize, is_tpu(strategy)
+        )
         self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
         with strategy.scope():
-            self.optimizer = Optimizer(
-                optimizer, training.num_train_steps, self.trained
-            )
+            self.optimizer = self._make_optimizer(optimizer)
         self._gradients = tf.function(
             self._micro_gradients, jit_compile=training.jit_compile or None
         )
+
+    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
+        return Optimizer(config, self.training.num_train_steps, self.trained)
+
+    def evaluated_weights(self) -> contextlib.AbstractContextManager:
+        """Return a context in which the model has the weights that count."""
+        return contextlib.nullcontext()
 
     def _check_batch(self) -> None:
         replicas = self.strategy.num_replicas_in_sync
@@ -151,22 +208,29 @@ class Trainer(Evaluator):
         whole = self._all_reduce(tf.stack([own[t] for t in self.terms]))
         return dict(zip(self.terms, tf.unstack(whole), strict=True))
 
-    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
-        with tf.GradientTape() as tape:
-            sums, metrics = self.objective.losses(self.model, batch, seed)
-            loss = tf.add_n(
-                [
-                    tf.math.divide_no_nan(sums[term], divisors[term])
-                    for term in self.terms
-                ]
-            )
-        variables = list(self.trained.values())
+    def _loss(self, batch: Batch, divisors: dict, seed):
+        """Return the loss and the report of a micro-batch."""
+        sums, metrics = self.objective.losses(self.model, batch, seed)
+        parts = [
+            tf.math.divide_no_nan(sums[term], divisors[term])
+            for term in self.terms
+        ]
+        return tf.add_n(parts), self._report(batch, sums, metrics)
+
+    def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
+        """Return the gradients of what is trained, and of more tensors."""
         gradients = tape.gradient(
-            loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            loss,
+            [*self.trained.values(), *more],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         # The word table's gradient is a sum over lookups and the tied head.
-        gradients = [tf.convert_to_tensor(g) for g in gradients]
-        return gradients, self._report(batch, sums, metrics)
+        return [tf.convert_to_tensor(g) for g in gradients]
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        with tf.GradientTape() as tape:
+            loss, report = self._loss(batch, divisors, seed)
+        return self._differentiate(tape, loss), report
 
     def _accumulated(self, batch: Batch, seed):
         """Return the gradients and the report of a replica's whole batch."""
@@ -197,33 +261,38 @@ class Trainer(Evaluator):
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def _replica_step(self, batch: Batch):
+        """Update once; return the report of all replicas and the norm."""
         gradients, report = self._accumulated(batch, self.seed())
-        norm = self.optimizer.apply(gradients)
-        return self._all_reduce(report), norm
+        report = self._all_reduce(report)
+        skips = self.training.on_nonfinite == "skip"
+        healthy = tf.reduce_all(tf.math.is_finite(report)) if skips else None
+        return report, self.optimizer.apply(gradients, healthy)
 
     @functools.cached_property
     def run_steps(self):
-        """A function (iterator, number of steps) -> (report, largest norm).
-
-        The report is float32 [2, names], summed over the steps. It is NaN
-        if any loss was, and so is the norm if any gradient was.
-        """
+        """A function (iterator, number of steps) -> `Stretch`."""
 
         @tf.function
         def run(iterator, steps):
+            start = tf.identity(self.optimizer.iterations)
             report = tf.zeros([2, len(self.names)])
             largest = tf.zeros([])
-            for _ in tf.range(steps):
+            first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0)
+            for i in tf.range(steps):
                 parts, norms = self.strategy.run(
                     self._replica_step, (next(iterator),)
                 )
                 local = self.strategy.experimental_local_results
-                report += local(parts)[0]
-                # Not tf.maximum alone, which may drop a NaN.
-                norm = local(norms)[0]
-                finite = tf.math.is_finite(norm)
-                largest = tf.where(finite, tf.maximum(largest, norm), norm)
-            return report, largest
+                parts, norm = local(parts)[0], local(norms)[0]
+                finite = tf.reduce_all(tf.math.is_finite(parts))
+                finite = tf.logical_and(finite, tf.math.is_finite(norm))
+                report += tf.where(finite, parts, tf.zeros_like(parts))
+                largest = tf.where(finite, tf.maximum(largest, norm), largest)
+                first = tf.logical_and(~finite, first_bad < 0)
+                here = start + tf.cast(i, tf.int64)
+                first_bad = tf.where(first, here, first_bad)
+                bad += tf.cast(~finite, tf.int32)
+            return Stretch(report, largest, first_bad, bad)
 
         return run
 

@@ -1,17 +1,30 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
+import dataclasses
+import subprocess
+import sys
+
 import albert_tf  # noqa: F401  (sets TensorFlow's switches before its import)
 
 # isort: split
+import shutil
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
+import tiny_runs
+import tiny_tasks
 
 from albert_tf import checkpoints
 from albert_tf.config import AlbertConfig
+from albert_tf.masking import MaskingConfig
 from albert_tf.model import AlbertForPretraining
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.pretraining_data import build
+from albert_tf.pretraining_data.pairs import PairsConfig
+from albert_tf.pretraining_data.plan import BuildConfig
+from albert_tf.tokenization import TokenizerConfig, load_tokenizer
 from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
 
 # For the tests of replicas.
@@ -70,3 +83,99 @@ def pretrained_dir(tmp_path_factory, tokenizer):
     model = AlbertForPretraining(config)
     checkpoints.save(folder, checkpoints.named_variables(model))
     return folder
+
+
+@pytest.fixture(scope="session")
+def pretrained_model(pretrained_dir):
+    """The Python model of `pretrained_dir`."""
+    model = AlbertForPretraining(AlbertConfig.from_model_dir(pretrained_dir))
+    checkpoints.restore_weights(model, pretrained_dir)
+    return model
+
+
+@pytest.fixture(scope="session")
+def exported_dir(pretrained_dir, tmp_path_factory):
+    """The SavedModel of `pretrained_dir`, written by the command line."""
+    folder = tmp_path_factory.mktemp("export") / "model"
+    command = [
+        *(sys.executable, "-m", "albert_tf.export"),
+        *(f"--model_dir={pretrained_dir}", f"--export_dir={folder}"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def signatures(exported_dir):
+    """The signatures of the export."""
+    return tf.saved_model.load(exported_dir).signatures
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory):
+    """Return a model directory as pretraining leaves it."""
+    return tiny_tasks.make_model_dir(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def opinions(tmp_path_factory):
+    """Return the flags of a learnable data set of the user's own."""
+    folder = tmp_path_factory.mktemp("data")
+    return {
+        "task": "classification",
+        "train_file": tiny_tasks.write_opinions(folder / "t.tsv", 300, 1),
+        "eval_file": tiny_tasks.write_opinions(folder / "e.tsv", 53, 2),
+        "predict_file": tiny_tasks.write_opinions(folder / "p.tsv", 37, 3),
+    }
+
+
+@pytest.fixture(scope="session")
+def finished(pretrained, opinions, tmp_path_factory):
+    """Return the output directory and the metrics of a whole run."""
+    output = str(tmp_path_factory.mktemp("run") / "output")
+    metrics = tiny_runs.run(
+        model_dir=pretrained,
+        output_dir=output,
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        **opinions,
+    )
+    return output, metrics
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """Return a copy of the finished output directory."""
+    return shutil.copytree(finished[0], tmp_path / "copy")
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory, tokenizer_dir):
+    """Records of 16 tokens of the tokenizer's own random sentences."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = (tokenizer_dir / "corpus.txt").read_text("utf-8").splitlines()
+    documents = ["\n".join(lines[i : i + 10]) for i in range(0, 200, 10)]
+    text = folder / "text.txt"
+    text.write_text("\n\n".join(documents), encoding="utf-8")
+    build.run(
+        BuildConfig(
+            input_file=str(text),
+            output_dir=str(folder / "records"),
+            dupe_factor=1,
+            eval_fraction=0.1,
+            num_processes=1,
+        ),
+        TokenizerConfig(spm_model_file=str(tokenizer_dir / "spiece.model")),
+        PairsConfig(max_seq_length=16),
+        MaskingConfig(),
+    )
+    return str(folder / "records")
+
+
+@pytest.fixture
+def config(tmp_path, tokenizer):
+    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json())
+    return str(path), config

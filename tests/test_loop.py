@@ -1,17 +1,23 @@
 """The run: exact resume, clean stops, the best weights, health."""
 
+import itertools
+import math
 import os
+import resource
 import shutil
 import signal
+import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf import checkpoints, files
+from albert_tf import checkpoints, files, loop
 from albert_tf.errors import InputError
+from albert_tf.health import Monitor
 from albert_tf.history import History
-from albert_tf.loop import Pace, Run, due, next_stop
+from albert_tf.loop import Budget, Pace, Run, due, next_stop
 from albert_tf.optimization import OptimizerConfig
 
 
@@ -68,18 +74,203 @@ def test_sigterm_saves_and_returns(tmp_path):
     assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
-    """The error names the steps and the last good checkpoint."""
-    wild = OptimizerConfig(
-        optimizer="adamw", learning_rate=1e30, num_warmup_steps=8
+def wild(rate=1e30):
+    return OptimizerConfig(
+        optimizer="adamw", learning_rate=rate, num_warmup_steps=8
     )
-    run = make_run(tmp_path, optimizer=wild, save_checkpoints_steps=1)
-    with pytest.raises(InputError, match="between steps .*ckpt-"):
+
+
+@pytest.mark.parametrize("steps_per_loop", [1, 6])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
+    """The error names the step, also inside a stretch, and what is left.
+
+    The first update of 1e29 leaves weights whose losses are not finite, so
+    that it is the second step at which they show.
+    """
+    run = make_run(
+        tmp_path,
+        optimizer=wild(),
+        save_checkpoints_steps=1 if steps_per_loop == 1 else 7,
+        steps_per_loop=steps_per_loop,
+    )
+    good = "ckpt-1" if steps_per_loop == 1 else "none yet"
+    with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
         run.train()
-    good = checkpoints.latest(str(tmp_path))
-    table = {n: tf.Variable(v) for n, v in tiny.values(run.trainer).items()}
-    checkpoints.restore(good, table, ignore=())
-    assert all(bool(tf.reduce_all(v == v)) for v in table.values())
+    if steps_per_loop == 1:
+        good = checkpoints.latest(str(tmp_path))
+        table = {n: tf.Variable(v) for n, v in tiny.values(run.trainer).items()}
+        checkpoints.restore(good, table, ignore=())
+        assert all(bool(tf.reduce_all(v == v)) for v in table.values())
+
+
+def poisoned(bad_examples):
+    """Return batches in which some examples' losses are infinite."""
+
+    def batches(start, num_shards, shard, batch_size):
+        data = tiny.make_data()
+        for example in bad_examples:
+            data["masked_lm_weights"][example] = np.inf
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        dataset = dataset.repeat().skip(start % tiny.EXAMPLES)
+        return dataset.batch(batch_size, drop_remainder=True)
+
+    return batches
+
+
+def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
+    """Weights equal those of a run in which the bad step did nothing."""
+    run = make_run(
+        tmp_path,
+        num_train_steps=3,
+        steps_per_loop=3,
+        on_nonfinite="skip",
+        save_checkpoints_steps=3,
+    )
+    run.batches = poisoned([20])  # in the second batch of 16
+    run.train()
+    expected = tiny.make_trainer(num_train_steps=3)
+    iterator = expected.iterator(tiny.train_batches, 0)
+    expected.run_steps(iterator, tf.constant(1))
+    next(iterator)
+    expected.optimizer.iterations.assign(2)
+    expected.run_steps(iterator, tf.constant(1))
+    found, wanted = tiny.values(run.trainer), tiny.values(expected)
+    assert tiny.largest_difference(found, wanted) == 0.0
+    row = run.history.rows[0]
+    assert row["skipped_updates"] == 1.0 and row["steps"] == 3
+    assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
+
+
+def test_a_run_that_only_skips_ends(tmp_path, monkeypatch):
+    """After so many steps without one update the run says so."""
+    monkeypatch.setattr(loop, "MAX_BAD_STEPS", 4)
+    run = make_run(tmp_path, on_nonfinite="skip", steps_per_loop=2)
+    run.batches = poisoned(range(tiny.EXAMPLES))
+    with pytest.raises(InputError, match="in all of the last 4 steps"):
+        run.train()
+
+
+def test_a_full_disk_names_the_last_good_checkpoint(tmp_path):
+    """A checkpoint that cannot be written leaves the earlier one in place."""
+    run = make_run(tmp_path, num_train_steps=21, save_checkpoints_steps=7)
+    run.evaluate = None
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save = run._save
+
+    def save_on_a_small_disk(step):
+        if step == 14:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            save(step)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    run._save = save_on_a_small_disk
+    with pytest.raises(InputError, match="disk full.*ckpt-14.*ckpt-7$"):
+        run.train()
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    left = {p.name.split(".")[0] for p in tmp_path.glob("ckpt-*")}
+    assert left == {"ckpt-7"}
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    unbroken, tmp_path, capsys
+):
+    """One flipped bit, a warning, and the end is that of the unbroken run."""
+    directory, expected = unbroken
+    for path in directory.glob("ckpt-*"):
+        shutil.copy(path, tmp_path)
+    shutil.copy(directory / "checkpoint", tmp_path)
+    data = next(tmp_path.glob("ckpt-20.data*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    run = make_run(tmp_path)
+    assert run.trainer.step == 14
+    assert "ckpt-20 is damaged" in capsys.readouterr().out
+    run.train()
+    assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
+
+
+@pytest.mark.slow
+def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
+    """A resume on two replicas says so, and ends with the weights of one."""
+    directory, expected = unbroken
+    for path in directory.glob("ckpt-14*"):
+        shutil.copy(path, tmp_path)
+    files.write_text(
+        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-14"\n'
+    )
+    run = make_run(tmp_path, replicas=2)
+    run.train()
+    assert "replicas was 1 and is 2" in capfd.readouterr().err
+    found = tiny.values(run.trainer)
+    assert 0 < tiny.largest_difference(expected, found) < 2e-6
+
+
+@pytest.mark.slow
+def test_a_stop_step_keeps_the_schedule(unbroken, tmp_path):
+    """Stopping at step 10 and going on gives the unbroken run's bits."""
+    run = make_run(tmp_path, stop_step=10)
+    run.train()
+    assert run.trainer.step == 10 and run.finished
+    run = make_run(tmp_path)
+    run.train()
+    found = tiny.values(run.trainer)
+    assert tiny.largest_difference(unbroken[1], found) == 0.0
+
+
+def test_a_time_budget_stops_with_a_checkpoint(unbroken, tmp_path, capfd):
+    """The run ends in time, says how to go on, and goes on to the bit."""
+    run = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
+    ticks = itertools.count()
+    run.budget.spent = lambda: next(ticks) >= 2  # as a clock would say
+    run.train()
+    assert run.trainer.step == 7 and not run.finished  # 4, then up to 7
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    told = capfd.readouterr().err
+    assert "Stopped by max_hours=0.01 at step 7 of 20" in told
+    run = make_run(tmp_path)
+    run.train()
+    found = tiny.values(run.trainer)
+    assert tiny.largest_difference(unbroken[1], found) == 0.0
+
+
+@pytest.mark.parametrize(
+    "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
+)
+def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
+    """An hour is over when 30 s of steps and two saves of 20 s do not fit."""
+    budget = Budget(1.0, start=time.monotonic() - elapsed)
+    budget.longest, budget.saving = 30.0, 20.0
+    assert budget.spent() is spent
+    assert not Budget(0.0, start=-1e9).spent()
+
+
+def test_trust_ratios_and_speed_are_measured(tmp_path):
+    """The three ratios are those of numpy; MFU is FLOPs over the peak."""
+    monitor = Monitor(tokens=8, flops=1e6, batch=16, peak_flops=1e9)
+    run = make_run(tmp_path, num_train_steps=3, steps_per_loop=3)
+    run.monitor = monitor
+    run.train()
+    values, ratios = tiny.values(run.trainer), []
+    for name in run.trainer.trained:
+        if "layer_norm/" in name or name.endswith("bias"):
+            continue
+        w, m, v = (
+            values[n].astype("f8")
+            for n in (name, f"optimizer/{name}/m", f"optimizer/{name}/v")
+        )
+        u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
+        ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
+    row = run.history.rows[0]
+    assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
+    assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
+    median = sorted(ratios)[len(ratios) // 2]
+    assert row["trust_ratio_median"] == pytest.approx(median, rel=1e-4)
+    speed = row["examples_per_second"]
+    assert row["tokens_per_second"] == pytest.approx(8 * speed)
+    assert row["model_flops_utilization"] == pytest.approx(speed * 1e-3)
 
 
 def test_the_best_weights_are_kept(tmp_path):

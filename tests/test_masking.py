@@ -30,9 +30,9 @@ def mask(rng, config=None, **kwargs):
     """Return the instances and what `mask` made of them."""
     config = config or MaskingConfig()
     ids, starts, maskable, lengths = instances(rng, **kwargs)
-    slots = config.predictions(ids.shape[1])
+    most = config.most_masked(ids.shape[1])
     masked = masking.mask(
-        ids, starts, maskable, lengths, slots, config, WORDS, rng
+        ids, starts, maskable, lengths, most, config, WORDS, rng
     )
     return ids, starts, maskable, lengths, masked
 
@@ -239,3 +239,42 @@ def test_text_without_a_fitting_word():
         np.random.default_rng(0),
     )
     assert masked.weights.sum() == 0
+
+
+def test_permutation():
+    """As many tokens again exchange places; all are predicted, none twice."""
+    config = MaskingConfig(do_permutation=True)
+    assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
+    ids, _, maskable, lengths, masked = mask(
+        np.random.default_rng(10), config, batch=500
+    )
+    due = np.maximum(1, np.round(0.15 * lengths))
+    predicted = masked.weights > 0
+    assert masked.positions.shape[1] == 2 * config.most_masked(48)
+    assert (predicted.sum(axis=1) <= 2 * due).all()
+    assert predicted.sum() > 1.9 * due.sum()
+    moved = 0
+    for row in range(len(ids)):
+        places = masked.positions[row][predicted[row]]
+        assert (np.diff(places) > 0).all() and maskable[row, places].all()
+        labels = masked.labels[row][predicted[row]]
+        np.testing.assert_array_equal(labels, ids[row, places])
+        rest = np.setdiff1d(np.arange(ids.shape[1]), places)
+        np.testing.assert_array_equal(
+            masked.input_ids[row, rest], ids[row, rest]
+        )
+        moved += np.sum(masked.input_ids[row, places] != labels)
+    assert moved > 0.75 * predicted.sum()
+
+
+def test_permuted_tokens_stay_in_their_row():
+    """Tokens at the chosen places are shuffled evenly, the others stay."""
+    ids = np.arange(30_000).reshape(3000, 10)
+    moved = np.zeros(ids.shape, bool)
+    moved[:, [2, 5, 6]] = True
+    result = masking.permute(ids, moved, np.random.default_rng(11))
+    np.testing.assert_array_equal(result[~moved], ids[~moved])
+    np.testing.assert_array_equal(np.sort(result, axis=1), ids)
+    orders = (result[:, [2, 5, 6]] % 10) @ np.array([100, 10, 1])
+    _, counts = np.unique(orders, return_counts=True)
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 1e-4

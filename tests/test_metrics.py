@@ -76,3 +76,37 @@ def test_sets_of_classes():
     guesses = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 1]])
     assert metrics.accuracy(labels, guesses) == pytest.approx(1 / 3)
     assert metrics.micro_f1(labels, guesses) == pytest.approx(8 / 10)
+
+
+def test_entities():
+    """An entity is right if its words and its type are; tags count alone."""
+    labels = [["B-PER", "I-PER", "O", "B-LOC"], ["I-ORG", "O"]]
+    guesses = [["B-PER", "O", "O", "B-LOC"], ["I-ORG", "I-ORG"]]
+    found = metrics.entities(labels, guesses)
+    # 3 entities, 3 predicted, LOC alone is right; 4 of 6 tags are.
+    assert found == pytest.approx(
+        {"f1": 1 / 3, "precision": 1 / 3, "recall": 1 / 3, "accuracy": 4 / 6}
+    )
+    nothing = metrics.entities([["O"]], [["O"]])
+    assert nothing["f1"] == 0.0 and nothing["accuracy"] == 1.0
+
+
+def test_table_of_entities():
+    """Each type has its own scores and its number."""
+    table = metrics.entity_table([["B-A", "B-B"]], [["B-A", "O"]])
+    assert table[0] == ["type", "precision", "recall", "f1", "entities"]
+    assert table[1] == ["A", "1.0000", "1.0000", "1.0000", "1"]
+    assert table[2] == ["B", "0.0000", "0.0000", "0.0000", "1"]
+
+
+def test_confusion():
+    """Rows are labels, columns predictions, in the order of the classes."""
+    table = metrics.confusion_table(
+        ["x", "y", "y", "y"], ["z", "y", "x", "y"], ["y", "x", "z"]
+    )
+    assert [row[1:] for row in table] == [
+        ["y", "x", "z"],
+        ["2", "1", "0"],
+        ["0", "0", "1"],
+        ["0", "0", "0"],
+    ]

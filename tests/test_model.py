@@ -212,7 +212,8 @@ def test_dropout_follows_from_the_seed(rate):
     assert np.abs(run(one) - run(two)).max() > 1e-3
     assert np.abs(run(one) - plain(one)).max() > 1e-3
     np.testing.assert_array_equal(run(None), plain(None))
-    np.testing.assert_array_equal(plain(one), plain(None))
+    # Training has a GELU of its own, which rounds differently.
+    np.testing.assert_allclose(plain(one), plain(None), atol=1e-6)
 
 
 def test_no_two_places_share_a_dropout_mask():

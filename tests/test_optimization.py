@@ -10,6 +10,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.optimization import (
+    FUSED_SIZE,
     SCHEDULES,
     OptimizerConfig,
     clip,
@@ -64,6 +65,28 @@ def test_three_steps_equal_the_papers(rule, excluded, corrected, placement):
         )
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["lamb", "adamw"])
+@pytest.mark.parametrize("placement", ["update", "decoupled"])
+def test_large_variables_are_updated_as_small_ones(rule, placement):
+    """The compiled update equals float64 numpy too."""
+    rng = np.random.default_rng(8)
+    shape = (260, 256)
+    assert shape[0] * shape[1] >= FUSED_SIZE
+    w = rng.normal(size=shape)
+    gradients = rng.normal(size=(2, *shape))
+    expected = oracle(
+        w, gradients, [0.1, 0.2], rule, True, False, placement == "decoupled"
+    )
+    config = OptimizerConfig(optimizer=rule, decay_placement=placement)
+    found = [tf.constant(w, tf.float32)] + [tf.zeros(shape)] * 2
+    for t, (g, rate) in enumerate(zip(gradients, [0.1, 0.2], strict=True), 1):
+        g = tf.constant(g, tf.float32)
+        t = tf.constant(float(t))
+        found = update_rule(found[0], g, *found[1:], rate, t, False, config)
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=5e-5, atol=2e-6)
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
@@ -161,7 +184,9 @@ def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
 
 def test_no_warmup_starts_at_the_peak():
     """Without warm-up the first step already has the whole rate."""
+    assert SCHEDULES.keys() == {"corrected", "released", "cosine", "constant"}
     for schedule in SCHEDULES:
+        ends = [2.0, 2.0] if schedule == "constant" else [1.0, 0.0]
         rates = rates_of(
             schedule,
             [0, 50, 100],
@@ -169,7 +194,21 @@ def test_no_warmup_starts_at_the_peak():
             num_train_steps=100,
             num_warmup_steps=0,
         )
-        np.testing.assert_allclose(rates, [2.0, 1.0, 0.0], atol=1e-6)
+        np.testing.assert_allclose(rates, [2.0, *ends], atol=1e-6)
+
+
+def test_cosine_decay_follows_the_warm_up():
+    """The rate climbs, then falls as (1 + cos x) / 2 for x from 0 to pi."""
+    rates = rates_of(
+        "cosine",
+        range(0, 51),
+        learning_rate=3.0,
+        num_train_steps=50,
+        num_warmup_steps=10,
+    )
+    np.testing.assert_allclose(rates[:10], 0.3 * np.arange(1, 11), rtol=1e-5)
+    x = np.pi * np.arange(41) / 40
+    np.testing.assert_allclose(rates[10:], 1.5 + 1.5 * np.cos(x), atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])

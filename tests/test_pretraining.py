@@ -1,72 +1,42 @@
 """The pretraining program: its checks, its resume, its numbers."""
 
 import dataclasses
-import os
 import pathlib
-import signal
 import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tiny
 
 from albert_tf import checkpoints, records
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
-from albert_tf.masking import MaskingConfig
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.pretraining import COMPAT, PretrainingConfig, pretrain
-from albert_tf.pretraining_data import build
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.tokenization import TokenizerConfig, load_tokenizer
+from albert_tf.pretraining import (
+    COMPAT,
+    PretrainingConfig,
+    pretrain,
+    with_rate,
+)
+from albert_tf.tokenization import load_tokenizer
 from albert_tf.training import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[1]
 LENGTH = 16
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory, tokenizer_dir):
-    """Records of 16 tokens of the tokenizer's own random sentences."""
-    folder = tmp_path_factory.mktemp("data")
-    lines = (tokenizer_dir / "corpus.txt").read_text("utf-8").splitlines()
-    documents = ["\n".join(lines[i : i + 10]) for i in range(0, 200, 10)]
-    text = folder / "text.txt"
-    text.write_text("\n\n".join(documents), encoding="utf-8")
-    build.run(
-        BuildConfig(
-            input_file=str(text),
-            output_dir=str(folder / "records"),
-            dupe_factor=1,
-            eval_fraction=0.1,
-            num_processes=1,
-        ),
-        TokenizerConfig(spm_model_file=str(tokenizer_dir / "spiece.model")),
-        PairsConfig(max_seq_length=LENGTH),
-        MaskingConfig(),
-    )
-    return str(folder / "records")
+def values(output_dir):
+    prefix = checkpoints.latest(str(output_dir))
+    read = checkpoints.reader(prefix)
+    return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
-@pytest.fixture
-def config(tmp_path, tokenizer):
-    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
-    path = tmp_path / "config.json"
-    path.write_text(config.to_json())
-    return str(path), config
-
-
-def run(data_dir, config_file, output_dir, **kwargs):
+def run(data_dir, config_file, output_dir, training=None, **kwargs):
     values = {
         "num_train_steps": 4,
         "train_batch_size": 8,
         "eval_batch_size": 8,
         "eval_steps": 2,
-    }
+    } | (training or {})
     return pretrain(
         PretrainingConfig(
             data_dir=data_dir,
@@ -117,6 +87,94 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
     assert checkpoints.latest(str(second)) is None
 
 
+@pytest.mark.slow
+def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
+    """`init_state=run` ends where one run over both phases would end."""
+    first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
+    run(data_dir, config[0], whole)
+    run(data_dir, config[0], first, training={"stop_step": 2})
+    run(
+        data_dir,
+        config[0],
+        second,
+        init_checkpoint=str(first),
+        init_state="run",
+    )
+    assert "slots and step 2 of" in capsys.readouterr().out
+    expected, found = values(whole), values(second)
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], name)
+
+
+def test_the_automatic_rate_is_the_square_root_rule(capsys):
+    """At 4096 it is the paper's rate, at a quarter of it half the rate."""
+    auto = OptimizerConfig(learning_rate="auto")
+    for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
+        training = TrainingConfig(train_batch_size=batch)
+        found = with_rate(auto, training).learning_rate
+        assert found == pytest.approx(rate)
+        assert f"sqrt({batch} / 4096) = {rate:g}" in capsys.readouterr().out
+    fixed = OptimizerConfig(learning_rate=0.5)
+    assert with_rate(fixed, training).learning_rate == 0.5
+
+
+def test_the_automatic_rate_is_lambs():
+    """AdamW has another rule, and a word that is no rate is refused."""
+    adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
+    with pytest.raises(InputError, match="optimizer=adamw"):
+        with_rate(adamw, TrainingConfig())
+    with pytest.raises(InputError, match="a number or one of auto"):
+        OptimizerConfig(learning_rate="fast")
+
+
+def test_a_source_with_another_tokenizer_is_refused(data_dir, config, tmp_path):
+    """The vocabulary of `init_checkpoint` must be that of the records."""
+    source = tmp_path / "source"
+    run(data_dir, config[0], source)
+    path = source / "tokenizer.json"
+    path.write_text(path.read_text().replace("released", "strip"))
+    with pytest.raises(InputError, match="must have the tokenizer"):
+        run(data_dir, config[0], tmp_path / "new", init_checkpoint=str(source))
+    assert not (tmp_path / "new").exists()
+
+
+def remove_file(path):
+    path.unlink()
+
+
+def cut_file(path):
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def keep_one_record(path):
+    """Cut between two records, where no checksum tells."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    path.write_bytes(content[: 8 + 4 + size + 4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [remove_file, cut_file, keep_one_record])
+def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
+    """One error with the file and the last good checkpoint, which is whole."""
+    copy, output = tmp_path / "copy", tmp_path / "model"
+    subprocess.run(["cp", "-r", data_dir, copy], check=True)
+    metadata = records.read_metadata(str(copy))
+    name = metadata.splits["train"][0].file
+    run(str(copy), config[0], output, training={"stop_step": 2})
+    checked = records.check
+
+    def check_and_damage(data_dir, metadata):
+        checked(data_dir, metadata)
+        damage(copy / name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "check", check_and_damage)
+        with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
+            run(str(copy), config[0], output)
+    assert checkpoints.latest(str(output)).endswith("ckpt-2")
+
+
 @pytest.mark.parametrize(
     "changes, named",
     [
@@ -165,63 +223,3 @@ def test_compat_names_settings_that_exist():
         mine = {k: v for k, v in values.items() if k in fields}
         OptimizerConfig(**mine)
         TrainingConfig(**{k: values[k] for k in values.keys() - mine.keys()})
-
-
-def command(data_dir, config_file, output_dir):
-    return [
-        sys.executable,
-        str(ROOT / "pretrain.py"),
-        f"--data_dir={data_dir}",
-        f"--albert_config_file={config_file}",
-        f"--output_dir={output_dir}",
-        "--num_train_steps=60",
-        "--train_batch_size=8",
-        "--eval_batch_size=8",
-        "--eval_steps=20",
-        "--steps_per_loop=5",
-        "--save_checkpoints_steps=10",
-        "--learning_rate=0.01",
-        "--num_warmup_steps=5",
-    ]
-
-
-def values(output_dir):
-    prefix = checkpoints.latest(str(output_dir))
-    read = checkpoints.reader(prefix)
-    return {name: read(name) for name in checkpoints.read_table(prefix)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_run_ends_with_the_unbroken_runs_bits(
-    data_dir, config, tmp_path, number
-):
-    """Kill the real program after its first checkpoint, run it again."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run(command(data_dir, config[0], whole), check=True)
-    process = subprocess.Popen(command(data_dir, config[0], broken))
-    while not list(broken.glob("ckpt-*.index")) and process.poll() is None:
-        time.sleep(0.02)
-    os.kill(process.pid, number)
-    status = process.wait()
-    assert status == (0 if number == signal.SIGTERM else -number)
-    subprocess.run(command(data_dir, config[0], broken), check=True)
-    expected, found = values(whole), values(broken)
-    assert expected.keys() == found.keys()
-    for name in expected:
-        np.testing.assert_array_equal(expected[name], found[name], name)
-    assert int(found["optimizer/iterations"]) == 60
-
-
-@pytest.mark.slow
-def test_four_replicas_equal_one(data_dir, config, tmp_path):
-    """The program gives the same weights on four logical devices."""
-    outputs = [tmp_path / "one", tmp_path / "four"]
-    for output, more in zip(
-        outputs, ([], ["--num_cpu_replicas=4"]), strict=True
-    ):
-        line = command(data_dir, config[0], output) + more
-        subprocess.run(line, check=True)
-    one, four = map(values, outputs)
-    assert max(np.abs(one[n] - four[n]).max() for n in one) < 1e-5
-    assert tf.io.gfile.exists(str(outputs[1] / "curves.png"))

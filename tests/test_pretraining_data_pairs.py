@@ -12,7 +12,6 @@ from albert_tf.pretraining_data import wire
 from albert_tf.pretraining_data.documents import Documents, concatenate
 from albert_tf.pretraining_data.instances import Instances, lay_out
 from albert_tf.pretraining_data.pairs import (
-    Boundaries,
     PairsConfig,
     make_pairs,
 )
@@ -32,7 +31,13 @@ class Pieces:
     )
 
 
-CUTS = Boundaries(Pieces().word_starts, np.arange(V) == STOP)
+STARTS = Pieces().word_starts
+STOPS = np.arange(V) == STOP
+
+
+def of_ids(ids, sentences, parts, hashes):
+    """Return documents whose words begin at even ids."""
+    return Documents(ids, STARTS[ids], sentences, parts, hashes, hashes)
 
 
 def documents(rng, sizes, count=200):
@@ -41,14 +46,14 @@ def documents(rng, sizes, count=200):
     sentences = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = rng.integers(10, V, sentences.sum()).astype(np.uint16)
     ids[np.cumsum(sentences) - sentences + 1] = 100  # begins a word
-    return Documents(ids, sentences, parts, np.arange(count, dtype=np.uint64))
+    return of_ids(ids, sentences, parts, np.arange(count, dtype=np.uint64))
 
 
 def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
     """Return documents, config, pairs and counts."""
     docs = documents(rng, sizes, count)
     config = PairsConfig(**({"max_seq_length": 64} | settings))
-    made, counts = make_pairs(docs, CUTS, config, rng)
+    made, counts = make_pairs(docs, STOPS, config, rng)
     return docs, config, made, counts
 
 
@@ -113,14 +118,14 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 def test_short_targets_are_drawn_per_chunk():
     """With probability p a chunk stops at a uniform target length."""
     rng = np.random.default_rng(5)
-    docs = Documents(
+    docs = of_ids(
         rng.integers(10, V, 400000).astype(np.uint16),
         np.ones(400000, np.int32),
         np.array([400000], np.int32),
         np.zeros(1, np.uint64),
     )
     config = PairsConfig(max_seq_length=64, short_seq_prob=0.3)
-    made, _ = make_pairs(docs, CUTS, config, rng)
+    made, _ = make_pairs(docs, STOPS, config, rng)
     start, _, end = chunks(made)
     lengths = (end - start)[end < len(docs.ids)]
     short = lengths[lengths < 61]
@@ -140,10 +145,11 @@ def test_single_segments_are_cut_at_a_sentence_end_first():
     docs.ids[20::40], docs.ids[21::40] = STOP, 100
     plain = np.arange(0, len(docs.sentences), 2) * 40 + 20
     docs.ids[plain] = 11
-    made, counts = make_pairs(docs, CUTS, PairsConfig(max_seq_length=64), rng)
+    docs.starts[:] = STARTS[docs.ids]
+    made, counts = make_pairs(docs, STOPS, PairsConfig(max_seq_length=64), rng)
     start, middle, end = chunks(made)
     assert counts["one_segment_chunks"] == len(made) == len(docs.sentences)
-    assert CUTS.word_starts[docs.ids[middle]].all()
+    assert docs.starts[middle].all()
     place = middle - start
     stopped = docs.ids[start + 20] == STOP
     assert (place[stopped] == 21).all() and stopped.sum() > 100
@@ -185,15 +191,16 @@ def test_long_sentences_are_cut_not_lost(stops):
     docs = documents(rng, (5, 200, 700), count=50)
     if stops:
         docs.ids[::25], docs.ids[1::25] = STOP, 100
+        docs.starts[:] = STARTS[docs.ids]
     config = PairsConfig(max_seq_length=64)
-    made, counts = make_pairs(docs, CUTS, config, rng)
+    made, counts = make_pairs(docs, STOPS, config, rng)
     start, middle, end = chunks(made)
     order = np.argsort(start)
     np.testing.assert_array_equal(start[order][1:], end[order][:-1])
     assert end.max() == len(docs.ids)
     bounds = np.concatenate([[0], np.cumsum(docs.sentences)])
     cut = start[~np.isin(start, bounds)]
-    assert len(cut) > 100 and CUTS.word_starts[docs.ids[cut]].all()
+    assert len(cut) > 100 and docs.starts[cut].all()
     if stops:
         assert np.mean(docs.ids[cut - 1] == STOP) > 0.9
 
@@ -204,7 +211,9 @@ def long_sentence(stops=(), word_every=1):
     ids[::word_every] = 10
     ids[list(stops)] = STOP
     offsets = np.array([0, 200])
-    return pairs_module._cut_long(offsets, ids, CUTS, 60).tolist()
+    none = np.zeros(1, np.uint64)
+    docs = of_ids(ids, np.array([200]), np.array([1]), none)
+    return pairs_module.cut_long(offsets, docs, STOPS, 60).tolist()
 
 
 def test_long_sentence_by_hand():
@@ -217,14 +226,14 @@ def test_long_sentence_by_hand():
 
 def test_one_word_is_dropped():
     """A chunk without a place to cut is counted, not made up."""
-    docs = Documents(
+    docs = of_ids(
         np.array([10, 11, 13], np.uint16),
         np.array([3], np.int32),
         np.array([1], np.int32),
         np.zeros(1, np.uint64),
     )
     made, counts = make_pairs(
-        docs, CUTS, PairsConfig(), np.random.default_rng(0)
+        docs, STOPS, PairsConfig(), np.random.default_rng(0)
     )
     assert len(made) == 0 and counts["dropped_chunks"] == 1
 
@@ -233,7 +242,7 @@ def test_lay_out_equals_lists():
     """[CLS] A [SEP] B [SEP] is what joining lists by hand gives."""
     docs, config, made, _ = make(np.random.default_rng(10))
     pieces, tokens = Pieces(), config.max_seq_length
-    got = lay_out(made, docs.ids, tokens, pieces)
+    got = lay_out(made, docs, tokens, pieces)
     for row in range(len(made)):
         a = docs.ids[made.a_start[row] : made.a_end[row]].tolist()
         b = docs.ids[made.b_start[row] : made.b_end[row]].tolist()

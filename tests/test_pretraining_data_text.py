@@ -8,6 +8,7 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.pretraining_data import text
+from albert_tf.pretraining_data.reading import FORMATS, ReadingConfig
 
 SEED = 5
 
@@ -19,11 +20,12 @@ def write(path, content):
     return str(path)
 
 
-def read(path, on_bad_text="fail"):
+def read(path, **settings):
     """Return [(hash, lines)] of a file's documents, and what was counted."""
     counts, found = Counter(), []
-    for block in text.blocks(path, SEED, on_bad_text):
-        documents = text.read_documents(block, on_bad_text, counts)
+    reading = ReadingConfig(**settings)
+    for block in text.blocks(path, SEED, reading):
+        documents = text.read_documents(block, reading, counts)
         for index, lines in enumerate(documents):
             if index == 0 and block.document is not None:
                 assert found[-1][0] == block.document
@@ -58,10 +60,12 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
     for ending in ("", "\n", "\n\n", "\n \n\n"):
         path = write(tmp_path / "x.txt", joined + ending)
         assert lines_of(path) == documents
-        read_bytes = b"".join(b.data for b in text.blocks(path, 0, "fail"))
+        read_bytes = b"".join(
+            b.data for b in text.blocks(path, 0, ReadingConfig())
+        )
         assert read_bytes == (joined + ending).encode()
     if block_bytes == 64:
-        blocks = list(text.blocks(path, 0, "fail"))
+        blocks = list(text.blocks(path, 0, ReadingConfig()))
         assert max(b.piece for b in blocks) > 3
         assert [b.offset for b in blocks][1] == len(blocks[0].data)
 
@@ -115,8 +119,12 @@ def test_input_errors(tmp_path):
 
 def test_document_that_ends_with_a_block():
     """A blank line that begins a block ends the document before it."""
-    assert text._cut(b"\nab\n") == 1
-    assert text._cut(b"ab\n") == 0
-    assert text._cut(b"ab\n\t\ncd\nef\n") == 5
+    cut = FORMATS["lines"].cut
+    assert cut(b"\nab\n") == 1
+    assert cut(b"ab\n") == 0
+    assert cut(b"ab\n\t\ncd\nef\n") == 5
     block = text.Block("x", 2, 9, b"\nab\n", document=1, piece=1)
-    assert text.read_documents(block, "fail", Counter()) == [[], ["ab"]]
+    assert text.read_documents(block, ReadingConfig(), Counter()) == [
+        [],
+        ["ab"],
+    ]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf import records
 from albert_tf.errors import InputError
+from albert_tf.records import reading
 
 TOKENS, SLOTS = 8, 2
 COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
@@ -38,7 +39,7 @@ def example(number, tokens=TOKENS, slots=SLOTS):
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
     """A folder of numbered examples, with small shuffling blocks."""
-    monkeypatch.setattr(records, "SHUFFLE_BLOCK", 16)
+    monkeypatch.setattr(reading, "SHUFFLE_BLOCK", 16)
     numbering, splits = itertools.count(), {}
     for split, counts in COUNTS.items():
         splits[split] = []
@@ -154,9 +155,23 @@ def test_truncated_file_is_named(data_dir):
     metadata = records.read_metadata(data_dir)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
         records.check(data_dir, metadata)
-    with pytest.raises(InputError, match="train-00000.*damaged or truncated"):
+    with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
         with records.errors_explained(data_dir):
             numbers(data_dir, 93)
+
+
+def test_records_of_something_else_are_named(data_dir):
+    """A record that is no example is an error with file and number."""
+    with tf.io.TFRecordWriter(first_file(data_dir)) as writer:
+        writer.write(b"\x99 no example")
+    size = tf.io.gfile.stat(first_file(data_dir)).length
+    metadata = records.read_metadata(data_dir)
+    first, *others = metadata.splits["train"]
+    first = dataclasses.replace(first, bytes=size)
+    splits = metadata.splits | {"train": (first, *others)}
+    metadata = dataclasses.replace(metadata, splits=splits)
+    with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
+        records.check(data_dir, metadata)
 
 
 def test_records_of_another_length_are_named(data_dir):

@@ -1,4 +1,4 @@
-"""Packed rows, and batches that follow from seed and position alone."""
+"""Packed rows, and features put together from parts."""
 
 import itertools
 
@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 import tiny_tasks
 
-from albert_tf.tasks.features import (
-    Features,
-    evaluation_batches,
-    packed_row,
-    training_batches,
-)
+from albert_tf.tasks.batches import batcher
+from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tokenization import pack
 
 LENGTH = 12
-EXAMPLES = 23
 
 
 @pytest.fixture(scope="module")
@@ -31,24 +26,11 @@ def make_rows():
     ]
 
 
-@pytest.fixture(scope="module")
-def features(tokenizer):
-    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
-    rows = rows[:: len(rows) // EXAMPLES][:EXAMPLES]
-    arrays = {"labels": np.arange(EXAMPLES, dtype=np.int32)}
-    return Features.from_rows(rows, arrays, tokenizer.pad_id, LENGTH)
-
-
-def labels(dataset, batches):
-    taken = dataset.take(batches).as_numpy_iterator()
-    return [batch["labels"].tolist() for batch in taken]
-
-
 def test_batches_are_the_packed_rows(tokenizer):
     """Ids, mask and segments equal those of `pack`, for all lengths."""
     rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, tokenizer.pad_id, LENGTH)
-    batch = features.batcher()(np.arange(len(rows)))
+    batch = batcher(features)(np.arange(len(rows)))
     packed = [pack(tokenizer, a, b, LENGTH) for a, b in make_rows()]
     names = ("input_ids", "input_mask", "segment_ids")
     for name, expected in zip(names, zip(*packed, strict=True), strict=True):
@@ -56,72 +38,45 @@ def test_batches_are_the_packed_rows(tokenizer):
         assert batch[name].dtype == "int32"
 
 
-def test_static_shapes(features):
-    """Every batch has the same shape, as a TPU needs."""
-    for dataset in (
-        training_batches(features, batch_size=4, seed=0),
-        evaluation_batches(features, 4),
-    ):
-        shapes = {k: s.shape for k, s in dataset.element_spec.items()}
-        assert shapes["input_ids"] == (4, LENGTH)
-        assert shapes["labels"] == (4,)
-        assert all(shape.is_fully_defined() for shape in shapes.values())
-
-
-def test_an_epoch_has_every_example_once(features):
-    """Each epoch is another permutation of all examples."""
-    dataset = training_batches(features, batch_size=EXAMPLES, seed=3)
-    first, second = labels(dataset, 2)
-    assert sorted(first) == sorted(second) == list(range(EXAMPLES))
-    assert first != second != sorted(second)
-
-
-@pytest.mark.parametrize("start", [0, 8, 20, 24, 100])
-def test_training_can_start_anywhere(features, start):
-    """The stream from a position is the tail of the stream from 0."""
-    whole = training_batches(features, batch_size=1, seed=5)
-    tail = training_batches(features, batch_size=1, seed=5, start=start)
-    assert labels(whole, start + 30)[start:] == labels(tail, 30)
-
-
-def test_shards_deal_out_the_same_examples(features):
-    """Two hosts together see, step by step, what one host sees."""
-    whole = labels(training_batches(features, batch_size=8, seed=1), 5)
-    parts = [
-        labels(
-            training_batches(
-                features, batch_size=4, seed=1, num_shards=2, shard=shard
-            ),
-            5,
-        )
-        for shard in (0, 1)
-    ]
-    for step, expected in enumerate(whole):
-        found = parts[0][step] + parts[1][step]
-        assert sorted(found) == sorted(expected)
-
-
-def test_the_seed_decides_the_order(features):
-    """Same seed, same order; another seed, another order."""
-    one, two, three = (
-        labels(training_batches(features, batch_size=8, seed=seed), 2)
-        for seed in (1, 1, 2)
-    )
-    assert one == two != three
-
-
-@pytest.mark.parametrize("size", [1, 5, 23, 64])
-def test_evaluation_counts_every_example_once(features, size):
-    """Batches are full; the padding of the last one has weight 0."""
-    batches = list(evaluation_batches(features, size).as_numpy_iterator())
-    weights = np.concatenate([b["example_weights"] for b in batches])
-    found = np.concatenate([b["labels"] for b in batches])
-    assert len(weights) % size == 0
-    assert found[weights > 0].tolist() == list(range(EXAMPLES))
-    assert weights.sum() == EXAMPLES
-
-
 def test_rows_that_may_have_been_cut(tokenizer):
     """Rows that leave no room are counted."""
     rows = [packed_row(tokenizer, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
+
+
+def test_parts_make_the_whole(tokenizer):
+    """Features of parts, joined, equal those of the whole."""
+    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+
+    def make(first, last):
+        part = rows[first:last]
+        tokens = sum(len(row) for row, _ in part)
+        before = sum(len(row) for row, _ in rows[:first])
+        return Features.from_rows(
+            part,
+            {"labels": np.arange(first, last)},
+            tokenizer.pad_id,
+            LENGTH,
+            token_arrays={"tags": np.arange(before, before + tokens)},
+            notes={"where": np.arange(first, last) * 2},
+        )
+
+    whole = make(0, len(rows))
+    found = Features.joined([make(0, 7), make(7, 100), make(100, len(rows))])
+    for name in ("tokens", "row_splits", "second_starts"):
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(whole, name)
+        )
+    for name in ("arrays", "token_arrays", "notes"):
+        expected = getattr(whole, name)
+        assert getattr(found, name).keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_array_equal(getattr(found, name)[key], value)
+
+
+def test_labels_that_a_part_lacks_are_left_out(tokenizer):
+    """As of the whole: there are labels only if every example has one."""
+    row = [packed_row(tokenizer, np.arange(5, 8), [], 8)]
+    with_label = Features.from_rows(row, {"labels": np.zeros(1)}, 0, 8)
+    without = Features.from_rows(row, {}, 0, 8)
+    assert Features.joined([with_label, without]).arrays == {}

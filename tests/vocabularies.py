@@ -18,6 +18,17 @@ NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
 
+# Texts with something that a tokenizer may get wrong.
+TEXTS = (
+    "",
+    " ",
+    "The café, in 2010, naïve cafe\u0301s",
+    "ﬁne ½ ΑΣ  ΑΣΑ \u00a0 straße",
+    "中文 12, 한국 ''x'' ``y``",
+    "\u0301a\u0301\u0302 e\u3000",
+    "İI 1,000,000, a\u200bb \x00 \ufeff",
+)
+
 WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()

@@ -1,14 +1,19 @@
 """The builder: the two passes over the text, and what they made."""
 
+import contextlib
+import importlib
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from albert_tf import files, records
 from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
+from albert_tf.pretraining_data.advice import warnings
 from albert_tf.pretraining_data.documents import token_dtype
+from albert_tf.pretraining_data.leak_probe import probe
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import (
     BuildConfig,
@@ -16,13 +21,14 @@ from albert_tf.pretraining_data.plan import (
     claim,
 )
 from albert_tf.pretraining_data.processes import ordered_map
+from albert_tf.pretraining_data.reading import ReadingConfig
 from albert_tf.pretraining_data.shards import (
     HeldOut,
     ShardStore,
     fill,
     hold_out,
 )
-from albert_tf.pretraining_data.statistics import report, summarize, warnings
+from albert_tf.pretraining_data.statistics import report, summarize
 from albert_tf.pretraining_data.text import check_not_empty
 from albert_tf.pretraining_data.writing import FileJob, make_file, read_counts
 from albert_tf.progress import Progress
@@ -42,6 +48,30 @@ def _make_files(jobs: list[FileJob], num_processes: int) -> list[Counter]:
         )
     progress.close()
     return found
+
+
+def _beam():
+    """Return the module of the pipelines; Beam is an extra."""
+    try:
+        return importlib.import_module("albert_tf.pretraining_data.beam")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "`runner` needs Apache Beam: pip install 'albert-tf[beam]'. "
+            f"Received: {error}"
+        ) from None
+
+
+def _first_pass(builder: Builder):
+    """Deal the text to shards; return them, and what makes files of them."""
+    build = builder.build
+    if build.runner:
+        beam, how = _beam(), (build.runner, build.pipeline_options)
+        store = beam.BeamStore(builder.scratch, builder.num_shards)
+        store.fill(builder.paths, builder.text_job(), *how)
+        return store, lambda jobs: beam.make_files(jobs, *how)
+    store = ShardStore(builder.scratch, builder.num_shards)
+    fill(store, builder.paths, builder.text_job(), builder.num_processes)
+    return store, lambda jobs: _make_files(jobs, builder.num_processes)
 
 
 def _check_documents(
@@ -73,13 +103,14 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
 
 def describe(
     builder: Builder,
-    store: ShardStore,
+    text: Counter,
     jobs: list[FileJob],
     counts: list[Counter],
 ) -> records.Metadata:
     """Return the metadata of a finished build."""
     splits = {records.TRAIN: [], records.EVAL: []}
-    made = Counter()
+    made = {records.TRAIN: Counter(), records.EVAL: Counter()}
+    probed = []
     for job, found in zip(jobs, counts, strict=True):
         splits[job.split].append(
             records.RecordFile(
@@ -88,17 +119,24 @@ def describe(
                 found["file_bytes"],
             )
         )
-        if job.split == records.TRAIN:
-            made.update(found)
+        made[job.split].update(found)
+        if job.split == records.TRAIN and job.duplicate == 0:
+            probed.append(os.path.basename(job.path))
     length = builder.pairs.max_seq_length
+    vocab_size = builder.tokenizer.vocab_size
     return records.Metadata(
         max_seq_length=length,
         max_predictions_per_seq=builder.masking.predictions(length),
-        vocab_size=builder.tokenizer.vocab_size,
+        vocab_size=vocab_size,
         tokenizer_fingerprint=builder.identity["tokenizer"],
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=builder.identity,
-        statistics=summarize(store.counts, made, builder.masking),
+        statistics=summarize(
+            text,
+            made,
+            builder.masking,
+            probe(builder.build.output_dir, probed, vocab_size),
+        ),
     )
 
 
@@ -122,16 +160,33 @@ def _make(builder: Builder) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     build = builder.build
     builder.tokenizer.save(build.output_dir)
-    store = ShardStore(builder.scratch, builder.num_shards)
-    fill(store, builder.paths, builder.text_job(), builder.num_processes)
+    store, make_files = _first_pass(builder)
     dtype = token_dtype(builder.tokenizer.vocab_size)
-    held_out = hold_out(store, dtype, build.eval_fraction)
+    held_out = hold_out(
+        store, dtype, build.eval_fraction, builder.reading.drop_duplicates
+    )
     _check_documents(build, store, held_out)
     jobs = builder.file_jobs(store, held_out)
-    counts = _make_files(jobs, builder.num_processes)
-    metadata = describe(builder, store, jobs, counts)
+    counts = make_files(jobs)
+    metadata = describe(builder, store.counts + held_out.counts, jobs, counts)
     _check_splits(metadata, build.eval_fraction)
     metadata.write(build.output_dir)
+
+
+@contextlib.contextmanager
+def _disk_errors(output_dir: str) -> Iterator[None]:
+    """Say what to do where a file cannot be read or written."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        if isinstance(error, OSError) and error.errno is None:
+            raise  # says so already
+        reason = getattr(error, "message", error)
+        raise OSError(
+            f"A file could not be read or written ({reason}); mend that (free "
+            "some space, if there is none) and run the same command again to "
+            f"go on. Received: output_dir={output_dir}"
+        ) from None
 
 
 def run(
@@ -139,6 +194,7 @@ def run(
     tokenization: TokenizerConfig,
     pairs: PairsConfig,
     masking: MaskingConfig,
+    reading: ReadingConfig | None = None,
 ) -> records.Metadata:
     """Make the records of a corpus, or go on making them.
 
@@ -148,17 +204,23 @@ def run(
     paths = files.glob(build.input_file, "`input_file`")
     check_not_empty(paths)
     builder = Builder(
-        build, pairs, masking, build_tokenizer(tokenization), paths
+        build,
+        pairs,
+        masking,
+        reading or ReadingConfig(),
+        build_tokenizer(tokenization),
+        paths,
     )
-    tf.io.gfile.makedirs(build.output_dir)
-    if not claim(build.output_dir, builder.identity):
-        try:
-            _make(builder)
-        except InputError:
-            made = files.join(build.output_dir, "*.tfrecord")
-            for path in tf.io.gfile.glob(made):
-                tf.io.gfile.remove(path)
-            builder.clean()
-            raise
-    builder.clean()
+    with _disk_errors(build.output_dir):
+        tf.io.gfile.makedirs(build.output_dir)
+        if not claim(build.output_dir, builder.identity):
+            try:
+                _make(builder)
+            except InputError:
+                made = files.join(build.output_dir, "*.tfrecord")
+                for path in tf.io.gfile.glob(made):
+                    tf.io.gfile.remove(path)
+                builder.clean()
+                raise
+        builder.clean()
     return records.read_metadata(build.output_dir)

@@ -4,7 +4,8 @@ Glossary: N tokens, S sentences, D parts of documents.
 
 A document longer than `PART_TOKENS` is dealt in parts, so that shards are
 even and no shard must hold a whole book. A shard on disk is a row of frames,
-each [D, S, N] int64, then the arrays of `Documents` one after the other.
+each [D, S, N] int64, then the arrays of `Documents` in the order of
+`tobytes`, word starts as one bit for each token.
 """
 
 import dataclasses
@@ -14,7 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import tensorflow as tf
 
+from albert_tf.pretraining_data import boundaries
+from albert_tf.pretraining_data.reading import ReadingConfig, split_sentences
 from albert_tf.pretraining_data.text import (
     Block,
     document_hash,
@@ -35,9 +39,11 @@ class Documents:
     """Parts of tokenised documents, end to end."""
 
     ids: np.ndarray  # [N] uint16 or int32
+    starts: np.ndarray  # [N] bool, whether a token begins a word
     sentences: np.ndarray  # [S] int32, the tokens of each sentence
     parts: np.ndarray  # [D] int32, the sentences of each part
     hashes: np.ndarray  # [D] uint64, equal for the parts of a document
+    keys: np.ndarray  # [D] uint64, equal for parts of equal text
 
     def select(self, wanted: np.ndarray) -> "Documents":
         """Return the parts where `wanted` [D] is true, in the same order."""
@@ -45,17 +51,20 @@ class Documents:
         of_token = np.repeat(of_sentence, self.sentences)
         return Documents(
             self.ids[of_token],
+            self.starts[of_token],
             self.sentences[of_sentence],
             self.parts[wanted],
             self.hashes[wanted],
+            self.keys[wanted],
         )
 
     def tobytes(self) -> bytes:
         """Return the documents as one frame of a shard."""
         sizes = (len(self.parts), len(self.sentences), len(self.ids))
-        arrays = (self.parts, self.sentences, self.hashes, self.ids)
-        header = np.array(sizes, np.int64).tobytes()
-        return header + b"".join(array.tobytes() for array in arrays)
+        header = np.array(sizes, np.int64)
+        arrays = (header, self.parts, self.sentences, self.hashes, self.keys)
+        arrays += (np.packbits(self.starts), self.ids)
+        return b"".join(array.tobytes() for array in arrays)
 
 
 def concatenate(items: list[Documents]) -> Documents:
@@ -82,34 +91,65 @@ def _frames(data: bytes, dtype: np.dtype) -> Iterator[Documents]:
             parts=take(parts, np.dtype(np.int32)),
             sentences=take(sentences, np.dtype(np.int32)),
             hashes=take(parts, np.dtype(np.uint64)),
+            keys=take(parts, np.dtype(np.uint64)),
+            starts=np.unpackbits(
+                take(-(-tokens // 8), np.dtype(np.uint8)), count=tokens
+            ).view(bool),
             ids=take(tokens, dtype),
         )
 
 
+def first_of_each(keys: np.ndarray) -> np.ndarray:
+    """Return which keys [D] are there for the first time, [D] bool."""
+    first = np.zeros(len(keys), bool)
+    first[np.unique(keys, return_index=True)[1]] = True
+    return first
+
+
 def read_shard(
-    path: str, dtype: np.dtype, wanted: Callable[[np.ndarray], np.ndarray]
+    path: str,
+    dtype: np.dtype,
+    wanted: Callable[[np.ndarray], np.ndarray],
+    distinct: bool,
 ) -> Documents:
-    """Read the parts of a shard whose hashes `wanted` says true for."""
-    with open(path, "rb") as file:
+    """Read the parts of a shard.
+
+    Args:
+      path: the shard.
+      dtype: of the ids.
+      wanted: from hashes to which of the parts to read.
+      distinct: whether parts of equal text are read once. They are all in
+        one shard, because they are dealt by their text.
+    """
+    with tf.io.gfile.GFile(path, "rb") as file:
         data = file.read()
-    return concatenate(
+    documents = concatenate(
         [frame.select(wanted(frame.hashes)) for frame in _frames(data, dtype)]
     )
+    if distinct:
+        documents = documents.select(first_of_each(documents.keys))
+    return documents
 
 
 def part_sizes(
     path: str, dtype: np.dtype
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the hashes and the tokens of the parts of each frame."""
-    with open(path, "rb") as file:
-        while header := file.read(24):
-            parts, sentences, tokens = np.frombuffer(header, np.int64)
-            ends = np.cumsum(np.fromfile(file, np.int32, parts))
-            sizes = np.fromfile(file, np.int32, sentences)
-            hashes = np.fromfile(file, np.uint64, parts)
-            file.seek(tokens * dtype.itemsize, 1)
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield hashes, keys and tokens of the parts of each frame."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+
+        def take(count: int, dtype: type) -> np.ndarray:
+            size = int(count) * np.dtype(dtype).itemsize
+            return np.frombuffer(file.read(size), dtype)
+
+        while len(header := take(3, np.int64)):
+            parts, sentences, tokens = header.tolist()
+            ends = np.cumsum(take(parts, np.int32))
+            sizes = take(sentences, np.int32)
+            hashes, keys = take(parts, np.uint64), take(parts, np.uint64)
+            skipped = -(-tokens // 8) + tokens * dtype.itemsize
+            file.seek(file.tell() + skipped)
             through = np.cumsum(sizes, dtype=np.int64)[ends - 1]
-            yield hashes, np.diff(through, prepend=0)
+            yield hashes, keys, np.diff(through, prepend=0)
 
 
 def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
@@ -119,71 +159,129 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
     return int.from_bytes(digest, "little") % num_shards
 
 
-def _deal(
-    block: Block,
-    documents: list[list[str]],
-    sentences: np.ndarray,
-    seed: int,
-    num_shards: int,
-) -> tuple[list[int], list[int], list[int]]:
-    """Cut documents into parts: their sentences, hashes and shards.
+@dataclasses.dataclass(frozen=True)
+class TextJob:
+    """What a process needs to tokenise and deal any block.
 
-    Args:
-      block: where the documents come from.
-      documents: their lines.
-      sentences: [S] tokens of every line; lines without a token belong to
-        no part.
-      seed: what the hashes depend on.
+    Attributes:
+      tokenizer_dir: a folder with the tokenizer's files.
+      fingerprint: of the tokenizer.
+      seed: what documents are dealt by.
+      reading: what is read of the text.
       num_shards: the number of shards.
     """
-    parts, hashes, shards = [], [], []
-    last = 0
-    for index, document in enumerate(documents):
-        first, last = last, last + len(document)
-        sizes = sentences[first:last]
-        sizes = sizes[sizes > 0]
-        goes_on = index == 0 and block.document is not None
-        name = block.document if goes_on else document_hash(document, seed)
-        piece = block.piece if goes_on else 0
+
+    tokenizer_dir: str
+    fingerprint: str
+    seed: int
+    reading: ReadingConfig
+    num_shards: int
+
+
+@dataclasses.dataclass
+class _Dealt:
+    """Parts in the order of the text; a part of shard -1 is left out."""
+
+    parts: list[int] = dataclasses.field(default_factory=list)
+    hashes: list[int] = dataclasses.field(default_factory=list)
+    keys: list[int] = dataclasses.field(default_factory=list)
+    shards: list[int] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, sizes: np.ndarray, name: int, piece: int, key: int, shards: int
+    ) -> None:
+        """Cut a document, or a piece of one, into parts.
+
+        Args:
+          sizes: [S] tokens of its sentences, none 0.
+          name: the document's hash.
+          piece: which piece of the document it is.
+          key: the hash of its text.
+          shards: the number of shards; 0 leaves the document out.
+        """
         lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
         for part, length in enumerate(lengths[lengths > 0]):
-            parts.append(length)
-            hashes.append(name)
-            shards.append(_shard_of(name, piece, part, num_shards))
-    return parts, hashes, shards
+            self.parts.append(length)
+            self.hashes.append(name)
+            self.keys.append((key + part) % (1 << 64))
+            shard = _shard_of(name, piece, part, shards) if shards else -1
+            self.shards.append(shard)
+
+
+def _deal(
+    job: TextJob,
+    block: Block,
+    documents: list[list[str]],
+    sizes: list[np.ndarray],
+    counts: Counter,
+) -> _Dealt:
+    """Deal the documents of a block.
+
+    Args:
+      job: how.
+      block: where the documents come from.
+      documents: their lines.
+      sizes: for each the tokens of its sentences; those without a token
+        belong to no part.
+      counts: what is counted.
+    """
+    dealt = _Dealt()
+    for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
+        key = document_hash(lines, job.seed)
+        goes_on = index == 0 and block.document is not None
+        # A document that is cut over blocks is never short.
+        short = not goes_on and (
+            0 < tokens.sum() < job.reading.min_document_tokens
+        )
+        counts["short_documents"] += int(short)
+        dealt.add(
+            tokens[tokens > 0],
+            block.document if goes_on else key,
+            block.piece if goes_on else 0,
+            key,
+            0 if short else job.num_shards,
+        )
+    return dealt
 
 
 def tokenize_block(
-    block: Block, tokenizer, seed: int, on_bad_text: str, num_shards: int
+    job: TextJob, block: Block, tokenizer
 ) -> tuple[dict[int, bytes], Counter]:
     """Tokenise a block and deal it: shard -> frame, and what was counted.
 
     Sentences without tokens, such as lone control characters, are dropped.
     """
     counts: Counter = Counter()
-    documents = read_documents(block, on_bad_text, counts)
-    lines = [line for document in documents for line in document]
+    documents = read_documents(block, job.reading, counts)
+    split = [
+        list(split_sentences(lines, job.reading.split_sentences))
+        for lines in documents
+    ]
+    lines = [line for document in split for line in document]
     if not lines:
         return {}, counts
-    arrays = tokenizer.encode_batch(lines)
-    sentences = np.fromiter(map(len, arrays), np.int32, len(arrays))
-    ids = np.concatenate(arrays)
-    parts, hashes, shards = _deal(block, documents, sentences, seed, num_shards)
+    ids, sizes, starts = boundaries.encode(
+        tokenizer, job.reading.word_boundaries, lines
+    )
+    ends = np.cumsum([len(document) for document in split])
+    dealt = _deal(job, block, documents, np.split(sizes, ends[:-1]), counts)
     goes_on = block.document is not None and bool(documents[0])
     counts["documents"] = sum(map(bool, documents)) - goes_on
-    counts["sentences"] = int(np.count_nonzero(sentences))
+    counts["sentences"] = int(np.count_nonzero(sizes))
     counts["empty_sentences"] = len(lines) - counts["sentences"]
     counts["tokens"] = len(ids)
     counts["unknown_tokens"] = int(np.sum(ids == tokenizer.unk_id))
     whole = Documents(
         ids.astype(token_dtype(tokenizer.vocab_size)),
-        sentences[sentences > 0],
-        np.array(parts, np.int32),
-        np.array(hashes, np.uint64),
+        starts,
+        sizes[sizes > 0],
+        np.array(dealt.parts, np.int32),
+        np.array(dealt.hashes, np.uint64),
+        np.array(dealt.keys, np.uint64),
     )
-    dealt = np.array(shards, np.int64)
+    shards = np.array(dealt.shards, np.int64)
     frames = {
-        int(shard): whole.select(dealt == shard).tobytes()
-        for shard in np.unique(dealt)
+        int(shard): whole.select(shards == shard).tobytes()
+        for shard in np.unique(shards[shards >= 0])
     }
     return frames, counts

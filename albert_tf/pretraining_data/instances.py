@@ -7,6 +7,7 @@ import dataclasses
 
 import numpy as np
 
+from albert_tf.pretraining_data.documents import Documents
 from albert_tf.pretraining_data.pairs import Pairs
 
 
@@ -23,15 +24,15 @@ class Instances:
 
 
 def lay_out(
-    pairs: Pairs, ids: np.ndarray, max_seq_length: int, tokenizer
+    pairs: Pairs, documents: Documents, max_seq_length: int, tokenizer
 ) -> Instances:
     """Lay out pairs.
 
     Args:
-      pairs: B pairs of ranges of `ids`, at most T - 3 tokens each.
-      ids: [N] the shard's tokens.
+      pairs: B pairs of ranges of tokens, at most T - 3 tokens each.
+      documents: the tokens of the shard.
       max_seq_length: T.
-      tokenizer: names the special tokens and the word starts.
+      tokenizer: names the special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]
@@ -47,8 +48,9 @@ def lay_out(
     separators = (place == a_size + 1) | (place == last)
     maskable = real & ~separators
     maskable[:, 0] = False
-    input_ids = ids[np.where(maskable, source, 0)].astype(np.int32)
-    starts = tokenizer.word_starts[input_ids] & maskable
+    source = np.where(maskable, source, 0)
+    input_ids = documents.ids[source].astype(np.int32)
+    starts = documents.starts[source] & maskable
     input_ids[~maskable] = tokenizer.pad_id
     input_ids[separators] = tokenizer.sep_id
     input_ids[:, 0] = tokenizer.cls_id

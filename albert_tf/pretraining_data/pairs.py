@@ -14,6 +14,7 @@ from collections import Counter
 
 import numpy as np
 
+from albert_tf.errors import InputError
 from albert_tf.pretraining_data.documents import Documents
 from albert_tf.settings import setting, validate
 
@@ -27,6 +28,9 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 BATCH = 4096
 
 SINGLE_SEGMENT_POLICIES = ("split", "drop", "google")
+
+# Whether pairs and masks are made right, or as the released code made them.
+COMPAT = ("none", "google")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,16 +46,40 @@ class PairsConfig:
         minimum=0.0,
         maximum=1.0,
     )
-    single_segment_policy: str = setting(
-        "split",
+    single_segment_policy: str | None = setting(
+        None,
         "What becomes of a chunk of one sentence: split at a sentence end or "
-        "a word inside it, drop, or google (a random document follows, "
-        "always labelled swapped, as released).",
+        "a word inside it (the default), drop, or google (a random document "
+        "follows, always labelled swapped, as released).",
         choices=SINGLE_SEGMENT_POLICIES,
+    )
+    random_next_sentence: bool = setting(
+        False,
+        "Whether B comes from another document in half of the pairs, "
+        "labelled 1 (BERT's next-sentence task), and pairs are not swapped.",
+    )
+    compat: str = setting(
+        "none",
+        "google reproduces the pairs and masks of the released code, faults "
+        "included.",
+        choices=COMPAT,
     )
 
     def __post_init__(self):
         validate(self)
+
+        if self.compat == "google" and self.policy != "google":
+            raise InputError(
+                "`single_segment_policy` must be google, or not be given, "
+                "with --compat=google. Received: "
+                f"single_segment_policy={self.single_segment_policy}"
+            )
+
+    @property
+    def policy(self) -> str:
+        """What becomes of a chunk of one sentence."""
+        default = "google" if self.compat == "google" else "split"
+        return self.single_segment_policy or default
 
     @property
     def room(self) -> int:
@@ -59,19 +87,10 @@ class PairsConfig:
         return self.max_seq_length - SPECIAL_TOKENS
 
 
-@dataclasses.dataclass(frozen=True)
-class Boundaries:
-    """Where a text may be cut, by the id of a piece; each [V] bool."""
-
-    word_starts: np.ndarray
-    sentence_ends: np.ndarray
-
-    @classmethod
-    def of(cls, tokenizer) -> "Boundaries":
-        """Take word starts from a tokenizer; sentences end in . ! ? etc."""
-        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-        ends = [piece.lstrip("\u2581#") in ENDINGS for piece in pieces]
-        return cls(tokenizer.word_starts, np.array(ends))
+def sentence_ends(tokenizer) -> np.ndarray:
+    """Return which pieces end a sentence, [V] bool."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    return np.array([piece.lstrip("\u2581#") in ENDINGS for piece in pieces])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +108,28 @@ class Pairs:
         fields = dataclasses.fields(self)
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
+    def tokens(self) -> int:
+        """Return the tokens of all pairs."""
+        a, b = self.a_end - self.a_start, self.b_end - self.b_start
+        return int(np.sum(a + b))
+
     def __len__(self) -> int:
         return len(self.a_start)
 
 
-def _cut_long(
-    offsets: np.ndarray, ids: np.ndarray, cuts: Boundaries, room: int
+def join(first: Pairs, second: Pairs) -> Pairs:
+    """Return the pairs of both."""
+    fields = [field.name for field in dataclasses.fields(Pairs)]
+    return Pairs(
+        *(
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in fields
+        )
+    )
+
+
+def cut_long(
+    offsets: np.ndarray, documents: Documents, stops: np.ndarray, room: int
 ) -> np.ndarray:
     """Return the token offsets at which to cut sentences longer than `room`.
 
@@ -105,10 +140,10 @@ def _cut_long(
     for sentence in np.flatnonzero(np.diff(offsets) > room):
         begin, end = int(offsets[sentence]), int(offsets[sentence + 1])
         while end - begin > room:
-            window = ids[begin : begin + room + 1]
-            word = cuts.word_starts[window]
+            window = slice(begin, begin + room + 1)
+            word = documents.starts[window].copy()
             word[0] = False
-            stop = word & np.roll(cuts.sentence_ends[window], 1)
+            stop = word & np.roll(stops[documents.ids[window]], 1)
             stop[: room // 2] = False
             places = np.flatnonzero(stop if stop.any() else word)
             begin += int(places[-1]) if places.size else room
@@ -116,8 +151,8 @@ def _cut_long(
     return np.array(found, np.int64)
 
 
-def _sentences(
-    documents: Documents, cuts: Boundaries, room: int
+def sentences(
+    documents: Documents, stops: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sentence offsets [S + 1] and each sentence's part end [S].
 
@@ -126,52 +161,53 @@ def _sentences(
     offsets = np.zeros(len(documents.sentences) + 1, np.int64)
     np.cumsum(documents.sentences, out=offsets[1:])
     part_ends = offsets[np.cumsum(documents.parts, dtype=np.int64)]
-    more = _cut_long(offsets, documents.ids, cuts, room)
+    more = cut_long(offsets, documents, stops, room)
     offsets = np.sort(np.concatenate([offsets, more]))
     ends = np.searchsorted(part_ends, offsets[:-1], side="right")
     return offsets, np.searchsorted(offsets, part_ends[ends])
 
 
-def _targets(count: int, config: PairsConfig, rng: np.random.Generator):
+def targets(count: int, config: PairsConfig, rng: np.random.Generator):
     """Draw the target length of a chunk for each place it may begin at."""
     short = rng.random(count) < config.short_seq_prob
     lengths = rng.integers(2, config.room, count, endpoint=True)
     return np.where(short, lengths, config.room)
 
 
-def _chunks(
+def chunk_ends(
     offsets: np.ndarray,
     part_ends: np.ndarray,
-    config: PairsConfig,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first sentence of each chunk and the one after its last.
+    targets: np.ndarray,
+    room: int,
+) -> np.ndarray:
+    """Return where a chunk would end that begins at each sentence, [S].
 
     A chunk takes sentences until it reaches its target, and gives back the
-    last one if that does not fit. Where each chunk would end is found for
-    every sentence at once; then the chain of chunks is walked.
+    last one if that does not fit.
     """
     begins = offsets[:-1]
-    count = len(begins)
-    targets = _targets(count, config, rng)
     stop = np.searchsorted(offsets, begins + targets)
     stop = np.minimum(stop, part_ends)
-    too_long = offsets[stop] - begins > config.room
-    stop -= too_long & (stop > np.arange(count) + 1)
-    following = stop.tolist()
-    first, chain = 0, []
-    while first < count:
-        chain.append(first)
-        first = following[first]
-    firsts = np.array(chain, np.int64)
-    return firsts, stop[firsts]
+    too_long = offsets[stop] - begins > room
+    stop -= too_long & (stop > np.arange(len(begins)) + 1)
+    return stop
+
+
+def chain(following: np.ndarray) -> np.ndarray:
+    """Return the sentences that chunks begin at; each leads to the next."""
+    steps = following.tolist()
+    first, found = 0, []
+    while first < len(steps):
+        found.append(first)
+        first = steps[first]
+    return np.array(found, np.int64)
 
 
 def _split_points(
     starts: np.ndarray,
     ends: np.ndarray,
-    ids: np.ndarray,
-    cuts: Boundaries,
+    documents: Documents,
+    stops: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Draw where to cut ranges of tokens in two, [n]; the start if nowhere.
@@ -183,11 +219,10 @@ def _split_points(
     place = np.arange(width)
     length = (ends - starts)[:, None]
     inside = (place > 0) & (place < length)
-    index = np.minimum(starts[:, None] + place, len(ids) - 1)
-    tokens = ids[index]
-    word = cuts.word_starts[tokens] & inside
+    index = np.minimum(starts[:, None] + place, len(documents.ids) - 1)
+    word = documents.starts[index] & inside
     middle = word & (4 * place >= length) & (4 * place <= 3 * length)
-    stop = word & cuts.sentence_ends[ids[np.maximum(index - 1, 0)]]
+    stop = word & stops[documents.ids[np.maximum(index - 1, 0)]]
     rank = word.astype(np.float32) + middle + 2 * stop
     rank += rng.random(rank.shape, dtype=np.float32) * (rank > 0)
     return starts + np.argmax(rank, axis=1)
@@ -211,7 +246,7 @@ def _random_followers(
     return Pairs(starts, a_end, b_start, b_end, np.ones(len(starts), bool))
 
 
-def _ordered(
+def ordered(
     starts: np.ndarray,
     middles: np.ndarray,
     ends: np.ndarray,
@@ -228,33 +263,26 @@ def _ordered(
     )
 
 
-def _singles(
+def split(
     starts: np.ndarray,
     ends: np.ndarray,
-    sentences: tuple[np.ndarray, np.ndarray],
     documents: Documents,
-    cuts: Boundaries,
-    config: PairsConfig,
+    stops: np.ndarray,
     rng: np.random.Generator,
-) -> Pairs:
-    """Make pairs of one-sentence chunks as `single_segment_policy` says."""
-    if config.single_segment_policy == "google":
-        return _random_followers(starts, ends, *sentences, config.room, rng)
-    if config.single_segment_policy == "drop":
-        starts, ends = starts[:0], ends[:0]
+) -> np.ndarray:
+    """Return where ranges of tokens are cut in two, the start if nowhere."""
     middles = starts.copy()
     for first in range(0, len(starts), BATCH):
         rows = slice(first, first + BATCH)
         middles[rows] = _split_points(
-            starts[rows], ends[rows], documents.ids, cuts, rng
+            starts[rows], ends[rows], documents, stops, rng
         )
-    kept = middles > starts
-    return _ordered(starts[kept], middles[kept], ends[kept], rng)
+    return middles
 
 
 def make_pairs(
     documents: Documents,
-    cuts: Boundaries,
+    stops: np.ndarray,
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
@@ -262,36 +290,34 @@ def make_pairs(
 
     Args:
       documents: the tokenised text of one shard.
-      cuts: where words start and sentences end.
+      stops: [V] which pieces end a sentence.
       config: lengths and policies.
       rng: the source of randomness.
     """
-    offsets, part_ends = _sentences(documents, cuts, config.room)
-    firsts, lasts = _chunks(offsets, part_ends, config, rng)
+    offsets, part_ends = sentences(documents, stops, config.room)
+    aims = targets(len(part_ends), config, rng)
+    following = chunk_ends(offsets, part_ends, aims, config.room)
+    firsts = chain(following)
+    lasts = following[firsts]
     size = lasts - firsts
     middles = firsts + 1 + (rng.random(len(size)) * (size - 1)).astype(np.int64)
     many = size > 1
-    ordered = _ordered(
+    pairs = ordered(
         offsets[firsts[many]], offsets[middles[many]], offsets[lasts[many]], rng
     )
-    singles = _singles(
-        offsets[firsts[~many]],
-        offsets[lasts[~many]],
-        (offsets, part_ends),
-        documents,
-        cuts,
-        config,
-        rng,
-    )
-    fields = [field.name for field in dataclasses.fields(Pairs)]
-    joined = Pairs(
-        *(
-            np.concatenate([getattr(ordered, name), getattr(singles, name)])
-            for name in fields
+    starts, ends = offsets[firsts[~many]], offsets[lasts[~many]]
+    counts = Counter(one_segment_chunks=len(starts))
+    if config.policy == "google":
+        singles = _random_followers(
+            starts, ends, offsets, part_ends, config.room, rng
         )
-    )
-    counts = Counter(
-        one_segment_chunks=int(np.sum(~many)),
-        dropped_chunks=len(firsts) - len(joined),
-    )
+        counts["truncated_tokens"] = int(np.sum(ends - singles.a_end))
+    elif config.policy == "split":
+        cuts = split(starts, ends, documents, stops, rng)
+        kept = cuts > starts
+        singles = ordered(starts[kept], cuts[kept], ends[kept], rng)
+    else:
+        singles = pairs.take(slice(0))
+    joined = join(pairs, singles)
+    counts["dropped_chunks"] = len(firsts) - len(joined)
     return joined.take(rng.permutation(len(joined))), counts

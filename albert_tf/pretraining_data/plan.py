@@ -5,23 +5,22 @@ import functools
 import hashlib
 import json
 import math
-import os
-import shutil
 
 import tensorflow as tf
 
 from albert_tf import files, records
 from albert_tf.errors import InputError
-from albert_tf.masking import MaskingConfig
+from albert_tf.masking import DYNAMIC, STATIC, MaskingConfig
+from albert_tf.pretraining_data import boundaries
+from albert_tf.pretraining_data.documents import TextJob
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.processes import available
+from albert_tf.pretraining_data.reading import ReadingConfig
 from albert_tf.pretraining_data.shards import (
     SHARD_BYTES,
     HeldOut,
     ShardStore,
-    TextJob,
 )
-from albert_tf.pretraining_data.text import BAD_TEXT
 from albert_tf.pretraining_data.writing import FileJob
 from albert_tf.settings import setting, validate
 from albert_tf.tokenization import Tokenizer
@@ -30,6 +29,12 @@ MANIFEST_FILE = "manifest.json"
 
 # Changes whenever the same settings and text would give other records.
 BUILDER_VERSION = 1
+
+# How often a document is used, by the kind of masking.
+DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
+
+# Where Apache Beam runs a build.
+RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
 
 # A .gz file holds about so many times its size of text.
 GZIP_RATIO = 3
@@ -41,8 +46,7 @@ class BuildConfig:
 
     input_file: str = setting(
         None,
-        "Text files, plain or .gz: a comma-separated list of globs. One "
-        "sentence per line, a blank line between documents.",
+        "Text files, plain or .gz: a comma-separated list of globs.",
         required=True,
     )
     output_dir: str = setting(
@@ -50,10 +54,11 @@ class BuildConfig:
         "Folder to write; an interrupted run in it goes on.",
         required=True,
     )
-    dupe_factor: int = setting(
-        10,
+    dupe_factor: int | None = setting(
+        None,
         "Times that every document is used, each time with other pairs and "
-        "masks. Disk grows with it; 10 is BERT's, the released default is 40.",
+        "masks; disk grows with it. By default 10, as BERT, and 1 with "
+        "--masking=dynamic; the released default is 40.",
         minimum=1,
     )
     eval_fraction: float = setting(
@@ -66,9 +71,6 @@ class BuildConfig:
     random_seed: int = setting(
         12345, "Seed of everything random.", minimum=0, maximum=2**63 - 1
     )
-    on_bad_text: str = setting(
-        "fail", "What to do with lines that are not UTF-8.", choices=BAD_TEXT
-    )
     num_shards: int | None = setting(
         None,
         "Shards of the text, each shuffled in the memory of one process; by "
@@ -80,16 +82,36 @@ class BuildConfig:
         None, "Processes; by default all cores. Not in the output.", minimum=1
     )
     scratch_dir: str | None = setting(
-        None, "Local folder for the first pass; by default in `output_dir`."
+        None,
+        "Folder for the first pass, local unless --runner is given; by "
+        "default in `output_dir`.",
+    )
+    runner: str | None = setting(
+        None,
+        "Runs the build as an Apache Beam pipeline (extra `beam`), with the "
+        "same records; without it, the processes of this machine do it.",
+        choices=RUNNERS,
+    )
+    pipeline_options: str = setting(
+        "",
+        "Options of the Beam pipeline, as on a command line: "
+        "'--project=P --region=R --temp_location=gs://B/T'.",
     )
 
     def __post_init__(self):
         validate(self)
 
-        if self.scratch_dir is None and "://" in self.output_dir:
+        if self.pipeline_options and not self.runner:
+            raise InputError(
+                "`pipeline_options` must come with a `runner`. Received: "
+                f"pipeline_options={self.pipeline_options}, runner=None"
+            )
+        remote = "://" in (self.scratch_dir or self.output_dir)
+        if remote and not self.runner:
             raise InputError(
                 "`scratch_dir` must name a local folder when `output_dir` is "
-                f"remote. Received: output_dir={self.output_dir}"
+                f"remote. Received: output_dir={self.output_dir}, "
+                f"scratch_dir={self.scratch_dir}"
             )
 
 
@@ -118,7 +140,7 @@ class Builder:
     """One build: the settings, and what follows from them.
 
     Attributes:
-      build, pairs, masking: the user's settings.
+      build, pairs, masking, reading: the user's settings.
       tokenizer: the tokenizer.
       paths: the text files.
     """
@@ -126,13 +148,32 @@ class Builder:
     build: BuildConfig
     pairs: PairsConfig
     masking: MaskingConfig
+    reading: ReadingConfig
     tokenizer: Tokenizer
     paths: list[str]
+
+    def __post_init__(self):
+        boundaries.check(self.reading.word_boundaries, self.tokenizer)
+        if self.masking.masking == STATIC:
+            return
+        if self.pairs.compat != "none" or self.masking.do_permutation:
+            raise InputError(
+                "`masking` must be static with --compat=google or "
+                "--do_permutation. Received: "
+                f"masking={self.masking.masking}, compat={self.pairs.compat}, "
+                f"do_permutation={self.masking.do_permutation}"
+            )
 
     @functools.cached_property
     def num_shards(self) -> int:
         """The number of shards."""
         return self.build.num_shards or count_shards(self.paths)
+
+    @property
+    def dupe_factor(self) -> int:
+        """How often every document is used."""
+        default = DUPE_FACTORS[self.masking.masking]
+        return self.build.dupe_factor or default
 
     @functools.cached_property
     def num_processes(self) -> int:
@@ -148,14 +189,17 @@ class Builder:
             "output_dir",
             "num_processes",
             "scratch_dir",
+            "runner",
+            "pipeline_options",
         ):
             del build[name]
         return (
             {"builder_version": BUILDER_VERSION}
             | build
-            | {"num_shards": self.num_shards}
+            | {"num_shards": self.num_shards, "dupe_factor": self.dupe_factor}
             | dataclasses.asdict(self.pairs)
             | dataclasses.asdict(self.masking)
+            | dataclasses.asdict(self.reading)
             | {
                 "tokenizer": self.tokenizer.fingerprint(),
                 "corpus": corpus_hash(self.paths),
@@ -168,12 +212,12 @@ class Builder:
         text = json.dumps(self.identity, sort_keys=True).encode()
         name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
         parent = self.build.scratch_dir or self.build.output_dir
-        return os.path.join(parent, name)
+        return files.join(parent, name)
 
     def clean(self) -> None:
         """Remove what only an unfinished build needs."""
-        if os.path.isdir(self.scratch):
-            shutil.rmtree(self.scratch)
+        if tf.io.gfile.isdir(self.scratch):
+            tf.io.gfile.rmtree(self.scratch)
         manifest = files.join(self.build.output_dir, MANIFEST_FILE)
         if tf.io.gfile.exists(manifest):
             tf.io.gfile.remove(manifest)
@@ -184,7 +228,7 @@ class Builder:
             self.build.output_dir,
             self.identity["tokenizer"],
             self.build.random_seed,
-            self.build.on_bad_text,
+            self.reading,
             self.num_shards,
         )
 
@@ -201,10 +245,11 @@ class Builder:
             split=split,
             below=below,
             path=files.join(self.build.output_dir, f"{name}.tfrecord"),
-            counts_path=os.path.join(self.scratch, f"{name}.json"),
+            counts_path=files.join(self.scratch, f"{name}.json"),
             seed=self.build.random_seed,
             tokenizer_dir=self.build.output_dir,
             fingerprint=self.identity["tokenizer"],
+            distinct=self.reading.drop_duplicates,
             pairs=self.pairs,
             masking=self.masking,
         )
@@ -220,7 +265,7 @@ class Builder:
                 s for s in shards if held_out.highest[s] >= held_out.below
             ],
         }
-        times = {records.EVAL: 1, records.TRAIN: self.build.dupe_factor}
+        times = {records.EVAL: 1, records.TRAIN: self.dupe_factor}
         jobs = []
         for split, found in here.items():
             plan = [(d, s) for d in range(times[split]) for s in found]

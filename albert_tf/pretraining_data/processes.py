@@ -5,6 +5,7 @@ import concurrent.futures
 import itertools
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,6 +29,46 @@ def _context() -> multiprocessing.context.BaseContext:
     return context
 
 
+def _done(function: Callable, item) -> concurrent.futures.Future:
+    """Return what came of an item, an error too, to be met in its turn."""
+    future = concurrent.futures.Future()
+    try:
+        future.set_result(function(item))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _work(
+    function: Callable, items: Iterator, pool, most: int, starting
+) -> Iterator:
+    """Yield the results in order; this process works while it would wait.
+
+    Args:
+      function: what is done.
+      items: the arguments.
+      pool: the other processes.
+      most: items that the pool has at a time; twice as many may wait.
+      starting: a thread that ends when the pool is ready.
+    """
+    waiting = collections.deque()
+    while True:
+        if not starting.is_alive():
+            given = sum(not future.done() for future in waiting)
+            for item in itertools.islice(items, most - given):
+                waiting.append(pool.submit(function, item))
+        ready = waiting and waiting[0].done()
+        own = ()
+        if not ready and len(waiting) < 2 * most:
+            own = tuple(itertools.islice(items, 1))
+        if own:
+            waiting.append(_done(function, *own))
+        elif waiting:
+            yield waiting.popleft().result()
+        else:
+            return
+
+
 def ordered_map(
     function: Callable[[Any], Any], items: Iterable[Any], num_processes: int
 ) -> Iterator[Any]:
@@ -36,25 +77,21 @@ def ordered_map(
     Args:
       function: can be pickled, like its argument and result.
       items: read only as far ahead as needed to keep the processes busy.
-      num_processes: 1 works in this process.
+      num_processes: including this one.
     """
-    if num_processes == 1:
+    items = iter(items)
+    first = list(itertools.islice(items, 2))
+    items = itertools.chain(first, items)
+    if num_processes == 1 or len(first) < 2:
         yield from map(function, items)
         return
-    items = iter(items)
-    with concurrent.futures.ProcessPoolExecutor(
-        num_processes, _context()
-    ) as pool:
-        waiting = collections.deque(
-            pool.submit(function, item)
-            for item in itertools.islice(items, 2 * num_processes)
-        )
+    others = num_processes - 1
+    with concurrent.futures.ProcessPoolExecutor(others, _context()) as pool:
+        # Waits until TensorFlow is imported there.
+        starting = threading.Thread(target=pool.submit, args=(os.getpid,))
+        starting.start()
         try:
-            while waiting:
-                result = waiting.popleft().result()
-                for item in itertools.islice(items, 1):
-                    waiting.append(pool.submit(function, item))
-                yield result
+            yield from _work(function, items, pool, 2 * others, starting)
         except concurrent.futures.process.BrokenProcessPool:
             raise ChildProcessError(
                 "A process was killed, most likely for want of memory; run "
@@ -62,4 +99,5 @@ def ordered_map(
                 f"`num_processes`. Received: num_processes={num_processes}"
             ) from None
         finally:
+            starting.join()
             pool.shutdown(cancel_futures=True)

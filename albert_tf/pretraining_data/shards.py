@@ -15,8 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.pretraining_data.documents import part_sizes, tokenize_block
+from albert_tf.pretraining_data.documents import (
+    TextJob,
+    first_of_each,
+    part_sizes,
+    tokenize_block,
+)
 from albert_tf.pretraining_data.processes import ordered_map
+from albert_tf.pretraining_data.reading import ReadingConfig
 from albert_tf.pretraining_data.text import Block, blocks
 from albert_tf.progress import Progress
 from albert_tf.tokenization import load_tokenizer
@@ -31,25 +37,6 @@ BUFFER_BYTES = 1 << 26
 BUCKET_BITS = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class TextJob:
-    """What a process needs to tokenise any block.
-
-    Attributes:
-      tokenizer_dir: a folder with the tokenizer's files.
-      fingerprint: of the tokenizer.
-      seed: what documents are dealt by.
-      on_bad_text: what to do with lines that are not UTF-8.
-      num_shards: the number of shards.
-    """
-
-    tokenizer_dir: str
-    fingerprint: str
-    seed: int
-    on_bad_text: str
-    num_shards: int
-
-
 @functools.cache
 def cached_tokenizer(tokenizer_dir: str, fingerprint: str):
     """Load a tokenizer once per process."""
@@ -59,9 +46,7 @@ def cached_tokenizer(tokenizer_dir: str, fingerprint: str):
 def deal_block(job: TextJob, block: Block) -> tuple[dict[int, bytes], Counter]:
     """Tokenise one block; see `tokenize_block`."""
     tokenizer = cached_tokenizer(job.tokenizer_dir, job.fingerprint)
-    frames, counts = tokenize_block(
-        block, tokenizer, job.seed, job.on_bad_text, job.num_shards
-    )
+    frames, counts = tokenize_block(job, block, tokenizer)
     counts["blocks"] += 1
     counts["bytes"] += len(block.data)
     return frames, counts
@@ -121,10 +106,10 @@ class ShardStore:
 
 
 def _all_blocks(
-    paths: Iterable[str], seed: int, on_bad_text: str
+    paths: Iterable[str], seed: int, reading: ReadingConfig
 ) -> Iterator[Block]:
     for path in paths:
-        yield from blocks(path, seed, on_bad_text)
+        yield from blocks(path, seed, reading)
 
 
 def fill(
@@ -133,7 +118,7 @@ def fill(
     """Tokenise the text that is not yet in the shards."""
     if store.done:
         return
-    text = _all_blocks(paths, job.seed, job.on_bad_text)
+    text = _all_blocks(paths, job.seed, job.reading)
     skipped = store.counts["blocks"]
     for _ in range(skipped):
         next(text)
@@ -159,11 +144,13 @@ class HeldOut:
       below: the hash buckets that are held out are those below this one.
       lowest, highest: [num_shards] the buckets of each shard's documents;
         an empty shard has lowest > highest.
+      counts: what was left out because it was there before.
     """
 
     below: int
     lowest: np.ndarray
     highest: np.ndarray
+    counts: Counter
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
@@ -171,24 +158,44 @@ def buckets(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
-def hold_out(store: ShardStore, dtype: np.dtype, fraction: float) -> HeldOut:
+def _parts(
+    path: str, dtype: np.dtype, distinct: bool, counts: Counter
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return buckets and tokens of the parts of a shard that are used."""
+    frames = list(part_sizes(path, dtype))
+    if not frames:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    hashes, keys, sizes = map(np.concatenate, zip(*frames, strict=True))
+    if distinct:
+        first = first_of_each(keys)
+        # The first part of a document has the document's hash for its key.
+        again = ~first & (keys == hashes)
+        counts["duplicate_documents"] += int(np.sum(again))
+        counts["duplicate_tokens"] += int(np.sum(sizes[~first]))
+        hashes, sizes = hashes[first], sizes[first]
+    return buckets(hashes), sizes
+
+
+def hold_out(
+    store: ShardStore, dtype: np.dtype, fraction: float, distinct: bool
+) -> HeldOut:
     """Hold out documents with at least a fraction of all tokens.
 
     At least one document stays on each side; `below` is 0 where that cannot
-    be, or where `fraction` is 0.
+    be, or where `fraction` is 0. `distinct` as in `read_shard`.
     """
     tokens = np.zeros(1 << BUCKET_BITS, np.int64)
     lowest = np.full(store.num_shards, 1 << BUCKET_BITS)
     highest = np.full(store.num_shards, -1)
+    counts: Counter = Counter()
     for shard in range(store.num_shards):
-        for hashes, sizes in part_sizes(store.path(shard), dtype):
-            found = buckets(hashes)
-            np.add.at(tokens, found, sizes)
-            lowest[shard] = min(lowest[shard], found.min())
-            highest[shard] = max(highest[shard], found.max())
+        found, sizes = _parts(store.path(shard), dtype, distinct, counts)
+        np.add.at(tokens, found, sizes)
+        lowest[shard] = found.min(initial=lowest[shard])
+        highest[shard] = found.max(initial=-1)
     occupied = np.flatnonzero(tokens)
     if fraction == 0 or len(occupied) < 2:
-        return HeldOut(0, lowest, highest)
+        return HeldOut(0, lowest, highest, counts)
     reached = np.cumsum(tokens) >= fraction * tokens.sum()
     below = int(np.clip(np.argmax(reached), occupied[0], occupied[-2])) + 1
-    return HeldOut(below, lowest, highest)
+    return HeldOut(below, lowest, highest, counts)

@@ -9,21 +9,33 @@ import numpy as np
 
 from albert_tf.masking import KEEP_SHARE, MASK_SHARE, Masked, MaskingConfig
 from albert_tf.pretraining_data.instances import Instances
+from albert_tf.records import EVAL, TRAIN
 
 KINDS = ("mask", "same", "random")
 
-# More one-segment chunks than this: the text is hardly one sentence per line.
-MANY_ONE_SEGMENT = 0.3
+# What the report calls a group of statistics.
+TITLES = {
+    EVAL: "held-out records",
+    "leak_probe": "sentence order from a bag of words, in unseen records",
+}
 
 
-def count_batch(instances: Instances, masked: Masked) -> Counter:
-    """Count a batch of records."""
-    predictions = masked.weights.sum(axis=1)
-    counts = Counter(
+def count_instances(instances: Instances) -> Counter:
+    """Count a batch of records, masks aside."""
+    return Counter(
         records=len(instances.lengths),
         slots=instances.input_ids.size,
         real_tokens=int(instances.lengths.sum()),
         swapped=int(instances.swapped.sum()),
+    )
+
+
+def count_masks(instances: Instances, masked: Masked) -> Counter:
+    """Count the masks of a batch of records."""
+    predictions = masked.weights.sum(axis=1)
+    counts = Counter(
+        masked_records=len(predictions),
+        masked_of=int(instances.lengths.sum()),
         masked=int(predictions.sum()),
         due=int(masked.budget.sum()),
         budget_met=int(np.sum(predictions == masked.budget)),
@@ -36,43 +48,50 @@ def count_batch(instances: Instances, masked: Masked) -> Counter:
     return counts
 
 
+def _share(part: int, whole: int, digits: int = 5) -> float:
+    return round(part / max(whole, 1), digits)
+
+
 def _shares(values: list[int]) -> list[float]:
-    total = max(sum(values), 1)
-    return [round(value / total, 5) for value in values]
+    return [_share(value, sum(values)) for value in values]
 
 
-def summarize(text: Counter, made: Counter, config: MaskingConfig) -> dict:
-    """Return the statistics of `metadata.json`.
-
-    Args:
-      text: counted while reading the text.
-      made: counted while making the training records.
-      config: what was asked for.
-    """
-    ngrams = range(1, config.ngram + 1)
-    chunks = max(made["records"] + made["dropped_chunks"], 1)
-    real = max(made["real_tokens"], 1)
+def summarize_text(text: Counter) -> dict:
+    """Return what was counted while reading the text."""
     return {
         "documents": text["documents"],
         "sentences": text["sentences"],
         "sentences_without_tokens": text["empty_sentences"],
         "bad_lines": text["bad_lines"],
+        "short_documents": text["short_documents"],
+        "duplicate_documents": text["duplicate_documents"],
+        "duplicate_tokens": text["duplicate_tokens"],
         "tokens": text["tokens"],
-        "unknown_share": round(
-            text["unknown_tokens"] / max(text["tokens"], 1), 6
-        ),
+        "unknown_share": _share(text["unknown_tokens"], text["tokens"], 6),
+    }
+
+
+def summarize_records(made: Counter, config: MaskingConfig) -> dict:
+    """Return what was counted while making the records of a split."""
+    ngrams = range(1, config.ngram + 1)
+    chunks = made["records"] + made["dropped_chunks"]
+    return {
         "records": made["records"],
-        "tokens_per_record": round(real / max(made["records"], 1), 2),
-        "padding_share": round(1 - real / max(made["slots"], 1), 5),
-        "truncated_tokens": made["truncated_tokens"],
-        "swapped_share": round(made["swapped"] / max(made["records"], 1), 5),
-        "one_segment_share": round(made["one_segment_chunks"] / chunks, 5),
-        "dropped_chunks": made["dropped_chunks"],
-        "masked_share_asked": config.masked_lm_prob,
-        "masked_share": round(made["masked"] / real, 5),
-        "budget_met_share": round(
-            made["budget_met"] / max(made["records"], 1), 5
+        "tokens_per_record": _share(made["real_tokens"], made["records"], 2),
+        "padding_share": round(
+            1 - made["real_tokens"] / max(made["slots"], 1), 5
         ),
+        "truncated_tokens": made["truncated_tokens"],
+        "swapped_share": _share(made["swapped"], made["records"]),
+        "one_segment_share": _share(made["one_segment_chunks"], chunks),
+        "random_document_share": _share(
+            made["random_documents"], made["records"]
+        ),
+        "dropped_chunks": made["dropped_chunks"],
+        "masked_records": made["masked_records"],
+        "masked_share_asked": config.masked_lm_prob,
+        "masked_share": _share(made["masked"], made["masked_of"]),
+        "budget_met_share": _share(made["budget_met"], made["masked_records"]),
         "ngrams_asked": config.ngram_probabilities().round(5).tolist(),
         "ngrams_drawn": _shares([made[f"ngrams_drawn_{n}"] for n in ngrams]),
         "ngrams_used": _shares([made[f"ngrams_used_{n}"] for n in ngrams]),
@@ -85,40 +104,34 @@ def summarize(text: Counter, made: Counter, config: MaskingConfig) -> dict:
     }
 
 
-def warnings(
-    statistics: dict, config: MaskingConfig, max_seq_length: int
-) -> list[str]:
-    """Return what a user should know, and what to change."""
-    found = []
-    slots = config.predictions(max_seq_length)
-    full = max(1, round(max_seq_length * config.masked_lm_prob))
-    if slots < full:
-        found.append(
-            f"--max_predictions_per_seq={slots} at length {max_seq_length} "
-            f"predicts {slots / max_seq_length:.1%} of the tokens of a full "
-            f"example instead of {config.masked_lm_prob:.1%}; "
-            f"{full} predicts them all"
-        )
-    if statistics["one_segment_share"] > MANY_ONE_SEGMENT:
-        found.append(
-            f"{statistics['one_segment_share']:.0%} of the chunks are one "
-            "sentence; the sentence-order task wants one sentence per line, "
-            "a blank line between documents, and room for several sentences "
-            "(--max_seq_length)"
-        )
-    if statistics["unknown_share"] > 0.01:
-        found.append(
-            f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
-            "does the vocabulary fit the text (language, casing)?"
-        )
-    if statistics["bad_lines"]:
-        found.append(f"{statistics['bad_lines']} lines were not UTF-8")
-    return found
+def summarize(
+    text: Counter,
+    made: dict[str, Counter],
+    config: MaskingConfig,
+    probe: dict,
+) -> dict:
+    """Return the statistics of `metadata.json`.
+
+    Those of the training records stand at the top, beside the text's.
+
+    Args:
+      text: counted while reading the text.
+      made: counted while making the records of each split.
+      config: what was asked for.
+      probe: what `leak_probe.probe` found in the training records.
+    """
+    return (
+        summarize_text(text)
+        | summarize_records(made[TRAIN], config)
+        | {EVAL: summarize_records(made[EVAL], config), "leak_probe": probe}
+    )
 
 
 def _line(name: str, value: object) -> str:
     if isinstance(value, list):
         value = "  ".join(f"{item:.4f}" for item in value)
+    elif name.endswith("_share") and value is not None:
+        value = f"{value:.2%}"
     elif isinstance(value, int):
         value = f"{value:,}"
     return f"  {name.replace('_', ' '):<26}{value}"
@@ -126,9 +139,10 @@ def _line(name: str, value: object) -> str:
 
 def report(statistics: dict) -> str:
     """Return the statistics as a person reads them."""
-    lines = []
+    lines, groups = [], []
     for name, value in statistics.items():
-        if name.endswith("_share"):
-            value = f"{value:.2%}"
-        lines.append(_line(name, value))
-    return "\n".join(lines)
+        if isinstance(value, dict):
+            groups += ["", f"  {TITLES[name]}", report(value)]
+        else:
+            lines.append(_line(name, value))
+    return "\n".join(lines + groups)

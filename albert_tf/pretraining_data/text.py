@@ -10,12 +10,18 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from albert_tf.errors import InputError
+from albert_tf.pretraining_data.reading import (
+    FORMATS,
+    BadRecord,
+    ReadingConfig,
+)
 
 # The unit of work of one process. A document is cut over blocks only if it is
 # larger than this, so its first block holds at least this much of it.
 BLOCK_BYTES = 1 << 20
 
-BAD_TEXT = ("fail", "replace", "skip")
+# A longer line is read as several, so that memory stays bounded.
+LINE_BYTES = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,55 +48,69 @@ def document_hash(lines: list[str], seed: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def _cut(buffer: bytes) -> int:
-    """Return the length of the whole documents in a buffer of whole lines.
+def _inside_line(data: bytes) -> int:
+    """Return where to cut a line: after a space, else before a character."""
+    end = data.rfind(b" ") + 1
+    if end:
+        return end
+    for end in range(len(data) - 1, len(data) - 4, -1):
+        if data[end] & 0xC0 != 0x80:
+            return end
+    return len(data)
 
-    0 if the buffer holds one unfinished document.
+
+def _pieces(path: str, longest: int) -> Iterator[bytes]:
+    """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
+
+    A run ends inside a line only if that is longer than `longest` bytes.
     """
-    end = buffer.rfind(b"\n")
-    while end >= 0:
-        begin = buffer.rfind(b"\n", 0, end) + 1
-        if not buffer[begin:end].decode("utf-8", "replace").strip():
-            return end + 1
-        end = begin - 1
-    return 0
-
-
-def _pieces(path: str) -> Iterator[bytes]:
-    """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest."""
     with tf.io.gfile.GFile(path, "rb") as raw:
         file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
-        parts, size = [], 0
+        rest = b""
         while data := file.read(BLOCK_BYTES):
-            parts.append(data)
-            size += len(data)
-            end = data.rfind(b"\n") + 1
-            if size >= BLOCK_BYTES and end:
-                whole = b"".join(parts[:-1]) + data[:end]
-                parts, size = [data[end:]], len(data) - end
-                yield whole
-        yield b"".join(parts)
+            rest += data
+            if len(rest) < BLOCK_BYTES:
+                continue
+            end = rest.rfind(b"\n") + 1
+            if not end and len(rest) > longest:
+                end = _inside_line(rest)
+            if end:
+                yield rest[:end]
+                rest = rest[end:]
+        yield rest
 
 
-def _raw_blocks(path: str) -> Iterator[tuple[bytes, bool]]:
+def _raw_blocks(path: str, reading: ReadingConfig) -> Iterator:
     """Yield blocks and whether the block's last document goes on after it."""
-    buffer = b""
-    for piece in _pieces(path):
+    layout = FORMATS[reading.input_format]
+    buffer, longest = b"", layout.longest_line or LINE_BYTES
+    for piece in _pieces(path, longest):
         buffer += piece
         if len(buffer) < BLOCK_BYTES:
             continue
-        end = _cut(buffer)
+        end = layout.cut(buffer)
+        if not end and len(buffer) <= (layout.longest_line or 0):
+            continue
         yield buffer[: end or None], not end
         buffer = buffer[end:] if end else b""
+        if len(buffer) > longest:  # part of a line
+            yield buffer, True
+            buffer = b""
     if buffer:
         yield buffer, False
 
 
-def blocks(path: str, seed: int, on_bad_text: str) -> Iterator[Block]:
+def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
     """Yield the blocks of one text file, plain or `.gz`, in order."""
+    longest = FORMATS[reading.input_format].longest_line
     line, offset, document, piece = 1, 0, None, 0
     try:
-        for data, open_end in _raw_blocks(path):
+        for data, open_end in _raw_blocks(path, reading):
+            if open_end and longest:
+                raise InputError(
+                    f"A JSON object must have at most {longest:,} bytes. "
+                    f"Received: a longer one in {path}, line {line}"
+                )
             block = Block(path, line, offset, data, document, piece)
             yield block
             line += data.count(b"\n")
@@ -99,7 +119,7 @@ def blocks(path: str, seed: int, on_bad_text: str) -> Iterator[Block]:
                 document, piece = None, 0
                 continue
             if document is None:
-                (lines,) = read_documents(block, on_bad_text, Counter())
+                (lines,) = read_documents(block, reading, Counter())
                 document = document_hash(lines, seed)
             piece += 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -108,14 +128,16 @@ def blocks(path: str, seed: int, on_bad_text: str) -> Iterator[Block]:
         ) from None
 
 
-def _bad_line(error: UnicodeDecodeError, block: Block, start: int, policy: str):
-    """Return the lines to read instead of one that is not UTF-8.
+def _bad_line(
+    error: UnicodeDecodeError, block: Block, start: int, policy: str
+) -> str | None:
+    """Return the line to read instead of one that is not UTF-8, if any.
 
     Args:
       error: what decoding the line raised.
       block: where the line stands.
       start: the line's first byte in the block.
-      policy: one of `BAD_TEXT`.
+      policy: one of `reading.BAD_TEXT`.
     """
     if policy == "fail":
         line = block.first_line + block.data.count(b"\n", 0, start)
@@ -125,11 +147,15 @@ def _bad_line(error: UnicodeDecodeError, block: Block, start: int, policy: str):
             f"{block.path}, line {line}, byte "
             f"{block.offset + start + error.start} of the file"
         )
-    return [error.object.decode("utf-8", "replace")] * (policy == "replace")
+    if policy == "skip":
+        return None
+    return error.object.decode("utf-8", "replace")
 
 
-def _decode(block: Block, on_bad_text: str, counts: Counter) -> list[str]:
-    """Return the lines of a block, bad ones treated as the flag says."""
+def _decode(
+    block: Block, on_bad_text: str, counts: Counter
+) -> list[str | None]:
+    """Return the lines of a block; None stands for a line to skip."""
     data = block.data
     try:
         return data.decode("utf-8").split("\n")
@@ -140,14 +166,14 @@ def _decode(block: Block, on_bad_text: str, counts: Counter) -> list[str]:
         try:
             lines.append(raw.decode("utf-8"))
         except UnicodeDecodeError as error:
-            lines += _bad_line(error, block, start, on_bad_text)
+            lines.append(_bad_line(error, block, start, on_bad_text))
             counts["bad_lines"] += 1
         start += len(raw) + 1
-    return lines or [""]
+    return lines
 
 
 def read_documents(
-    block: Block, on_bad_text: str, counts: Counter
+    block: Block, reading: ReadingConfig, counts: Counter
 ) -> list[list[str]]:
     """Split a block into documents of stripped, non-blank lines.
 
@@ -155,20 +181,16 @@ def read_documents(
     of the block before: it holds the lines that still belong to that one.
     There is always a first document, empty if the block has no text.
     """
-    lines = _decode(block, on_bad_text, counts)
-    if block.offset == 0:
+    lines = _decode(block, reading.on_bad_text, counts)
+    if block.offset == 0 and lines[0]:
         lines[0] = lines[0].removeprefix("\ufeff")
-    goes_on = block.document is not None
-    documents: list[list[str]] = [[]]
-    for line in lines:
-        line = line.strip()
-        if line:
-            documents[-1].append(line)
-        elif documents[-1] or (goes_on and len(documents) == 1):
-            documents.append([])
-    if not documents[-1] and len(documents) > 1:
-        documents.pop()
-    return documents
+    parse = FORMATS[reading.input_format].parse
+    try:
+        documents = parse(lines, reading, block.document is not None)
+    except BadRecord as error:
+        line = block.first_line + error.index
+        raise InputError(f"{error} in {block.path}, line {line}") from None
+    return documents or [[]]
 
 
 def check_not_empty(paths: list[str]) -> None:

@@ -16,8 +16,9 @@ from albert_tf import records
 from albert_tf.masking import Masked
 from albert_tf.pretraining_data.instances import Instances
 
-# Tags of length-delimited fields: Example.features and its map entries (1),
-# an entry's key (1) and value (2), Feature.float_list (2) and .int64_list (3).
+# Tags of length-delimited fields: Example.features and its map entries (1), an
+# entry's key (1) and value (2), Feature.bytes_list (1), .float_list (2) and
+# .int64_list (3).
 FIELD_1, FIELD_2, FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 
 
@@ -83,10 +84,22 @@ def floats(key: str, values: np.ndarray) -> list[bytes]:
     return _rows(key, FIELD_2, data, ends)
 
 
+def strings(key: str, data: bytes, ends: np.ndarray) -> list[bytes]:
+    """Encode a feature of one byte string per row; `ends` [B] cuts them."""
+    return _rows(key, FIELD_1, data, ends)
+
+
+def _join(*columns: list[bytes]) -> list[bytes]:
+    """Return the examples whose features are the rows of the columns."""
+    return [
+        _delimited(FIELD_1, b"".join(row)) for row in zip(*columns, strict=True)
+    ]
+
+
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
-    """Return each instance as a serialised `tf.train.Example`."""
+    """Return each instance as a serialised static record."""
     place = np.arange(instances.input_ids.shape[1])
-    columns = (
+    return _join(
         ints(records.INPUT_IDS, masked.input_ids),
         bits(records.INPUT_MASK, place < instances.lengths[:, None]),
         bits(records.SEGMENT_IDS, instances.segment_ids),
@@ -96,6 +109,41 @@ def encode(instances: Instances, masked: Masked) -> list[bytes]:
         floats(records.MASKED_LM_WEIGHTS, masked.weights),
         bits(records.NEXT_SENTENCE_LABELS, instances.swapped[:, None]),
     )
-    return [
-        _delimited(FIELD_1, b"".join(row)) for row in zip(*columns, strict=True)
-    ]
+
+
+def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Pack the flags of all rows, end to end, into bytes row by row.
+
+    Args:
+      flags: [sum of sizes] bool.
+      sizes: [B] how many flags belong to each row.
+
+    Returns:
+      the bytes of all rows, and where each row ends in them.
+    """
+    place = np.arange(8 * -(-int(sizes.max()) // 8))
+    padded = np.zeros((len(sizes), len(place)), bool)
+    padded[place < sizes[:, None]] = flags
+    lengths = -(-sizes // 8)
+    packed = np.packbits(padded, axis=1)
+    used = np.arange(packed.shape[1]) < lengths[:, None]
+    return packed[used].tobytes(), np.cumsum(lengths)
+
+
+def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
+    """Return each instance as a serialised dynamic record.
+
+    Args:
+      instances: what to encode.
+      id_type: `records.id_type` of the vocabulary.
+    """
+    real = instances.maskable
+    ids = instances.input_ids[real].astype(id_type).tobytes()
+    sizes = np.count_nonzero(real, axis=1)
+    in_b = np.count_nonzero(real & instances.segment_ids, axis=1)
+    return _join(
+        strings(records.TOKEN_IDS, ids, np.cumsum(sizes) * id_type.itemsize),
+        strings(records.WORD_STARTS, *_packed(instances.starts[real], sizes)),
+        ints(records.SEGMENT_LENGTHS, np.stack([sizes - in_b, in_b], axis=1)),
+        bits(records.NEXT_SENTENCE_LABELS, instances.swapped[:, None]),
+    )

@@ -1,20 +1,24 @@
 """The second pass: one shard, once, to one file of records."""
 
 import dataclasses
-import os
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, records
-from albert_tf.masking import MaskingConfig, Words, mask
+from albert_tf.masking import DYNAMIC, Masked, MaskingConfig, Words, mask
 from albert_tf.pretraining_data.documents import read_shard, token_dtype
-from albert_tf.pretraining_data.instances import lay_out
-from albert_tf.pretraining_data.pairs import Boundaries, PairsConfig, make_pairs
+from albert_tf.pretraining_data.instances import Instances, lay_out
+from albert_tf.pretraining_data.pairs import PairsConfig, sentence_ends
+from albert_tf.pretraining_data.recipes import Recipe, recipe
 from albert_tf.pretraining_data.shards import buckets, cached_tokenizer
-from albert_tf.pretraining_data.statistics import count_batch
-from albert_tf.pretraining_data.wire import encode
+from albert_tf.pretraining_data.statistics import (
+    count_instances,
+    count_masks,
+)
+from albert_tf.pretraining_data.wire import encode, encode_unmasked
 
 # Examples that are masked and encoded together; the records depend on it.
 BATCH = 1024
@@ -35,6 +39,7 @@ class FileJob:
       counts_path: where its counts go; it is finished when both are there.
       seed: the user's.
       tokenizer_dir, fingerprint: the tokenizer.
+      distinct: whether text that was there before is left out.
       pairs, masking: what to make.
     """
 
@@ -48,6 +53,7 @@ class FileJob:
     seed: int
     tokenizer_dir: str
     fingerprint: str
+    distinct: bool
     pairs: PairsConfig
     masking: MaskingConfig
 
@@ -63,39 +69,83 @@ class FileJob:
         held_out = buckets(hashes) < self.below
         return held_out if self.split == records.EVAL else ~held_out
 
+    @property
+    def recipe(self) -> Recipe:
+        """How its pairs and masks are made."""
+        return recipe(self.pairs)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the records are masked while they are read."""
+        return self.split == records.TRAIN and self.masking.masking == DYNAMIC
+
+
+def _mask(
+    job: FileJob, instances: Instances, words: Words, rng: np.random.Generator
+) -> Masked:
+    return mask(
+        instances.input_ids,
+        instances.starts,
+        instances.maskable,
+        instances.lengths,
+        job.masking.most_masked(job.pairs.max_seq_length),
+        job.masking,
+        words,
+        rng,
+        job.recipe.cover,
+    )
+
+
+def _encode(
+    job: FileJob,
+    batches: Iterator[Instances],
+    tokenizer,
+    counts: Counter,
+    rng: np.random.Generator,
+) -> Iterator[bytes]:
+    """Yield records and count them.
+
+    Of dynamic records the first batch is masked too, for the statistics.
+    """
+    words = job.recipe.words(tokenizer)
+    id_type = records.id_type(tokenizer.vocab_size)
+    for number, instances in enumerate(batches):
+        counts.update(count_instances(instances))
+        if number == 0 or not job.dynamic:
+            masked = _mask(job, instances, words, rng)
+            counts.update(count_masks(instances, masked))
+        if job.dynamic:
+            yield from encode_unmasked(instances, id_type)
+        else:
+            yield from encode(instances, masked)
+
 
 def _write_records(job: FileJob, path: str) -> Counter:
     tokenizer = cached_tokenizer(job.tokenizer_dir, job.fingerprint)
-    words, rng = Words.of(tokenizer), job.rng()
+    rng = job.rng()
     dtype = token_dtype(tokenizer.vocab_size)
-    documents = read_shard(job.shard_path, dtype, job.wanted)
-    pairs, counts = make_pairs(
-        documents, Boundaries.of(tokenizer), job.pairs, rng
+    documents = read_shard(job.shard_path, dtype, job.wanted, job.distinct)
+    pairs, counts = job.recipe.make_pairs(
+        documents, sentence_ends(tokenizer), job.pairs, rng
     )
-    length = job.pairs.max_seq_length
+    batches = (
+        lay_out(
+            pairs.take(slice(first, first + BATCH)),
+            documents,
+            job.pairs.max_seq_length,
+            tokenizer,
+        )
+        for first in range(0, len(pairs), BATCH)
+    )
     with tf.io.TFRecordWriter(path) as writer:
-        for first in range(0, len(pairs), BATCH):
-            batch = pairs.take(slice(first, first + BATCH))
-            instances = lay_out(batch, documents.ids, length, tokenizer)
-            masked = mask(
-                instances.input_ids,
-                instances.starts,
-                instances.maskable,
-                instances.lengths,
-                job.masking.predictions(length),
-                job.masking,
-                words,
-                rng,
-            )
-            counts.update(count_batch(instances, masked))
-            for example in encode(instances, masked):
-                writer.write(example)
+        for example in _encode(job, batches, tokenizer, counts, rng):
+            writer.write(example)
     return counts
 
 
 def read_counts(job: FileJob) -> Counter | None:
     """Return the counts of a finished file; None if it must be made."""
-    if os.path.exists(job.counts_path) and tf.io.gfile.exists(job.path):
+    if all(map(tf.io.gfile.exists, (job.counts_path, job.path))):
         return Counter(files.read_json(job.counts_path, "counts"))
     return None
 

@@ -7,8 +7,15 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.model import AlbertForPretraining
-from albert_tf.serving.base import Server, ServingConfig, Tensors
+from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.blocks import Tensors
 from albert_tf.tokenization import Tokenizer
+
+# Masks whose probabilities of all pieces are held at a time.
+BLOCK_MASKS = 512
+
+# Masks of a text in formats of fixed shapes.
+NUMBER_MASKS = 8
 
 
 class PretrainedServer(Server):
@@ -51,6 +58,26 @@ class PretrainedServer(Server):
             return {}
         return {"sop_logits": self.sop(encoded["pooled_output"])}  # [B, 2]
 
+    def number_inputs(self):
+        if not self.mlm:
+            return self.id_inputs()
+        shape = [self.config.batch_size, None]
+        if self.config.fixed_length:
+            shape = [self.config.batch_size, NUMBER_MASKS]
+        spec = tf.TensorSpec(shape, tf.int32, "mlm_positions")
+        return [*self.id_inputs(), spec]
+
+    def numbers(self, mlm_positions=None, **inputs):
+        encoded = super().numbers(**inputs)
+        if mlm_positions is None:
+            return encoded
+        logits = self.mlm(
+            encoded["sequence_output"],
+            mlm_positions,
+            embeddings=self.albert.embeddings,
+        )  # [B, P, V]
+        return encoded | {"mlm_logits": logits}
+
     def fill_mask(self, text) -> Tensors:
         """Serve the likeliest pieces for every `[MASK]` in strings [B].
 
@@ -67,32 +94,40 @@ class PretrainedServer(Server):
         positions = tf.RaggedTensor.from_row_lengths(
             tf.cast(tf.where(is_mask)[:, 1], tf.int32), count
         ).to_tensor()  # [B, P]
-        probabilities, ids = self._likeliest(inputs, positions)
-        there = tf.sequence_mask(count, tf.shape(positions)[1])  # [B, P]
-        pieces = tf.gather(self.vocabulary, ids)
+        masks = tf.shape(positions)[1]
+        shape = [self.config.batch_size, None]
+        spec = tf.TensorSpec(shape, tf.int32, "positions")
+        found = self.run(
+            self.body(self._likeliest, (spec,)),
+            inputs | {"positions": positions},
+            most_rows=tf.maximum(BLOCK_MASKS // tf.maximum(masks, 1), 1),
+        )
+        there = tf.sequence_mask(count, masks)[..., None]  # [B, P, 1]
+        pieces = tf.gather(self.vocabulary, found["ids"])
         return {
-            "pieces": tf.where(there[..., None], pieces, ""),
-            "probabilities": tf.where(there[..., None], probabilities, 0.0),
-            "positions": tf.where(there, positions, -1),
+            "pieces": tf.where(there, pieces, ""),
+            "probabilities": tf.where(there, found["probabilities"], 0.0),
+            "positions": tf.where(there[..., 0], positions, -1),
             "mask_count": count,
         }
 
-    def _likeliest(
-        self, inputs: Tensors, positions: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _likeliest(self, positions, **inputs) -> Tensors:
         """Return probabilities and ids [B, P, K] at positions [B, P]."""
-        encoded = self.encode(**inputs)
         logits = self.mlm(
-            encoded["sequence_output"],
+            self.encode(**inputs)["sequence_output"],
             positions,
             embeddings=self.albert.embeddings,
         )
         # The table may have more rows than there are pieces.
         known = tf.nn.softmax(logits)[..., : self.tokenizer.vocab_size]
-        return tf.math.top_k(known, self.config.top_k)
+        probabilities, ids = tf.math.top_k(known, self.config.top_k)
+        return {"probabilities": probabilities, "ids": ids}
+
+    def _in_order(self, **inputs) -> Tensors:
+        logits = self.heads(self.encode(**inputs))["sop_logits"]
+        return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
     def sentence_order(self, text, text_pair) -> Tensors:
         """Serve the probability [B] that `text_pair` follows `text`."""
-        outputs = self.text_pair(text, text_pair)
-        probabilities = tf.nn.softmax(outputs["sop_logits"])
-        return {"in_order": probabilities[:, 0]}
+        inputs = self.pack_pair(text, text_pair)
+        return self.run(self.body(self._in_order), inputs)

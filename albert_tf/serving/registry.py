@@ -8,8 +8,12 @@ from albert_tf import checkpoints, files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.model import AlbertForPretraining
+from albert_tf.named_tensors import HEADS
 from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.choices import ChoiceServer
+from albert_tf.serving.entities import EntityServer
 from albert_tf.serving.pretrained import PretrainedServer
+from albert_tf.serving.questions import QuestionServer
 from albert_tf.serving.sentences import (
     ClassificationServer,
     MultiLabelServer,
@@ -21,12 +25,12 @@ from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
 # By the kind of the task that a model was fine-tuned for.
 SERVERS = {
     "classification": ClassificationServer,
+    "multiple_choice": ChoiceServer,
     "multilabel": MultiLabelServer,
+    "question_answering": QuestionServer,
     "regression": RegressionServer,
+    "token_classification": EntityServer,
 }
-
-# Converted models may lack a head of pretraining, most of all the second.
-HEADS = ("mlm/", "sop/")
 
 
 def load_own_tokenizer(

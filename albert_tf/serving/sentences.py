@@ -6,7 +6,8 @@ Shapes: B batch, C classes (1 for a number).
 import tensorflow as tf
 
 from albert_tf.heads import AlbertClassifier
-from albert_tf.serving.base import ENCODED, Server, ServingConfig, Tensors
+from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.blocks import Tensors
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tokenization import Tokenizer
 
@@ -45,18 +46,27 @@ class SentenceServer(Server):
     def default(self):
         return self.own if self.tokenizer else "ids"
 
-    def heads(self, encoded):
+    def scores(self, encoded: Tensors) -> Tensors:
+        """Return the numbers of the head for `AlbertModel`'s outputs."""
         logits = self.classifier(encoded["pooled_output"])  # [B, C]
-        outputs = {"logits": logits}
-        return outputs | self.task.served(outputs)
+        return {"logits": logits} | self.task.served({"logits": logits})
+
+    def heads(self, encoded):
+        return self.scores(encoded)
+
+    def numbers(self, **inputs):
+        return self.scores(self._encode(**inputs))
+
+    def _bulk(self, **inputs) -> Tensors:
+        return self.heads(self.encode(**inputs))
 
     def answer(self, text, text_pair=None) -> Tensors:
         """Return the outputs of the task alone for one or two strings [B]."""
         if text_pair is None:
-            outputs = self.text(text)
+            inputs = self.pack(self.segment(text))
         else:
-            outputs = self.text_pair(text, text_pair)
-        return {k: v for k, v in outputs.items() if k not in ENCODED}
+            inputs = self.pack_pair(text, text_pair)
+        return self.run(self.body(self._bulk), inputs)
 
 
 class ClassificationServer(SentenceServer):

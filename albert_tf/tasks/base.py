@@ -7,7 +7,7 @@ tasks by this interface alone.
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,8 @@ from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Batch
-from albert_tf.settings import setting, validate
+from albert_tf.model import AlbertModel
+from albert_tf.tasks.config import DataConfig, TaskConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tokenization import Tokenizer
 
@@ -25,72 +26,7 @@ TASK_FILE = "task.json"
 PARTS = ("train", "eval", "predict")
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskConfig:
-    """How examples become inputs, and the head; None is the task's own."""
-
-    max_seq_length: int | None = setting(
-        None,
-        "Tokens of an example; longer ones are cut. Default: 128, or that of "
-        "the fine-tuned model.",
-        minimum=4,
-    )
-    classifier_dropout: float | None = setting(
-        None,
-        "Dropout before the task's own layer. Default: 0.1.",
-        minimum=0.0,
-        maximum=0.99,
-    )
-
-    def __post_init__(self):
-        validate(self)
-
-
 DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Which data set, and where it or the user's own files are."""
-
-    task: str | None = setting(
-        None,
-        "A data set by name, or classification, regression or multilabel for "
-        "own files; with a fine-tuned model, its own task by default.",
-    )
-    data_dir: str | None = setting(
-        None, "Folder of the data set's official files, or its parent."
-    )
-    train_file: str | None = setting(
-        None, "Own training examples, .tsv, .csv or .jsonl."
-    )
-    eval_file: str | None = setting(None, "Own examples to evaluate on.")
-    predict_file: str | None = setting(None, "Own examples to predict.")
-    text_column: str | None = setting(None, "Column of the (first) text.")
-    text_pair_column: str | None = setting(
-        None, "Column of the second text, if examples are pairs."
-    )
-    label_column: tuple = setting(
-        (), "Column of the label; for multilabel also several, of 0 and 1."
-    )
-    id_column: str | None = setting(
-        None, "Column that names the examples in the predictions."
-    )
-    header: bool | None = setting(
-        None,
-        "Whether the first line of own .tsv and .csv files names the columns; "
-        "--noheader calls them 1, 2, 3, ...",
-    )
-    main_metric: str | None = setting(
-        None, "Metric by which the best checkpoint is kept."
-    )
-
-    def __post_init__(self):
-        validate(self)
-
-    def own_file(self, part: str) -> str | None:
-        """Return the user's own file for "train", "eval" or "predict"."""
-        return getattr(self, f"{part}_file")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,12 +43,22 @@ class Task(abc.ABC):
       folder: where the files lie below the parent of all data sets.
       main_metric: the metric that chooses the best checkpoint; larger is
         better.
-      config: input length and dropout.
+      config: input length, dropout and what else the kind takes.
+
+    A kind also says, as class attributes, its name, the `terms` of its loss,
+    the means to show in training (`metrics`), and the fields of `TaskConfig`
+    that have a meaning for it (`takes`); whether labels can be smoothed
+    (`smooths`), whether a teacher's outputs can be learnt (`distils`), and
+    which outputs have an axis of tokens (`token_outputs`).
     """
 
     kind: ClassVar[str]
     terms: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
+    smooths: ClassVar[bool] = False
+    distils: ClassVar[bool] = False
+    token_outputs: ClassVar[tuple[str, ...]] = ()
 
     name: str
     splits: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -124,6 +70,12 @@ class Task(abc.ABC):
         """Return the task with the settings that are not None."""
         values = dataclasses.asdict(config)
         given = {k: v for k, v in values.items() if v is not None}
+        foreign = [name for name in given if name not in self.takes]
+        if foreign:
+            raise InputError(
+                f"A task of {self.kind} takes {', '.join(self.takes)}. "
+                f"Received: {foreign[0]}={given[foreign[0]]}"
+            )
         changed = dataclasses.replace(self.config, **given)
         return dataclasses.replace(self, config=changed)
 
@@ -171,15 +123,26 @@ class Task(abc.ABC):
 
     # The model and its loss.
 
+    @property
+    def averages(self) -> bool:
+        """Whether outputs are logits, of which a mean has a meaning."""
+        return True
+
     @abc.abstractmethod
-    def build_model(self, config: AlbertConfig, dtype: str):
-        """Return a new ALBERT with the head of this task."""
+    def build_model(
+        self,
+        config: AlbertConfig,
+        dtype: str,
+        albert: AlbertModel | None = None,
+    ):
+        """Return an ALBERT, new or the given one, with this task's head."""
 
     @abc.abstractmethod
     def outputs(self, model, batch: Batch, seed=None) -> dict[str, tf.Tensor]:
         """Return the raw outputs of each example, {name: [B, ...]}.
 
-        Outputs of several models can be averaged before `predictions`.
+        If `averages`, those of several models can be averaged before
+        `predictions`.
         """
 
     @abc.abstractmethod
@@ -187,6 +150,22 @@ class Task(abc.ABC):
         self, outputs: dict[str, tf.Tensor], batch: Batch
     ) -> dict[str, tf.Tensor]:
         """Return each term's float32 loss of each example, {term: [B]}."""
+
+    def soft_losses(
+        self,
+        outputs: dict[str, tf.Tensor],
+        targets: dict[str, tf.Tensor],
+        temperature: float,
+        batch: Batch,
+    ) -> dict[str, tf.Tensor]:
+        """Return each term's distance to a teacher's outputs, {term: [B]}.
+
+        Zeros as targets stand for labels that are all alike.
+        """
+        raise InputError(
+            f"A task of {self.kind} can not learn from another model's "
+            f"outputs. Received: task={self.name}"
+        )
 
     def example_metrics(
         self, outputs: dict[str, tf.Tensor], batch: Batch
@@ -201,17 +180,35 @@ class Task(abc.ABC):
 
     def measured_outputs(self, model, batch: Batch) -> dict[str, tf.Tensor]:
         """Return `outputs` and, where labels are known, `TERM_loss` [B]."""
-        outputs = self.outputs(model, batch)
+        return self.with_losses(self.outputs(model, batch), batch)
+
+    def with_losses(
+        self, outputs: dict[str, tf.Tensor], batch: Batch
+    ) -> dict[str, tf.Tensor]:
+        """Return outputs and, where labels are known, `TERM_loss` [B]."""
         if "labels" not in batch:
             return outputs
         losses = self.example_losses(outputs, batch)
         return outputs | {f"{term}_loss": x for term, x in losses.items()}
 
-    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return the terms' sums of losses, and metrics (sum, weight)."""
+    def losses(
+        self,
+        model,
+        batch: Batch,
+        seed,
+        example_losses: Callable | None = None,
+    ) -> tuple[dict, dict]:
+        """Return the terms' sums of losses, and metrics (sum, weight).
+
+        Args:
+          model: the model.
+          batch: the examples.
+          seed: of dropout.
+          example_losses: instead of the task's own.
+        """
         weights = batch["example_weights"]
         outputs = self.outputs(model, batch, seed)
-        losses = self.example_losses(outputs, batch)
+        losses = (example_losses or self.example_losses)(outputs, batch)
         metrics = self.example_metrics(outputs, batch)
         total = tf.reduce_sum(weights)
         return (
@@ -230,9 +227,19 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def predictions(
-        self, examples: Sequence[Any], outputs: dict[str, np.ndarray]
+        self,
+        examples: Sequence[Any],
+        outputs: dict[str, np.ndarray],
+        features: Features,
     ) -> Sequence[Any]:
-        """Return one prediction for each example."""
+        """Return one prediction for each example.
+
+        Args:
+          examples: what was predicted.
+          outputs: of `outputs`, for each row of the features.
+          features: those of the examples; its `notes` tell which rows and
+            which places of the text they stand for.
+        """
 
     @abc.abstractmethod
     def score(

@@ -10,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.objectives import cross_entropy, hits
+from albert_tf.metrics import confusion_table
+from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
 from albert_tf.tasks.base import Task
 from albert_tf.tasks.sentences import Prediction, SentenceTask
+from albert_tf.tasks.tables import sibling, write_tsv
 
 
 class Classification(SentenceTask):
@@ -20,6 +22,7 @@ class Classification(SentenceTask):
 
     kind = "classification"
     metrics = ("accuracy",)
+    smooths = distils = True
 
     def parse_label(self, values, where):
         return self.check_class(str(values[0]), where)
@@ -34,17 +37,31 @@ class Classification(SentenceTask):
     def example_losses(self, outputs, batch):
         return {"task": cross_entropy(outputs["logits"], batch["labels"])}
 
+    def soft_losses(self, outputs, targets, temperature, batch):
+        both = outputs["logits"], targets["logits"]
+        return {"task": soft_cross_entropy(*both, temperature)}
+
     def example_metrics(self, outputs, batch):
         return {"accuracy": hits(outputs["logits"], batch["labels"])}
 
     def served(self, outputs):
         return {"probabilities": tf.nn.softmax(outputs["logits"])}
 
-    def predictions(self, examples, outputs):
+    def predictions(self, examples, outputs, features):
         probabilities = self.served(outputs)["probabilities"].numpy()
         return [
             Prediction(self.labels[row.argmax()], row) for row in probabilities
         ]
+
+    def write_predictions(self, path, examples, predictions):
+        written = super().write_predictions(path, examples, predictions)
+        labels = [example.label for example in examples]
+        if any(label is None for label in labels):
+            return written
+        table = confusion_table(
+            labels, [p.label for p in predictions], self.labels
+        )
+        return [*written, write_tsv(sibling(path, "confusion") + ".tsv", table)]
 
 
 class MultiLabel(SentenceTask):
@@ -56,6 +73,7 @@ class MultiLabel(SentenceTask):
 
     kind = "multilabel"
     metrics = ("accuracy",)
+    smooths = distils = True
     threshold = 0.5
 
     def with_data(self, data):
@@ -100,6 +118,13 @@ class MultiLabel(SentenceTask):
         )
         return {"task": tf.reduce_mean(losses, axis=-1)}
 
+    def soft_losses(self, outputs, targets, temperature, batch):
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=tf.sigmoid(targets["logits"] / temperature),
+            logits=outputs["logits"] / temperature,
+        )
+        return {"task": tf.reduce_mean(losses, axis=-1) * temperature**2}
+
     def example_metrics(self, outputs, batch):
         chosen = outputs["logits"] > logit(self.threshold)
         right = tf.equal(chosen, batch["labels"] > 0.5)
@@ -108,7 +133,7 @@ class MultiLabel(SentenceTask):
     def served(self, outputs):
         return {"probabilities": tf.sigmoid(outputs["logits"])}
 
-    def predictions(self, examples, outputs):
+    def predictions(self, examples, outputs, features):
         probabilities = self.served(outputs)["probabilities"].numpy()
         return [
             Prediction(
@@ -132,6 +157,7 @@ class Regression(SentenceTask):
 
     kind = "regression"
     has_classes = False
+    distils = True
 
     def parse_label(self, values, where):
         try:
@@ -152,10 +178,14 @@ class Regression(SentenceTask):
         error = outputs["logits"][:, 0] - batch["labels"]
         return {"task": tf.square(error)}
 
+    def soft_losses(self, outputs, targets, temperature, batch):
+        error = outputs["logits"][:, 0] - targets["logits"][:, 0]
+        return {"task": tf.square(error)}
+
     def served(self, outputs):
         return {"score": outputs["logits"][:, 0]}
 
-    def predictions(self, examples, outputs):
+    def predictions(self, examples, outputs, features):
         none = np.zeros(0)
         return [Prediction(float(x), none) for x in outputs["logits"][:, 0]]
 

@@ -5,6 +5,9 @@ from albert_tf.tasks.classification import (
     MultiLabel,
     Regression,
 )
+from albert_tf.tasks.multiple_choice import MultipleChoice
+from albert_tf.tasks.question_answering import QuestionAnswering
+from albert_tf.tasks.token_classification import TokenClassification
 
 ROWS = (
     Classification(
@@ -22,4 +25,7 @@ ROWS = (
         scores=("pearson", "spearman", "negative_mse"),
         main_metric="pearson",
     ),
+    MultipleChoice(name="multiple_choice"),
+    QuestionAnswering(name="question_answering"),
+    TokenClassification(name="token_classification"),
 )

@@ -1,10 +1,11 @@
-"""Examples as arrays, and the batches of them for training and evaluation.
+"""Examples as arrays.
 
-Shapes: N rows of tokens, B batch, T = max_seq_length tokens.
+Shapes: N rows of tokens, B batch, T = max_seq_length tokens, C rows of one
+example where it has several (choices).
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -40,6 +41,13 @@ class Features:
       arrays: further features [N, ...], such as `labels`.
       pad_id: the token of padding.
       max_seq_length: T.
+      token_arrays: int32 further features beside `tokens`; a batch has them
+        as [B, T], -1 at padding.
+      notes: arrays that stay on the host, what `Task.predictions` must know
+        of the rows. Those of parts of a data set can be put one after the
+        other like everything here.
+      rows_per_example: C, if examples are C consecutive rows; a batch is then
+        [B, C, T], and `arrays` are [N / C, ...].
     """
 
     tokens: np.ndarray
@@ -48,6 +56,11 @@ class Features:
     arrays: dict[str, np.ndarray]
     pad_id: int
     max_seq_length: int
+    token_arrays: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict
+    )
+    notes: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    rows_per_example: int = 1
 
     @classmethod
     def from_rows(
@@ -56,6 +69,7 @@ class Features:
         arrays: dict[str, np.ndarray],
         pad_id: int,
         max_seq_length: int,
+        **more,
     ) -> "Features":
         """Build from what `packed_row` returned for each row."""
         lengths = [len(tokens) for tokens, _ in rows]
@@ -66,102 +80,48 @@ class Features:
             arrays=arrays,
             pad_id=pad_id,
             max_seq_length=max_seq_length,
+            **more,
         )
 
     def __len__(self) -> int:
-        return len(self.second_starts)
+        return len(self.second_starts) // self.rows_per_example
 
     @property
     def lengths(self) -> np.ndarray:
         """The number of tokens of each row, int32 [N]."""
         return np.diff(self.row_splits).astype(np.int32)
 
+    def rows(self, indices: tf.Tensor) -> tf.Tensor:
+        """Return the rows [B] of examples [B], or [B, C] of several each."""
+        rows = tf.maximum(indices, 0)
+        if self.rows_per_example == 1:
+            return rows
+        within = tf.range(self.rows_per_example, dtype=rows.dtype)
+        return rows[:, None] * self.rows_per_example + within
+
     def full_rows(self) -> int:
         """Return how many rows leave no room, and may have been cut."""
         return int(np.sum(self.lengths >= self.max_seq_length))
 
-    def batcher(self) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-        """Return a function from int64 indices [B] to a batch of [B, T].
+    @classmethod
+    def joined(cls, parts: Sequence["Features"]) -> "Features":
+        """Return the features of parts of a data set, one after the other.
 
-        An index of -1 is padding: row 0 with `example_weights` 0.
+        What only some of the parts have, as labels, is left out.
         """
-        # Tensors made here are captured; arrays would be copied into graphs.
-        with tf.device("CPU"):
-            ragged = tf.RaggedTensor.from_row_splits(
-                tf.constant(self.tokens), tf.constant(self.row_splits)
-            )
-            starts = tf.constant(self.second_starts)
-            lengths = tf.constant(self.lengths)
-            arrays = {k: tf.constant(v) for k, v in self.arrays.items()}
-        position = np.arange(self.max_seq_length, dtype=np.int32)
 
-        def batch(indices):
-            shape = [indices.shape[0], self.max_seq_length]
-            rows = tf.maximum(indices, 0)
-            tokens = tf.gather(ragged, rows)
-            inside = position < tf.gather(lengths, rows)[:, None]  # [B, T]
-            second = position >= tf.gather(starts, rows)[:, None]
-            mask = tf.cast(inside, tf.int32)
-            segment = tf.cast(inside & second, tf.int32)
-            return {
-                "input_ids": tokens.to_tensor(self.pad_id, shape=shape),
-                "input_mask": mask,
-                "segment_ids": segment,
-                "example_weights": tf.cast(indices >= 0, tf.float32),
-                **{name: tf.gather(x, rows) for name, x in arrays.items()},
-            }
+        def join(name):
+            tables = [getattr(part, name) for part in parts]
+            common = [k for k in tables[0] if all(k in t for t in tables)]
+            return {k: np.concatenate([t[k] for t in tables]) for k in common}
 
-        return batch
-
-
-def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
-    """Return the endless indices of training examples from a position on.
-
-    Every epoch is a permutation that follows from (seed, epoch) alone.
-    """
-    epoch, skipped = divmod(start, number)
-
-    def permutation(epoch):
-        return tf.random.experimental.stateless_shuffle(
-            tf.range(number, dtype=tf.int64), [seed, epoch], alg="philox"
+        lengths = np.concatenate([part.lengths for part in parts])
+        return dataclasses.replace(
+            parts[0],
+            tokens=np.concatenate([part.tokens for part in parts]),
+            row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+            second_starts=np.concatenate([p.second_starts for p in parts]),
+            arrays=join("arrays"),
+            token_arrays=join("token_arrays"),
+            notes=join("notes"),
         )
-
-    epochs = tf.data.Dataset.range(epoch, np.iinfo(np.int64).max)
-    return epochs.map(permutation).unbatch().skip(skipped)
-
-
-def training_batches(
-    features: Features,
-    *,
-    batch_size: int,
-    seed: int,
-    start: int = 0,
-    num_shards: int = 1,
-    shard: int = 0,
-) -> tf.data.Dataset:
-    """Return endless shuffled batches, a pure function of the arguments.
-
-    Args:
-      features: what to draw from.
-      batch_size: examples in a batch, B.
-      seed: of the order.
-      start: the number of examples that all shards together had before.
-      num_shards: parts that the examples are dealt to in turn.
-      shard: which part to return.
-    """
-    indices = training_order(len(features), seed, start)
-    indices = indices.shard(num_shards, shard)
-    indices = indices.batch(batch_size, drop_remainder=True)
-    batches = indices.map(features.batcher(), num_parallel_calls=2)
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-def evaluation_batches(features: Features, batch_size: int) -> tf.data.Dataset:
-    """Return each example once, in order; the last batch is padded."""
-    padding = -len(features) % batch_size
-    indices = np.concatenate(
-        [np.arange(len(features)), np.full(padding, -1, np.int64)]
-    )
-    batches = tf.data.Dataset.from_tensor_slices(indices)
-    batches = batches.batch(batch_size, drop_remainder=True)
-    return batches.map(features.batcher(), num_parallel_calls=2)

@@ -4,16 +4,36 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import InputError
-from albert_tf.tasks import classification, custom, glue
+from albert_tf.tasks import (
+    chinese,
+    classification,
+    custom,
+    glue,
+    multiple_choice,
+    ner,
+    question_answering,
+    race,
+    squad,
+    token_classification,
+)
 from albert_tf.tasks.base import TASK_FILE, Task
 
-KINDS = {**classification.KINDS}
-TASKS = {task.name: task for task in (*custom.ROWS, *glue.ROWS)}
+KINDS: dict[str, type[Task]] = {
+    **classification.KINDS,
+    **multiple_choice.KINDS,
+    **question_answering.KINDS,
+    **token_classification.KINDS,
+}
+TABLES = (custom, glue, squad, race, ner, chinese)
+TASKS = {task.name: task for table in TABLES for task in table.ROWS}
+
+
+MARKS = str.maketrans("", "", "_-.")
 
 
 def plain(name: str) -> str:
     """Return a name without the marks in which writings of it differ."""
-    return name.lower().replace("_", "").replace("-", "")
+    return name.lower().translate(MARKS)
 
 
 def find(name: str) -> Task:

@@ -15,6 +15,8 @@ from albert_tf.heads import AlbertClassifier
 from albert_tf.metrics import METRICS
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.layouts import LAYOUTS
+from albert_tf.tasks.submissions import write_submission
 from albert_tf.tasks.tables import (
     Columns,
     Row,
@@ -59,6 +61,8 @@ class SentenceTask(Task):
       columns: the columns of the files.
       predict_columns: those of the files to predict, where they differ.
       scores: names of the official metrics, keys of `METRICS`.
+      layout: what makes the columns of official files, a key of `LAYOUTS`.
+      submissions: {split: file} of predictions for an evaluation's server.
     """
 
     terms = ("task",)
@@ -68,8 +72,11 @@ class SentenceTask(Task):
     predict_columns: Columns | None = None
     labels: tuple[str, ...] = ()
     scores: tuple[str, ...]
+    layout: str = ""
+    submissions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def with_data(self, data: DataConfig) -> "SentenceTask":
+        data.refuse(self.kind, "choice_columns")
         named = {
             "text": data.text_column,
             "text_pair": data.text_pair_column,
@@ -117,10 +124,25 @@ class SentenceTask(Task):
         columns = self.columns
         if part == "predict" and self.predict_columns:
             columns = self.predict_columns
-        return [
-            self._example(row, columns, number, part)
-            for number, row in enumerate(read_rows(path, columns))
-        ]
+        change = LAYOUTS.get(self.layout, lambda row: row)
+        examples: list[Example] = []
+        unlabelled = 0
+        for row in map(change, read_rows(path, columns)):
+            if part != "predict" and self._has_no_label(row, columns):
+                unlabelled += 1
+                continue
+            examples.append(self._example(row, columns, len(examples), part))
+        if unlabelled:
+            print(
+                f"Note: {path}: passed over {unlabelled} examples without an "
+                f"agreed label ({columns.no_label!r})"
+            )
+        return examples
+
+    def _has_no_label(self, row: Row, columns: Columns) -> bool:
+        """Return whether the annotators did not agree about a row."""
+        found = [row.values.get(name) for name in columns.label]
+        return bool(columns.no_label) and found == [columns.no_label]
 
     def _example(
         self, row: Row, columns: Columns, number: int, part: str
@@ -180,10 +202,10 @@ class SentenceTask(Task):
             arrays["labels"] = self.targets(labels)
         return Features.from_rows(rows, arrays, tokenizer.pad_id, length)
 
-    def build_model(self, config, dtype: str) -> AlbertClassifier:
+    def build_model(self, config, dtype: str, albert=None):
         outputs = len(self.labels) if self.has_classes else 1
         dropout = self.config.classifier_dropout
-        return AlbertClassifier(config, outputs, dropout, dtype)
+        return AlbertClassifier(config, outputs, dropout, dtype, albert)
 
     def outputs(self, model: AlbertClassifier, batch, seed=None):
         logits = model(
@@ -211,7 +233,13 @@ class SentenceTask(Task):
             row = [example.id, self.label_text(p.label)]
             row += [self.label_text(example.label)] if known else []
             table.append([*row, *(f"{x:.6f}" for x in p.probabilities)])
-        return [write_tsv(f"{path}.tsv", table)]
+        written = [write_tsv(f"{path}.tsv", table)]
+        return written + write_submission(
+            path,
+            self.submissions,
+            [example.id for example in examples],
+            [self.label_text(p.label) for p in predictions],
+        )
 
     def label_text(self, label: Any) -> str:
         """Return a label as it stands in a file of predictions."""

@@ -38,6 +38,9 @@ class Columns:
         called 1, 2, 3, ... Has no meaning for JSON lines.
       skip_broken: pass over lines with a wrong number of columns, for the
         official files that are known to have them, and print how many.
+      no_label: what stands for a label where annotators did not agree; such
+        rows are passed over, except to predict, and their number printed.
+      format: the ending of files of the same format; "" is their own.
     """
 
     text: str = "text"
@@ -46,6 +49,8 @@ class Columns:
     id: str = ""
     header: bool = True
     skip_broken: bool = False
+    no_label: str = ""
+    format: str = ""
 
 
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
@@ -156,7 +161,7 @@ def read_rows(path: str, columns: Columns) -> Iterator[Row]:
       InputError: the file is missing, empty, not UTF-8, of an unknown ending
         or has a malformed line; the message names file and line.
     """
-    ending = os.path.splitext(path)[1].lower()
+    ending = columns.format or os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
         raise InputError(
             f"The name of a data file must end in {', '.join(FORMATS)}. "
@@ -208,3 +213,15 @@ def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
     ]
     files.write_text(path, "".join(lines))
     return path
+
+
+def sibling(path: str, name: str) -> str:
+    """Return the path of a further file of a split.
+
+    Args:
+      path: of its predictions without their ending, such as
+        `DIR/eval_predictions` or `DIR/predictions_mismatched`.
+      name: what takes the place of "predictions" in the file's name.
+    """
+    folder, stem = os.path.split(path)
+    return files.join(folder, stem.replace("predictions", name))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import demo, records
+from albert_tf import demo_pipeline as demo
+from albert_tf import records
 from albert_tf.errors import InputError
 
 

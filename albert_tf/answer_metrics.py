@@ -1,0 +1,241 @@
+"""Scores of answers as the official scripts of SQuAD and CMRC 2018 define them.
+
+Each takes, for every question, the texts of its answers (none if it has no
+answer) and the predicted text ("" for no answer). Scores are 0 to 1.
+"""
+
+import collections
+import difflib
+import re
+import string
+from collections.abc import Sequence
+
+from albert_tf.errors import InputError
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+# The marks that CMRC leaves out; the ellipsis of two characters in the
+# official list can equal no single character.
+CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
+
+
+def normalize_answer(text: str) -> str:
+    """Return a text as SQuAD compares it: no case, articles, punctuation."""
+    text = text.lower().translate(PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", text).split())
+
+
+def overlap_f1(common: int, predicted: int, expected: int) -> float:
+    """Return F1 of tokens in common, 0 if there are none."""
+    if common == 0:
+        return 0.0
+    precision, recall = common / predicted, common / expected
+    return 2 * precision * recall / (precision + recall)
+
+
+def token_f1(answer: str, prediction: str) -> float:
+    """Return the F1 of words, as SQuAD 1.1 has it."""
+    words = [normalize_answer(x).split() for x in (answer, prediction)]
+    common = collections.Counter(words[0]) & collections.Counter(words[1])
+    return overlap_f1(sum(common.values()), len(words[1]), len(words[0]))
+
+
+def token_f1_or_none(answer: str, prediction: str) -> float:
+    """Return `token_f1`, but 1 if neither has a word, as SQuAD 2.0."""
+    words = [normalize_answer(x).split() for x in (answer, prediction)]
+    if not all(words):
+        return float(words[0] == words[1])
+    return token_f1(answer, prediction)
+
+
+def exact(answer: str, prediction: str) -> float:
+    """Return 1 if the normalised texts are equal."""
+    return float(normalize_answer(answer) == normalize_answer(prediction))
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def squad1(
+    answers: Sequence[Sequence[str]], predictions: Sequence[str]
+) -> dict[str, float]:
+    """Return SQuAD 1.1's `exact_match` and `f1`, the best over the answers."""
+    pairs = list(zip(answers, predictions, strict=True))
+    return {
+        "exact_match": mean([max(exact(a, p) for a in x) for x, p in pairs]),
+        "f1": mean([max(token_f1(a, p) for a in x) for x, p in pairs]),
+    }
+
+
+def best_threshold(
+    scores: Sequence[float],
+    answered: Sequence[bool],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+) -> tuple[float, float]:
+    """Return the best mean score for any threshold, and that threshold.
+
+    Questions are answered in the order of their null odds; those above the
+    threshold count as without an answer.
+    """
+    score = best = float(sum(not x for x in answered))
+    threshold = 0.0
+    order = sorted(range(len(scores)), key=lambda i: null_odds[i])
+    for i in order:
+        if answered[i]:
+            score += scores[i]
+        elif predictions[i]:
+            score -= 1
+        if score > best:
+            best, threshold = score, null_odds[i]
+    return best / len(scores), threshold
+
+
+def raw_scores(answers: Sequence[Sequence[str]], predictions: Sequence[str]):
+    """Return SQuAD 2.0's exact and F1 scores of each question."""
+    golds = [[a for a in x if normalize_answer(a)] or [""] for x in answers]
+    pairs = list(zip(golds, predictions, strict=True))
+    return (
+        [max(exact(a, p) for a in gold) for gold, p in pairs],
+        [max(token_f1_or_none(a, p) for a in gold) for gold, p in pairs],
+    )
+
+
+def decision_threshold(
+    answers: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+) -> float:
+    """Return the threshold that is best for F1.
+
+    Where it is best to answer nothing, the official search says 0, as if the
+    odds were probabilities; the threshold is then below all odds.
+    """
+    answered = [bool(x) for x in answers]
+    scores = raw_scores(answers, predictions)[1]
+    best, threshold = best_threshold(scores, answered, predictions, null_odds)
+    if best * len(scores) == sum(not x for x in answered):
+        return min(0.0, min(null_odds) - 1.0)
+    return threshold
+
+
+def squad2(
+    answers: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+    threshold: float | None = None,
+) -> dict[str, float]:
+    """Return the metrics of SQuAD 2.0.
+
+    Args:
+      answers: for each question its answers.
+      predictions: the best answer, were there one.
+      null_odds: larger where no answer is likelier.
+      threshold: null odds above it mean no answer; None is that of
+        `decision_threshold`.
+    """
+    answered = [bool(x) for x in answers]
+    raw = dict(
+        zip(("exact", "f1"), raw_scores(answers, predictions), strict=True)
+    )
+    best = {
+        name: best_threshold(scores, answered, predictions, null_odds)
+        for name, scores in raw.items()
+    }
+    if threshold is None:
+        threshold = decision_threshold(answers, predictions, null_odds)
+    metrics = {}
+    for name, scores in raw.items():
+        final = [
+            float(not has) if odds > threshold else score
+            for score, has, odds in zip(
+                scores, answered, null_odds, strict=True
+            )
+        ]
+        metrics[name] = mean(final)
+        for group, kind in ((True, "HasAns"), (False, "NoAns")):
+            own = [
+                x for x, a in zip(final, answered, strict=True) if a == group
+            ]
+            if own:
+                metrics[f"{kind}_{name}"] = mean(own)
+        metrics[f"best_{name}"], metrics[f"best_{name}_thresh"] = best[name]
+    return metrics
+
+
+def latin_tokenizer():
+    """Return NLTK's tokenizer of words, with which CMRC splits Latin text.
+
+    Sentences are split without the data of a language, which NLTK would have
+    to download: known abbreviations make no difference here.
+    """
+    try:
+        from nltk.tokenize import NLTKWordTokenizer
+        from nltk.tokenize.punkt import PunktSentenceTokenizer
+    except ImportError:
+        raise InputError(
+            "The scores of CMRC 2018 need NLTK; `pip install albert-tf[zh]` "
+            "or `pip install nltk`. Received: none"
+        ) from None
+    words, sentences = NLTKWordTokenizer(), PunktSentenceTokenizer()
+
+    def tokenize(text: str) -> list[str]:
+        return [
+            word
+            for sentence in sentences.tokenize(text)
+            for word in words.tokenize(sentence)
+        ]
+
+    return tokenize
+
+
+def cmrc_tokens(text: str, tokenize) -> list[str]:
+    """Return ideographs one by one and other text in words, without marks."""
+    tokens: list[str] = []
+    other = ""
+    for character in text.lower().strip():
+        if character in CMRC_MARKS:
+            continue
+        if IDEOGRAPH.match(character):
+            tokens += tokenize(other) if other else []
+            tokens.append(character)
+            other = ""
+        else:
+            other += character
+    return tokens + (tokenize(other) if other else [])
+
+
+def longest_run(first: list[str], second: list[str]) -> int:
+    """Return the length of the longest run of tokens in both."""
+    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+    return matcher.find_longest_match().size
+
+
+def without_marks(text: str) -> str:
+    """Return a text as CMRC compares it exactly."""
+    return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
+
+
+def cmrc(
+    answers: Sequence[Sequence[str]], predictions: Sequence[str]
+) -> dict[str, float]:
+    """Return CMRC 2018's `exact_match`, `f1` and their `average`."""
+    tokenize = latin_tokenizer()
+    exact_scores, f1_scores = [], []
+    for texts, prediction in zip(answers, predictions, strict=True):
+        tokens = cmrc_tokens(prediction, tokenize)
+        golds = [cmrc_tokens(text, tokenize) for text in texts]
+        f1_scores.append(
+            max(
+                overlap_f1(longest_run(gold, tokens), len(tokens), len(gold))
+                for gold in golds
+            )
+        )
+        plain = without_marks(prediction)
+        exact_scores.append(float(plain in map(without_marks, texts)))
+    em, f1 = mean(exact_scores), mean(f1_scores)
+    return {"exact_match": em, "f1": f1, "average": (em + f1) / 2}

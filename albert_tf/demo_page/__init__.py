@@ -1,0 +1,1 @@
+"""A local web page on which an exported model can be tried."""

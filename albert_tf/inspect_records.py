@@ -1,0 +1,232 @@
+"""Pretraining records as a person reads them.
+
+A token that was masked stands in brackets: what the model sees, and after an
+arrow what it must say. Segment A and segment B have colours of their own on
+a terminal. Works on static, dynamic and released records.
+"""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files, records, settings
+from albert_tf.errors import InputError
+from albert_tf.pretraining_data.statistics import report
+from albert_tf.settings import setting, validate
+from albert_tf.tokenization import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    TokenizerConfig,
+    build_tokenizer,
+    load_tokenizer,
+)
+
+COLORS = ("auto", "always", "never")
+PAINT = {
+    "a": "\033[36m",
+    "b": "\033[33m",
+    "masked": "\033[1;31m",
+    "special": "\033[2m",
+}
+PLAIN = "\033[0m"
+
+LABELS = {False: "0, in order", True: "1, swapped"}
+WORD_MARKS = ("▁", "##")
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectConfig:
+    """What to show."""
+
+    input_file: str = setting(
+        None,
+        "Records: files, globs or folders, separated by commas; may also be "
+        "given without the flag.",
+    )
+    num_examples: int = setting(3, "Examples to show of each file.", minimum=0)
+    first_example: int = setting(
+        0, "Number of the first one to show, from 0.", minimum=0
+    )
+    color: str = setting(
+        "auto", "auto colours on a terminal only.", choices=COLORS
+    )
+    statistics: bool = setting(
+        False, "Show the statistics of metadata.json too."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+def find_paths(patterns: str) -> list[str]:
+    """Return the files of comma-separated files, globs and folders."""
+    found = []
+    for pattern in patterns.split(","):
+        if tf.io.gfile.isdir(pattern):
+            pattern = files.join(pattern, "*.tfrecord*")
+        found += files.glob(pattern, "`input_file`")
+    return found
+
+
+def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
+    """Return the tokenizer of the flags, or of the file's folder, if any."""
+    if config.spm_model_file or config.vocab_file:
+        return build_tokenizer(config)
+    folder = os.path.dirname(path)
+    if tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE)):
+        return load_tokenizer(folder)
+    return None
+
+
+class Painter:
+    """Puts text in colour, or leaves it."""
+
+    def __init__(self, color: str):
+        self.on = color == "always" or (color == "auto" and sys.stdout.isatty())
+
+    def __call__(self, kind: str, text: str) -> str:
+        return f"{PAINT[kind]}{text}{PLAIN}" if self.on else text
+
+
+def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
+    """Return the pieces of ids; ids where there is no tokenizer."""
+    special = {-1: "[CLS]", -2: "[SEP]"}
+    if tokenizer is None:
+        return [special.get(i, str(i)) for i in ids.tolist()]
+    wrong = ids[ids >= tokenizer.vocab_size]
+    if wrong.size:
+        raise InputError(
+            "The tokenizer must be that of the records; see "
+            "--spm_model_file and --vocab_file. Received: a vocabulary of "
+            f"{tokenizer.vocab_size}, and id {wrong[0]} in the records"
+        )
+    return [
+        special[i] if i in special else tokenizer.pieces([i])[0]
+        for i in ids.tolist()
+    ]
+
+
+def _text(piece: str) -> str:
+    for mark in WORD_MARKS:
+        piece = piece.removeprefix(mark) or piece
+    return piece
+
+
+def _words(
+    example: records.Example, tokenizer: Tokenizer | None, paint: Painter
+) -> Iterator[tuple[bool, str]]:
+    """Yield each token as text, and whether a blank stands before it."""
+    shown = _names(example.input_ids, tokenizer)
+    labels = _names(example.labels, tokenizer)
+    masked = dict(zip(example.positions.tolist(), labels, strict=True))
+    segments = example.segment_ids.tolist()
+    ends = {0, len(shown) - 1, segments.index(1) - 1 if 1 in segments else 0}
+    for place, (piece, segment) in enumerate(zip(shown, segments, strict=True)):
+        original = masked.get(place, piece)
+        blank = tokenizer is None or original.startswith(WORD_MARKS[0])
+        if tokenizer is not None and tokenizer.kind == "wordpiece":
+            blank = not original.startswith(WORD_MARKS[1])
+        if place in ends:
+            yield True, paint("special", piece)
+        elif place in masked:
+            text = f"[{_text(piece)} → {_text(original)}]"
+            yield blank, paint("masked", text)
+        else:
+            yield blank or place - 1 in ends, paint("ab"[segment], _text(piece))
+
+
+def show(
+    example: records.Example, tokenizer: Tokenizer | None, paint: Painter
+) -> str:
+    """Return an example as a person reads it."""
+    joined = "".join(
+        " " * blank + word for blank, word in _words(example, tokenizer, paint)
+    ).strip()
+    number, masked = len(example.input_ids), len(example.positions)
+    in_a = int(np.sum(example.segment_ids == 0))
+    facts = [
+        f"sentence order {LABELS[example.swapped]}",
+        f"{number} tokens of {example.length}",
+        f"A {in_a - 2}, B {number - in_a - 1}",
+    ]
+    if example.slots:
+        facts.append(
+            f"{masked} of {example.slots} predictions "
+            f"({masked / max(number, 1):.1%})"
+        )
+    else:
+        facts.append("masked while training")
+    return "; ".join(facts) + "\n" + joined
+
+
+def _examples(path: str, first: int, count: int) -> Iterator[records.Example]:
+    dataset = tf.data.TFRecordDataset(path).skip(first).take(count)
+    number = first
+    try:
+        for record in dataset.as_numpy_iterator():
+            yield records.decode(record)
+            number += 1
+    except ValueError as error:
+        raise InputError(
+            "The file must hold records for pretraining. "
+            f"Received: {path}, record {number} ({error})"
+        ) from None
+    except tf.errors.DataLossError:
+        raise InputError(
+            "The file must be a TFRecord file, whole and not compressed. "
+            f"Received: {path}"
+        ) from None
+
+
+def inspect_file(
+    path: str, config: InspectConfig, tokenization: TokenizerConfig
+) -> None:
+    """Print some examples of a file."""
+    tokenizer = find_tokenizer(path, tokenization)
+    paint = Painter(config.color)
+    print(f"{path}")
+    if tokenizer is None:
+        print(
+            "No tokenizer beside the file: ids are shown; see "
+            "--spm_model_file and --vocab_file"
+        )
+    examples = _examples(path, config.first_example, config.num_examples)
+    for number, example in enumerate(examples, config.first_example):
+        print(f"\nExample {number}: {show(example, tokenizer, paint)}")
+    print()
+
+
+def main() -> None:
+    """Print examples of the files that the flags name."""
+    config = settings.from_flags(InspectConfig)
+    tokenization = settings.from_flags(TokenizerConfig)
+    if not config.input_file:
+        raise InputError(
+            "`input_file` must be given: python -m albert_tf.inspect_records "
+            "FILE. Received: no file"
+        )
+    paths = find_paths(config.input_file)
+    for folder in sorted({os.path.dirname(path) for path in paths}):
+        has_metadata = tf.io.gfile.exists(
+            files.join(folder, records.METADATA_FILE)
+        )
+        if config.statistics and has_metadata:
+            print(
+                f"{folder}\n{report(records.read_metadata(folder).statistics)}"
+            )
+    for path in paths:
+        inspect_file(path, config, tokenization)
+
+
+def cli() -> None:
+    """Run as a console script; files may stand without their flag."""
+    settings.define_flags(InspectConfig, TokenizerConfig)
+    settings.run(main, positional="input_file")
+
+
+if __name__ == "__main__":
+    cli()

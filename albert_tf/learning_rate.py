@@ -1,0 +1,84 @@
+"""Learning rates over the steps of a run, and over batches.
+
+A schedule is a function of an `OptimizerConfig`, the steps of the whole run
+and a float32 step counted from 0.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# ALBERT's rate at its batch of 4096 sequences.
+RATE_AT_4096 = 0.00176
+
+
+def scaled_rate(train_batch_size: int) -> float:
+    """Return LAMB's rate for a batch, by the square-root rule."""
+    return RATE_AT_4096 * math.sqrt(train_batch_size / 4096)
+
+
+def released_schedule(
+    config, num_train_steps: int, step: tf.Tensor
+) -> tf.Tensor:
+    """Return the released learning rate of a float32 step counted from 0.
+
+    Decay runs from step 0, so that the rate jumps when the warm-up ends, and
+    steps before `start_warmup_step` have a negative rate.
+    """
+    done = tf.minimum(step, num_train_steps) / num_train_steps
+    rate = config.learning_rate * (1.0 - done) ** config.poly_power
+    if not config.num_warmup_steps:
+        return rate
+    since = step - config.start_warmup_step
+    warmup = config.learning_rate * since / config.num_warmup_steps
+    return tf.where(since < config.num_warmup_steps, warmup, rate)
+
+
+def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
+    """Return the share of the peak rate left when `done` of 0 to 1 is over."""
+    return (1.0 - done) ** config.poly_power
+
+
+def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
+    """Return the share left on half a cosine wave."""
+    return 0.5 + 0.5 * tf.cos(math.pi * done)
+
+
+def no_decay(done: tf.Tensor, config) -> tf.Tensor:
+    """Return the whole rate."""
+    return tf.ones_like(done)
+
+
+def corrected_schedule(
+    config,
+    num_train_steps: int,
+    step: tf.Tensor,
+    share_left: Callable = polynomial_decay,
+) -> tf.Tensor:
+    """Return a rate that is never zero before the end, and never jumps.
+
+    Warm-up ends at the peak, decay starts there. Before `start_warmup_step`
+    the rate decays as if there were no warm-up: the run that is continued.
+    """
+    start, warmup = config.start_warmup_step, config.num_warmup_steps
+
+    def decay(since, length):
+        done = tf.clip_by_value(since / max(length, 1), 0.0, 1.0)
+        return config.learning_rate * share_left(done, config)
+
+    peak_step = start + warmup
+    rate = decay(step - peak_step, num_train_steps - peak_step)
+    if warmup:
+        ramp = config.learning_rate * (step - start + 1.0) / warmup
+        rate = tf.where(step < peak_step, tf.minimum(ramp, rate), rate)
+    return tf.where(step < start, decay(step, num_train_steps), rate)
+
+
+SCHEDULES: dict[str, Callable] = {
+    "corrected": corrected_schedule,
+    "released": released_schedule,
+    "cosine": functools.partial(corrected_schedule, share_left=cosine_decay),
+    "constant": functools.partial(corrected_schedule, share_left=no_decay),
+}

@@ -1,0 +1,213 @@
+"""What can be changed about fine-tuning: which weights, how fast, how long.
+
+A model has depth groups, from the bottom: its embeddings, each set of layers
+that share their weights, and on top the pooler with the task's own layers.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.settings import setting, validate
+
+PARTS = ("embeddings", "encoder", "pooler")
+BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeConfig:
+    """The recipe of a fine-tuning run; the defaults change nothing."""
+
+    freeze: tuple = setting(
+        (),
+        "Parts of the encoder that stay as they are: embeddings, encoder, "
+        "pooler, or encoder_0, encoder_1, ... for single groups of layers.",
+    )
+    layer_decay: float = setting(
+        1.0,
+        "Factor of the learning rate from one depth group (head, groups of "
+        "layers, embeddings) to the next lower one.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    label_smoothing: float = setting(
+        0.0,
+        "Share of the target that is spread over all labels.",
+        minimum=0.0,
+        maximum=0.99,
+    )
+    ema_decay: float = setting(
+        0.0,
+        "Decay of the moving average of the weights, which is then what is "
+        "evaluated, kept and exported; 0 is no average.",
+        minimum=0.0,
+        maximum=0.999999,
+    )
+    fgm_epsilon: float = setting(
+        0.0,
+        "Adversarial training: also learn from word embeddings moved this "
+        "far in the direction that raises the loss; 0 is none.",
+        minimum=0.0,
+    )
+    early_stopping: int = setting(
+        0,
+        "Stop after this many evaluations without a better main metric; 0 "
+        "never stops.",
+        minimum=0,
+    )
+    plateau_patience: int = setting(
+        0,
+        "Lower the learning rate after this many evaluations without a "
+        "better main metric, with schedule=constant; 0 never does.",
+        minimum=0,
+    )
+    plateau_factor: float = setting(
+        0.5,
+        "What `plateau_patience` multiplies the learning rate by.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+    teacher: str | None = setting(
+        None,
+        "Model directory of a fine-tuned model of the same task, whose "
+        "outputs are learnt beside the labels.",
+    )
+    distillation_temperature: float = setting(
+        2.0, "What logits are divided by to learn from.", minimum=0.01
+    )
+    distillation_weight: float = setting(
+        0.5,
+        "Share of the loss that comes from the teacher.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+    task_weights: tuple = setting(
+        (),
+        "Of several tasks, `task=A,B`: how often examples of each are drawn; "
+        "by default as many as there are.",
+    )
+
+    def __post_init__(self):
+        validate(self)
+        if self.teacher and self.label_smoothing:
+            raise InputError(
+                "`label_smoothing` and `teacher` both soften the labels; take "
+                "one of them. Received: "
+                f"label_smoothing={self.label_smoothing}, "
+                f"teacher={self.teacher}"
+            )
+        for name in self.freeze:
+            if name not in PARTS and not re.fullmatch(r"encoder_\d+", name):
+                raise InputError(
+                    f"`freeze` must be of {', '.join(PARTS)} and encoder_N. "
+                    f"Received: freeze={name}"
+                )
+
+    def check_run(self, evaluates: bool, schedule: str, init: str) -> None:
+        """Refuse what makes no sense together, before anything is read.
+
+        Args:
+          evaluates: whether the run trains, and evaluates meanwhile.
+          schedule: of the learning rate.
+          init: where the first weights come from.
+        """
+        for name in ("early_stopping", "plateau_patience"):
+            if getattr(self, name) and not evaluates:
+                raise InputError(
+                    f"`{name}` needs `do_train` with `do_eval`. Received: "
+                    f"{name}={getattr(self, name)}"
+                )
+        if self.plateau_patience and schedule != "constant":
+            raise InputError(
+                "`plateau_patience` needs schedule=constant. Received: "
+                f"plateau_patience={self.plateau_patience}, "
+                f"schedule={schedule}"
+            )
+        if self.freeze and init == "random":
+            raise InputError(
+                "`freeze` needs pretrained weights. Received: "
+                f"freeze={','.join(self.freeze)}, init=random"
+            )
+
+
+def group_number(config: AlbertConfig) -> int:
+    """Return the number of groups of layers that differ in their weights."""
+    layers = range(config.num_hidden_layers)
+    of_attention = {config.attention_index(i) for i in layers}
+    of_ffn = {config.ffn_index(i) for i in layers}
+    return max(len(of_attention), len(of_ffn))
+
+
+def depth(name: str, config: AlbertConfig) -> int:
+    """Return the depth group of a variable: 0 for embeddings, the top last.
+
+    Where attention is shared and feed-forward layers are not, or the other
+    way, what is shared belongs to the highest group that uses it.
+    """
+    groups = group_number(config)
+    block = BLOCK.match(name)
+    if block:
+        index = (
+            config.attention_index
+            if block[1] == "attention"
+            else config.ffn_index
+        )
+        number = index(config.num_hidden_layers - 1) + 1
+        return -(-(int(block[2]) + 1) * groups // number)
+    return 0 if name.startswith("albert/embeddings/") else groups + 1
+
+
+def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
+    """Return whether a variable is in one of the parts to freeze."""
+    if any(
+        name.startswith(f"albert/{part}/") for part in freeze if part in PARTS
+    ):
+        return True
+    block = BLOCK.match(name)
+    return bool(block) and f"encoder_{depth(name, config) - 1}" in freeze
+
+
+def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
+    """Refuse groups that the model does not have."""
+    groups = group_number(config)
+    for name in freeze:
+        number = name.removeprefix("encoder_")
+        if number.isdigit() and int(number) >= groups:
+            raise InputError(
+                f"`freeze` must name groups of layers below encoder_{groups}, "
+                f"for the model has {groups}. Received: freeze={name}"
+            )
+
+
+def rate_scales(
+    names: Sequence[str], layer_decay: float, config: AlbertConfig
+) -> dict[str, float]:
+    """Return {name: factor of the learning rate}, 1 for the top group."""
+    top = group_number(config) + 1
+    return {name: layer_decay ** (top - depth(name, config)) for name in names}
+
+
+def evaluations_without_gain(values: Sequence[float]) -> int:
+    """Return how many evaluations have passed since the best one."""
+    if not values:
+        return 0
+    return len(values) - 1 - values.index(max(values))
+
+
+def reductions(values: Sequence[float], patience: int) -> int:
+    """Return how often a rate is lowered on plateaus of a metric.
+
+    Each time that `patience` evaluations in a row bring no better value than
+    all before them; the count then begins anew.
+    """
+    best, waited, number = float("-inf"), 0, 0
+    for value in values:
+        waited = 0 if value > best else waited + 1
+        best = max(best, value)
+        if waited == patience:
+            waited, number = 0, number + 1
+    return number

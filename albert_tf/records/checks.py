@@ -1,0 +1,137 @@
+"""Whether the records are as their description says."""
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.masking import DYNAMIC
+from albert_tf.records.dynamic import id_type
+from albert_tf.records.find import features_of, read_metadata, values_of
+from albert_tf.records.metadata import (
+    METADATA_FILE,
+    NEXT_SENTENCE_LABELS,
+    SEGMENT_LENGTHS,
+    TOKEN_IDS,
+    WORD_STARTS,
+    Metadata,
+    RecordFile,
+    entry_path,
+    static_sizes,
+)
+
+
+def _wrong_static(feature, metadata: Metadata) -> str:
+    """Return what is wrong with a static record, or an empty string."""
+    wrong = []
+    for name, size in static_sizes(metadata).items():
+        found = len(values_of(feature[name]))
+        if found != size:
+            wrong.append(f"`{name}` holds {found} values instead of {size}")
+    return "; ".join(wrong)
+
+
+def _wrong_dynamic(feature, metadata: Metadata) -> str:
+    """Return what is wrong with a dynamic record, or an empty string."""
+    sizes = {
+        TOKEN_IDS: 1,
+        WORD_STARTS: 1,
+        SEGMENT_LENGTHS: 2,
+        NEXT_SENTENCE_LABELS: 1,
+    }
+    for name, size in sizes.items():
+        found = len(values_of(feature[name]))
+        if found != size:
+            return f"`{name}` holds {found} values instead of {size}"
+    tokens = sum(values_of(feature[SEGMENT_LENGTHS]))
+    room = metadata.max_seq_length - 3
+    if not 0 < tokens <= room:
+        return f"`{SEGMENT_LENGTHS}` sum to {tokens} instead of 1 to {room}"
+    size = len(values_of(feature[TOKEN_IDS])[0])
+    if size != tokens * id_type(metadata.vocab_size).itemsize:
+        return f"`{TOKEN_IDS}` is {size} bytes long for {tokens} tokens"
+    size = len(values_of(feature[WORD_STARTS])[0])
+    if size != -(-tokens // 8):
+        return f"`{WORD_STARTS}` is {size} bytes long for {tokens} tokens"
+    return ""
+
+
+def _first_fault(path: str, metadata: Metadata, split: str, limit: int) -> str:
+    """Return what is wrong with the first records of a file, or nothing."""
+    dynamic = metadata.masking(split) == DYNAMIC
+    wrong_with = _wrong_dynamic if dynamic else _wrong_static
+    number = -1
+    try:
+        for number, record in enumerate(
+            tf.data.TFRecordDataset(path).take(limit).as_numpy_iterator()
+        ):
+            if wrong := wrong_with(features_of(record), metadata):
+                return f"{path}, record {number}: {wrong}"
+    except tf.errors.DataLossError:
+        return f"{path} is damaged or truncated after record {number}"
+    except ValueError:
+        return f"{path}, record {number} is no tf.train.Example"
+    return ""
+
+
+def _entries(metadata: Metadata):
+    for split, entries in metadata.splits.items():
+        for entry in entries:
+            yield split, entry
+
+
+def _file_fault(path: str, entry: RecordFile) -> str:
+    """Return what is wrong with a file as a whole, or nothing."""
+    if not tf.io.gfile.exists(path):
+        return f"{path} is missing"
+    if (size := tf.io.gfile.stat(path).length) != entry.bytes:
+        return f"{path} has {size} bytes instead of {entry.bytes}"
+    return ""
+
+
+def check(data_dir: str, metadata: Metadata) -> None:
+    """Raise `InputError` unless every file is whole and holds such records.
+
+    Cheap: compares sizes, and reads the first record of each file.
+    """
+    for split, entry in _entries(metadata):
+        path = entry_path(data_dir, entry)
+        fault = _file_fault(path, entry)
+        if fault := fault or _first_fault(path, metadata, split, 1):
+            raise InputError(
+                f"The records must be as `{METADATA_FILE}` says, or the first "
+                "of them where there is none; make or copy them again. "
+                f"Received: {fault}"
+            )
+
+
+def find_fault(data_dir: str) -> InputError | None:
+    """Read all records and return what is wrong with them, if anything."""
+    metadata = read_metadata(data_dir)
+    for split, entry in _entries(metadata):
+        path = entry_path(data_dir, entry)
+        fault = _file_fault(path, entry)
+        if fault := fault or _first_fault(path, metadata, split, -1):
+            return InputError(
+                "The records must be whole and as long as "
+                f"`{METADATA_FILE}` says, or the first of them where there is "
+                f"none; make or copy them again. Received: {fault}"
+            )
+    return None
+
+
+@contextlib.contextmanager
+def errors_explained(data_dir: str) -> Iterator[None]:
+    """Turn errors of reading damaged records into an `InputError`."""
+    try:
+        yield
+    except (
+        tf.errors.DataLossError,
+        tf.errors.FailedPreconditionError,  # too few records
+        tf.errors.InvalidArgumentError,
+        tf.errors.NotFoundError,
+    ) as error:
+        if fault := find_fault(data_dir):
+            raise fault from error
+        raise

@@ -1,0 +1,165 @@
+"""Finding out what records are in a folder, or behind a glob.
+
+Records of the released code come without a description: their lengths are
+those of the first record, and their number is counted.
+"""
+
+import os
+import posixpath
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from albert_tf import files
+from albert_tf.errors import InputError
+from albert_tf.records.metadata import (
+    EVAL,
+    INPUT_IDS,
+    MASKED_LM_POSITIONS,
+    TOKEN_IDS,
+    TRAIN,
+    Metadata,
+    RecordFile,
+    is_described,
+    load_metadata,
+    static_sizes,
+)
+
+# What files of records are called, in a folder without metadata.json.
+PATTERN = "*.tfrecord*"
+
+
+def values_of(feature: tf.train.Feature):
+    """Return the values of a feature of any kind; none if it is missing."""
+    kind = feature.WhichOneof("kind")
+    return getattr(feature, kind).value if kind else ()
+
+
+def features_of(serialized: bytes):
+    """Return the features of a record, by name; `ValueError` if it is none."""
+    try:
+        return tf.train.Example.FromString(serialized).features.feature
+    except DecodeError as error:
+        raise ValueError(f"no tf.train.Example: {error}") from None
+
+
+def first_record(path: str) -> bytes | None:
+    """Return the first record of a file; none if it has none."""
+    try:
+        for record in tf.data.TFRecordDataset(path).take(1):
+            return record.numpy()
+    except tf.errors.DataLossError:
+        raise InputError(
+            "Records must be in TFRecord files, whole and not compressed. "
+            f"Received: {path}, which begins with something else"
+        ) from None
+    return None
+
+
+def _lengths(path: str) -> tuple[int, int]:
+    """Return T and P of the first record of a file without metadata."""
+    record = first_record(path)
+    if record is None:
+        raise InputError(
+            f"A file of records must not be empty; remove it. Received: {path}"
+        )
+    try:
+        found = features_of(record)
+    except ValueError:
+        found = {}
+    if TOKEN_IDS in found:
+        raise InputError(
+            "Unmasked records (--masking=dynamic) must have their "
+            f"metadata.json and tokenizer beside them. Received: {path}"
+        )
+    sizes = {name: len(values_of(found[name])) for name in found}
+    missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - sizes)
+    if missing:
+        raise InputError(
+            "Records for pretraining must be examples with the features of "
+            "the released code. Received: "
+            f"{path}, record 0 without {', '.join(missing)}"
+        )
+    return sizes[INPUT_IDS], sizes[MASKED_LM_POSITIONS]
+
+
+def _count(paths: list[str]) -> list[int]:
+    """Return the number of records of each file; reads them whole."""
+
+    def count(path):
+        return tf.data.TFRecordDataset(path).reduce(
+            tf.constant(0, tf.int64), lambda total, _: total + 1
+        )
+
+    counts = tf.data.Dataset.from_tensor_slices(paths).map(
+        count, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    found: list[int] = []
+    try:
+        found += (int(n) for n in counts.as_numpy_iterator())
+    except tf.errors.DataLossError:
+        raise InputError(
+            "The records must be whole; copy them again. Received: "
+            f"{paths[len(found)]}, or one after it, is damaged or truncated"
+        ) from None
+    return found
+
+
+def _name(path: str, folder: str) -> str:
+    """Return a path relative to a folder, or absolute without a folder."""
+    if folder:
+        return path.removeprefix(folder.rstrip("/") + "/")
+    return path if "://" in path else os.path.abspath(path)
+
+
+def describe(paths: list[str], folder: str) -> Metadata:
+    """Return what `metadata.json` would say of files of released records.
+
+    Files whose names begin with `eval` are held out. The vocabulary is not
+    known.
+    """
+    print(f"Counting the records of {len(paths)} files without metadata.json")
+    tokens, predictions = _lengths(paths[0])
+    splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
+    for path, count in zip(paths, _count(paths), strict=True):
+        held_out = posixpath.basename(path).startswith(EVAL)
+        size = tf.io.gfile.stat(path).length
+        splits[EVAL if held_out else TRAIN].append(
+            RecordFile(_name(path, folder), count, size)
+        )
+    return Metadata(
+        max_seq_length=tokens,
+        max_predictions_per_seq=predictions,
+        vocab_size=0,
+        tokenizer_fingerprint="",
+        splits={split: tuple(entries) for split, entries in splits.items()},
+    )
+
+
+def _refuse(data_dir: str) -> None:
+    raise InputError(
+        "`data_dir` must be a finished folder of create_pretraining_data.py, "
+        "with a metadata.json, a folder of released records, *.tfrecord*, or "
+        f"a glob of such files. Received: data_dir={data_dir}"
+    )
+
+
+def read_metadata(data_dir: str) -> Metadata:
+    """Return what the records of a folder, or behind a glob, are.
+
+    Args:
+      data_dir: a folder of the builder's; a folder of released records; or
+        a comma-separated list of globs of released records.
+    """
+    if is_described(data_dir):
+        return load_metadata(data_dir)
+    if not tf.io.gfile.isdir(data_dir):
+        if not any(mark in data_dir for mark in "*?[,"):
+            if not tf.io.gfile.exists(data_dir):
+                _refuse(data_dir)
+        return describe(files.glob(data_dir, "`data_dir`"), "")
+    names = tf.io.gfile.glob(files.join(data_dir, PATTERN))
+    paths = sorted(name for name in names if ".tmp" not in name)
+    if not paths or tf.io.gfile.exists(files.join(data_dir, "manifest.json")):
+        _refuse(data_dir)
+    return describe(paths, data_dir)

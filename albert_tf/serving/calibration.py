@@ -1,0 +1,66 @@
+"""Inputs of a model from the user's own text, to measure a model with.
+
+Shapes: B batch, T tokens.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import InputError
+from albert_tf.serving.base import IDS, Server
+from albert_tf.tasks.base import TaskConfig
+from albert_tf.tasks.features import Features, packed_row
+
+
+def text_features(server: Server, path: str) -> Features:
+    """Return the lines of a plain text as inputs, empty ones left out."""
+    lines = files.read_text(path, "`calibration_file`").splitlines()
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise InputError(f"`calibration_file` must hold text. Received: {path}")
+    length, tokenizer = server.config.max_seq_length, server.tokenizer
+    ids = tokenizer.encode_batch(texts)
+    rows = [packed_row(tokenizer, row, [], length) for row in ids]
+    return Features.from_rows(rows, {}, tokenizer.pad_id, length)
+
+
+def task_features(server: Server, path: str) -> Features:
+    """Return the examples of a file as the model's task reads them."""
+    examples = server.task.read("predict", path)
+    if not examples:
+        raise InputError(
+            f"`calibration_file` must have an example. Received: {path}"
+        )
+    length = TaskConfig(max_seq_length=server.config.max_seq_length)
+    task = server.task.with_config(length)
+    return task.features(examples, server.tokenizer)
+
+
+def features(server: Server, path: str) -> Features:
+    """Return the inputs that a file gives: the task's own, or lines of text."""
+    if not server.tokenizer:
+        raise InputError(
+            "`calibration_file` needs a model directory with a tokenizer. "
+            f"Received: calibration_file={path}"
+        )
+    read = task_features if hasattr(server, "task") else text_features
+    return read(server, path)
+
+
+def batches(
+    found: Features, batch_size: int, most: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield inputs [B, T] of the first rows; the last batch may be short."""
+    number = min(len(found.second_starts), most)
+    for start in range(0, number, batch_size):
+        rows = range(start, min(start + batch_size, number))
+        inputs = np.zeros([3, len(rows), found.max_seq_length], np.int32)
+        inputs[0] = found.pad_id
+        for i, row in enumerate(rows):
+            a, b = found.row_splits[row : row + 2]
+            inputs[0, i, : b - a] = found.tokens[a:b]
+            inputs[1, i, : b - a] = 1
+            inputs[2, i, found.second_starts[row] : b - a] = 1
+        yield dict(zip(IDS, inputs, strict=True))

@@ -1,0 +1,209 @@
+"""Entities of a text: spans with their kinds, and a tag for every word.
+
+Raw text has no words yet: a word is a run of letters and digits, and every
+punctuation mark or ideograph by itself. Shapes: B texts, W words of a text,
+E entities of a text, R rows (windows over a text), T tokens, C tags.
+"""
+
+import tensorflow as tf
+
+from albert_tf.character_graph import decode
+from albert_tf.offset_graph import CharacterClass, next_place
+from albert_tf.serving.base import Server
+from albert_tf.serving.blocks import Tensors
+from albert_tf.serving.windows import byte_bounds, cut, make_windows
+from albert_tf.tasks.base import TaskConfig
+from albert_tf.wordpiece import clean_character, is_punctuation
+
+
+class WordGraph(tf.Module):
+    """Where the words of raw text begin and end."""
+
+    def __init__(self):
+        super().__init__()
+        self._space = CharacterClass(str.isspace)
+        self._single = CharacterClass(
+            lambda c: is_punctuation(c) or clean_character(c)[:1] == " "
+        )
+
+    def __call__(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Return starts and ends [B, W] in characters of strings [B]."""
+        text = decode(strings)
+        codes = text.flat_values
+        rows = tf.cast(text.value_rowids(), tf.int32)
+        space = self._space(codes)
+        single = self._single(codes) & ~space
+        # A word ends at a space, at a single character, and with its row.
+        same = tf.concat([[-1], rows], axis=0)[:-1] == rows
+        apart = space | single
+        after = tf.concat([[True], apart], axis=0)[:-1] | ~same
+        begins = ~space & (single | after)
+        size = tf.size(codes)
+        row_ends = tf.gather(tf.cast(text.row_limits(), tf.int32), rows)
+        next_apart = tf.gather(next_place(apart), tf.range(1, size + 1))
+        ends = tf.where(single, tf.range(size) + 1, next_apart)
+        ends = tf.minimum(ends, row_ends)
+        base = tf.gather(tf.cast(text.row_starts(), tf.int32), rows)
+        keep = text.with_values(begins)
+        return tuple(
+            tf.ragged.boolean_mask(text.with_values(x - base), keep)
+            for x in (tf.range(size), ends)
+        )
+
+
+class EntityServer(Server):
+    """A tag for every word, and the entities that the tags mark.
+
+    Args:
+      model: the model with its head.
+      weights: see `Server`.
+      config: see `Server`.
+      tokenizer: see `Server`.
+      task: gives the tags and the windows.
+    """
+
+    def __init__(self, model, weights, config, tokenizer, task):
+        self.classifier = model.classifier
+        length = TaskConfig(max_seq_length=config.max_seq_length)
+        self.task = task.with_config(length)
+        super().__init__(model.albert, weights, config, tokenizer)
+        if tokenizer:
+            self.words = WordGraph()
+            self.graphs.append(self.words)
+        split = [tag.partition("-") for tag in task.labels]
+        kinds = sorted({kind for _, _, kind in split if kind})
+        # Of each tag: its kind from 1 on, and what it does to an entity.
+        number = {kind: i for i, kind in enumerate(kinds, 1)}
+        self.kinds = tf.constant(["", *kinds])
+        self.kind_of = tf.constant([number.get(k, 0) for _, _, k in split])
+        self.begins = tf.constant([p in ("B", "S") for p, _, _ in split])
+        self.ends = tf.constant([p in ("E", "S") for p, _, _ in split])
+
+    def inputs(self):
+        inputs = super().inputs()
+        if self.tokenizer:
+            inputs["entities"] = self.text_inputs()
+        return inputs
+
+    def default(self):
+        return "entities" if self.tokenizer else "ids"
+
+    def heads(self, encoded):
+        return {"logits": self.classifier(encoded["sequence_output"])}
+
+    def numbers(self, **inputs):
+        return self.heads(self._encode(**inputs))
+
+    def features(self):
+        return {"text": tf.io.FixedLenFeature([], tf.string)}
+
+    def tf_example(self, examples):
+        """Serve `entities` for serialized texts [B]."""
+        return self.entities(**tf.io.parse_example(examples, self.features()))
+
+    def entities(self, text) -> Tensors:
+        """Serve the entities of strings [B], and what every word is.
+
+        Returns:
+          `entities`, `kinds` [B, E], and their `starts` and `ends` in
+          characters and `byte_starts` and `byte_ends` in the text as given;
+          `entity_count` [B]. `words`, `tags`, `tag_probabilities`,
+          `word_starts` and `word_ends` [B, W], `word_count` [B]. Short rows
+          are padded with "", 0 and -1.
+        """
+        starts, ends = self.words(text)
+        bounds = byte_bounds(text)
+        rows = tf.cast(starts.value_rowids(), tf.int32)
+        words, _, _ = cut(text, bounds, rows, starts.values, ends.values)
+        best, share = self._tags(starts, words)
+        found = self._spans(starts, ends, best)
+        spans = self._texts(text, bounds, *found)
+
+        def dense(values, fill):
+            return starts.with_values(values).to_tensor(fill)
+
+        labels = tf.gather(tf.constant(self.task.labels), best)
+        return spans | {
+            "words": dense(words, ""),
+            "tags": dense(labels, ""),
+            "tag_probabilities": dense(share, 0.0),
+            "word_starts": starts.to_tensor(-1),
+            "word_ends": ends.to_tensor(-1),
+            "word_count": tf.cast(starts.row_lengths(), tf.int32),
+        }
+
+    def _tags(self, starts: tf.RaggedTensor, words: tf.Tensor):
+        """Return the tag and its probability of all words, flat."""
+        ids = self.segment(words)
+        unknown = tf.fill([ids.nrows(), 1], self.tokenizer.unk_id)
+        # A word without a piece is unknown.
+        ids = tf.concat([ids, unknown], axis=1)
+        lengths = tf.maximum(ids.row_lengths() - 1, 1)
+        places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
+        ids = tf.gather(ids.values, places)
+        first = ids.row_starts()  # the first piece of each word
+        texts = starts.with_values(ids).merge_dims(1, 2)
+        size, stride = self.task.window
+        size = tf.fill([texts.nrows()], tf.cast(size, tf.int64))
+        windows = make_windows(texts, size, stride)
+        inputs = self._rows(tf.gather(texts.values, windows.places))
+        logits = self.run(self.body(self.numbers, any_number=True), inputs)[
+            "logits"
+        ]  # [R, T, C]
+        # Where the best row of each token is.
+        within = tf.ragged.range(windows.places.row_lengths()).values + 1
+        rows = windows.places.value_rowids()
+        best = windows.is_best.values
+        where = tf.stack([rows[best], within[best]], axis=1)
+        order = tf.argsort(windows.places.values[best])
+        where = tf.gather(tf.gather(where, order), first)
+        chosen = tf.nn.softmax(tf.gather_nd(logits, where))  # [words, C]
+        tags = tf.argmax(chosen, axis=1, output_type=tf.int32)
+        return tags, tf.reduce_max(chosen, axis=1)
+
+    def _rows(self, ids: tf.RaggedTensor) -> Tensors:
+        """Return `[CLS] ids [SEP]`; they are never cut."""
+        return self.text_graph.pack(
+            ids,
+            None,
+            self.config.max_seq_length,
+            fixed=self.config.fixed_length,
+        )
+
+    def _spans(self, starts, ends, tags):
+        """Return starts, ends and kinds [B, E] of entities, ragged."""
+        rows = tf.cast(starts.value_rowids(), tf.int32)
+        kind = tf.gather(self.kind_of, tags)
+        before = tf.concat([[0], kind], axis=0)[:-1]
+        row_before = tf.concat([[-1], rows], axis=0)[:-1]
+        closed = tf.concat([[True], tf.gather(self.ends, tags)], axis=0)[:-1]
+        begins = tf.gather(self.begins, tags) | (kind != before) | closed
+        begins = (kind > 0) & (begins | (rows != row_before))
+        goes_on = (kind > 0) & ~begins
+        # An entity ends with the last word before one that does not go on.
+        after = next_place(~goes_on)[1:]
+        last = tf.gather(
+            tf.pad(ends.values, [[1, 0]]), tf.boolean_mask(after, begins)
+        )
+        first = tf.ragged.boolean_mask(starts, starts.with_values(begins))
+        return (
+            first,
+            first.with_values(last),
+            first.with_values(tf.boolean_mask(kind, begins)),
+        )
+
+    def _texts(self, text, bounds, starts, ends, kinds) -> Tensors:
+        rows = tf.cast(starts.value_rowids(), tf.int32)
+        found, first, last = cut(text, bounds, rows, starts.values, ends.values)
+        names = tf.gather(self.kinds, kinds.values)
+        return {
+            "entities": starts.with_values(found).to_tensor(""),
+            "kinds": starts.with_values(names).to_tensor(""),
+            "starts": starts.to_tensor(-1),
+            "ends": ends.to_tensor(-1),
+            "byte_starts": starts.with_values(first).to_tensor(-1),
+            "byte_ends": starts.with_values(last).to_tensor(-1),
+            "entity_count": tf.cast(starts.row_lengths(), tf.int32),
+        }

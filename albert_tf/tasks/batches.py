@@ -1,0 +1,192 @@
+"""Batches of features, for training and for evaluation.
+
+Shapes: B batch, C rows of one example where it has several (choices), T
+tokens: `max_seq_length`, or with `bucketed` the batch's longest row rounded
+up to one of a few lengths, which is unknown while graphs are built.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.tasks.features import Features
+
+MOST_LENGTHS = 16  # of bucketed batches; each is compiled apart under XLA
+POOL_BATCHES = 64  # batches whose examples are sorted together
+
+
+def length_step(max_seq_length: int) -> int:
+    """Return the multiple of 8 to which bucketed lengths are rounded up."""
+    return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
+
+
+def example_lengths(features: Features) -> np.ndarray:
+    """Return the tokens of each example's longest row, rounded up."""
+    rows = features.lengths.reshape(-1, features.rows_per_example)
+    step = length_step(features.max_seq_length)
+    rounded = -(-rows.max(axis=1) // step) * step
+    return np.minimum(rounded, features.max_seq_length)
+
+
+def batcher(
+    features: Features, bucketed: bool = False
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """Return a function from int64 indices [B] to a batch of [B, (C,) T].
+
+    An index of -1 is padding: example 0 with `example_weights` 0.
+    """
+    most, step = features.max_seq_length, length_step(features.max_seq_length)
+    # Tensors made here are captured; arrays would be copied into graphs.
+    with tf.device("CPU"):
+        first = tf.constant(features.row_splits[:-1])
+        lengths = tf.constant(features.lengths)
+        second_starts = tf.constant(features.second_starts)
+        tables = {"input_ids": (tf.constant(features.tokens), features.pad_id)}
+        for name, values in features.token_arrays.items():
+            tables[name] = (tf.constant(values), -1)
+        arrays = {k: tf.constant(v) for k, v in features.arrays.items()}
+
+    def width(row_lengths):
+        if not bucketed:
+            return most
+        longest = tf.reduce_max(row_lengths)
+        return tf.minimum(-(-longest // step) * step, most)
+
+    def batch(indices):
+        rows = features.rows(indices)  # [B] or [B, C]
+        row_lengths = tf.gather(lengths, rows)
+        position = tf.range(width(row_lengths))  # [T]
+        inside = position < row_lengths[..., None]
+        second = position >= tf.gather(second_starts, rows)[..., None]
+        places = tf.gather(first, rows)[..., None] + tf.cast(position, tf.int64)
+        places = tf.where(inside, places, 0)  # in `features.tokens`
+
+        def at_tokens(values, padding):
+            axes = [1] * (values.shape.rank - 1)  # beyond that of tokens
+            there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
+            padding = tf.cast(padding, values.dtype)
+            found = tf.where(there, tf.gather(values, places), padding)
+            return tf.ensure_shape(found, [*inside.shape, *values.shape[1:]])
+
+        picked = tf.maximum(indices, 0)
+        return {
+            **{name: at_tokens(*table) for name, table in tables.items()},
+            "input_mask": tf.cast(inside, tf.int32),
+            "segment_ids": tf.cast(inside & second, tf.int32),
+            "example_weights": tf.cast(indices >= 0, tf.float32),
+            **{k: tf.gather(x, picked) for k, x in arrays.items()},
+        }
+
+    return batch
+
+
+def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
+    """Return the endless indices of training examples from a position on.
+
+    Every epoch is a permutation that follows from (seed, epoch) alone.
+    """
+    epoch, skipped = divmod(start, number)
+
+    def permutation(epoch):
+        return tf.random.experimental.stateless_shuffle(
+            tf.range(number, dtype=tf.int64), [seed, epoch], alg="philox"
+        )
+
+    epochs = tf.data.Dataset.range(epoch, np.iinfo(np.int64).max)
+    return epochs.map(permutation).unbatch().skip(skipped)
+
+
+def bucketed_order(
+    lengths: np.ndarray, group: int, seed: int, start: int
+) -> tf.data.Dataset:
+    """Return `training_order` so that a batch has examples of like length.
+
+    Stretches of at most `POOL_BATCHES` batches, or about an epoch, are sorted
+    by length, examples of a length staying in their order, and their batches
+    shuffled. Where a stretch begins follows from the position alone, and so
+    does the order.
+
+    Args:
+      lengths: rounded length of each example.
+      group: examples of one batch over all replicas and hosts.
+      seed: of the order.
+      start: the position.
+    """
+    groups = max(1, min(POOL_BATCHES, len(lengths) // group))
+    pool = group * groups
+    number, skipped = divmod(start, pool)
+    with tf.device("CPU"):
+        lengths = tf.constant(lengths)
+
+    def arrange(number, indices):
+        order = tf.argsort(tf.gather(lengths, indices), stable=True)
+        sorted_groups = tf.reshape(tf.gather(indices, order), [groups, group])
+        shuffled = tf.random.experimental.stateless_shuffle(
+            sorted_groups, [seed, number], alg="philox"
+        )
+        return tf.reshape(shuffled, [pool])
+
+    order = training_order(len(lengths), seed, number * pool)
+    pools = order.batch(pool, drop_remainder=True).enumerate(number)
+    return pools.map(arrange).unbatch().skip(skipped)
+
+
+def training_batches(
+    features: Features,
+    *,
+    batch_size: int,
+    seed: int,
+    start: int = 0,
+    num_shards: int = 1,
+    shard: int = 0,
+    group: int = 0,
+) -> tf.data.Dataset:
+    """Return endless shuffled batches, a pure function of the arguments.
+
+    Args:
+      features: what to draw from.
+      batch_size: examples in a batch, B.
+      seed: of the order.
+      start: the number of examples that all shards together had before.
+      num_shards: parts that the examples are dealt to in turn.
+      shard: which part to return.
+      group: to bucket by length, the examples of one step over all shards.
+    """
+    if group:
+        lengths = example_lengths(features)
+        indices = bucketed_order(lengths, group, seed, start)
+    else:
+        indices = training_order(len(features), seed, start)
+    indices = indices.shard(num_shards, shard)
+    indices = indices.batch(batch_size, drop_remainder=True)
+    make = batcher(features, bucketed=bool(group))
+    return indices.map(make, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(
+    features: Features, batch_size: int, bucketed: bool = False
+) -> tf.data.Dataset:
+    """Return each example once; the last batch is padded.
+
+    Args:
+      features: what to return.
+      batch_size: examples in a batch, B.
+      bucketed: whether to sort by length, the longest first. The batches'
+        `example_numbers` lead back to the original order.
+    """
+    order = np.arange(len(features))
+    if bucketed:
+        order = np.argsort(-example_lengths(features), kind="stable")
+    padding = np.full(-len(features) % batch_size, -1, np.int64)
+    indices = tf.data.Dataset.from_tensor_slices(
+        np.concatenate([order, padding])
+    )
+    make = batcher(features, bucketed)
+
+    def numbered(indices):
+        return make(indices) | {"example_numbers": tf.cast(indices, tf.int32)}
+
+    batches = indices.batch(batch_size, drop_remainder=True)
+    return batches.map(numbered, num_parallel_calls=2)

@@ -1,0 +1,166 @@
+"""Examples with choices, from tables and from the files of RACE."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import InputError
+from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """A context, a question about it, and what may be the answer."""
+
+    id: str
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: int | None
+    group: str = ""  # such as "middle" or "high" of RACE
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the files of a data set are read.
+
+    Attributes:
+      reader: a key of `READERS`.
+      columns: of a table: context, question (`text_pair`), label and id.
+      choice_columns: one with a list, or several with a choice each.
+      levels: the folders of RACE to read.
+    """
+
+    reader: str = "table"
+    columns: Columns = Columns("context", "question", ("label",))
+    choice_columns: tuple[str, ...] = ("choices",)
+    levels: tuple[str, ...] = ()
+
+    @classmethod
+    def from_description(cls, values: dict) -> "Layout":
+        """Remake a layout from `dataclasses.asdict`, which JSON went over."""
+        columns = values["columns"] | {
+            "label": tuple(values["columns"]["label"])
+        }
+        return cls(
+            values["reader"],
+            Columns(**columns),
+            tuple(values["choice_columns"]),
+            tuple(values["levels"]),
+        )
+
+
+# RACE's .txt files hold JSON.
+RACE_COLUMNS = Columns(text="article", format=".jsonl")
+
+
+def parse_choice(value: Any, number: int, where: str) -> int:
+    """Return the index of a choice that a letter or a number from 0 names."""
+    text = str(value).strip()
+    if len(text) == 1 and text in LETTERS[:number]:
+        return LETTERS.index(text)
+    if text.isdecimal() and int(text) < number:
+        return int(text)
+    raise InputError(
+        f"{where}: the label must be one of {', '.join(LETTERS[:number])}, or "
+        f"a number from 0 to {number - 1}. Received: {value!r}"
+    )
+
+
+def check_choices(choices: Any, where: str) -> tuple[str, ...]:
+    """Return choices as texts, at least two."""
+    if isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS):
+        if all(isinstance(choice, str | int | float) for choice in choices):
+            return tuple(map(str, choices))
+    raise InputError(
+        f"{where}: there must be a list of 2 to {len(LETTERS)} choices. "
+        f"Received: {str(choices)[:60]}"
+    )
+
+
+def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
+    """Yield the examples of a .jsonl, .tsv or .csv file."""
+    columns = layout.columns
+    for number, row in enumerate(read_rows(path, columns)):
+        choices = row_choices(row, layout.choice_columns)
+        question, label = "", None
+        if columns.text_pair:
+            question = text_cell(row, columns.text_pair, "text_pair_column")
+        if part != "predict" or columns.label[0] in row.values:
+            value = cell(row, columns.label[0], "label_column")
+            label = parse_choice(value, len(choices), row.where)
+        name = str(number)
+        if columns.id:
+            name = str(cell(row, columns.id, "id_column"))
+        context = text_cell(row, columns.text, "text_column")
+        yield Choices(name, context, question, choices, label)
+
+
+def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a row's choices, in one column as a list or in several."""
+    if len(names) > 1:
+        found = [text_cell(row, name, "choice_columns") for name in names]
+    else:
+        found = cell(row, names[0], "choice_columns")
+        if isinstance(found, str):
+            try:
+                found = json.loads(found)
+            except json.JSONDecodeError:
+                pass  # refused below
+    return check_choices(found, f"{row.where}, column {names[0]}")
+
+
+def race_files(path: str, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (level, file) of a folder of RACE, or of one file of it."""
+    if not tf.io.gfile.isdir(path):
+        yield "", path
+        return
+    for level in levels:
+        folder = files.join(path, level)
+        found = sorted(tf.io.gfile.glob(files.join(folder, "*.txt")))
+        if not found:
+            raise InputError(
+                f"A part of RACE must hold files {level}/*.txt. "
+                f"Received: {path}"
+            )
+        yield from ((level, file) for file in found)
+
+
+def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
+    """Yield the questions of RACE, an article on each line of its files."""
+    for level, file in race_files(path, layout.levels):
+        for row in read_rows(file, RACE_COLUMNS):
+            yield from race_questions(row, level)
+
+
+def race_questions(row: Row, level: str) -> Iterator[Choices]:
+    """Yield the questions about one article."""
+    name = str(row.values.get("id", row.where))
+    article = text_cell(row, "article", "text_column")
+    questions = cell(row, "questions", "text_pair_column")
+    options = cell(row, "options", "choice_columns")
+    answers = row.values.get("answers") or [None] * len(questions)
+    if not len(questions) == len(options) == len(answers):
+        raise InputError(
+            f"{row.where}: an article must have as many answers and lists of "
+            f"options as questions. Received: {len(questions)} questions, "
+            f"{len(options)} lists, {len(answers)} answers"
+        )
+    for i, (question, choices, answer) in enumerate(
+        zip(questions, options, answers, strict=True)
+    ):
+        where = f"{row.where}, question {i + 1}"
+        choices = check_choices(choices, where)
+        label = None
+        if answer is not None:
+            label = parse_choice(answer, len(choices), where)
+        yield Choices(f"{name}-{i}", article, question, choices, label, level)
+
+
+READERS: dict[str, Callable] = {"table": read_table, "race": read_race}

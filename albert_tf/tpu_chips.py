@@ -1,0 +1,127 @@
+"""What is publicly known of each TPU generation, and the names of slices.
+
+Peak rates are meant to be those of the Cloud TPU documentation, which has a
+page for each generation: https://cloud.google.com/tpu/docs/v5e and so on. Only
+v5e's were read there; compare the others before you rely on them. Memory is
+not listed here: the compiler itself says how much of it a program may use.
+"""
+
+import dataclasses
+import re
+
+from albert_tf.errors import InputError
+
+FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16", "16x32", "32x32")
+CUBES = (
+    "2x2x1",
+    "2x2x2",
+    "2x2x4",
+    "2x4x4",
+    "4x4x4",
+    "4x4x8",
+    "4x8x8",
+    "8x8x8",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One generation.
+
+    Attributes:
+      compiler_name: what the compiler calls it.
+      flops: peak bfloat16 FLOP/s of a chip.
+      hbm_bytes: peak bytes/s from and to the memory of a chip.
+      link_bytes: peak bytes/s out of a chip, all its links together.
+      replicas: of `TPUStrategy` on a chip.
+      name_counts: what the number in a name like v3-8 counts for each chip.
+      shapes: the shapes of slices, in chips.
+      chip_config: the compiler's name of the chip's mode of operation.
+    """
+
+    compiler_name: str
+    flops: float
+    hbm_bytes: float
+    link_bytes: float
+    replicas: int
+    name_counts: int
+    shapes: tuple[str, ...]
+    chip_config: str | None = None
+
+
+CHIPS = {
+    "v2": Chip("v2", 45e12, 700e9, 248e9, 2, 2, FLAT[:-2]),
+    "v3": Chip("v3", 123e12, 900e9, 328e9, 2, 2, FLAT),
+    # Two cores of a chip work as one, as TensorFlow runs v4 and v5p.
+    "v4": Chip("v4", 275e12, 1228e9, 300e9, 1, 2, CUBES, "megacore"),
+    "v5e": Chip("v5e", 197e12, 819e9, 200e9, 1, 1, ("1x1", *FLAT[:7])),
+    "v5p": Chip("v5", 459e12, 2765e9, 600e9, 1, 2, CUBES),
+    "v6e": Chip("v6e", 918e12, 1640e9, 400e9, 1, 1, ("1x1", *FLAT[:7])),
+}
+# Other names of the same generations.
+ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
+
+
+def chips_of(shape: str) -> int:
+    """Return the number of chips of a shape like 2x4."""
+    product = 1
+    for side in shape.split("x"):
+        product *= int(side)
+    return product
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A slice: so many chips of a generation."""
+
+    generation: str
+    shape: str
+
+    @property
+    def chip(self) -> Chip:
+        """The generation's numbers."""
+        return CHIPS[self.generation]
+
+    @property
+    def chips(self) -> int:
+        """The number of chips."""
+        return chips_of(self.shape)
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas that `TPUStrategy` has."""
+        return self.chips * self.chip.replicas
+
+    @property
+    def accelerator_type(self) -> str:
+        """The name under which Google Cloud offers it, such as v5e-8."""
+        number = self.chips * self.chip.name_counts
+        name = {"v5e": "v5litepod"}.get(self.generation, self.generation)
+        return f"{name}-{number}"
+
+    def __str__(self) -> str:
+        return f"{self.generation}:{self.shape}"
+
+
+def names() -> str:
+    """Return the legal names of slices, a line for each generation."""
+    lines = []
+    for generation, chip in CHIPS.items():
+        slices = [Topology(generation, shape) for shape in chip.shapes]
+        pairs = [f"{s} ({s.accelerator_type})" for s in slices]
+        lines.append("  " + ", ".join(pairs))
+    return "\n".join(lines)
+
+
+def parse(text: str) -> Topology:
+    """Return the slice that `v5e:2x4`, `v5e-8` or `v5litepod-8` names."""
+    match = re.fullmatch(r"(v\w+?)(?::([\dx]+)|-(\d+))", text.strip().lower())
+    generation = match and ALIASES.get(match[1], match[1])
+    for shape in CHIPS[generation].shapes if generation in CHIPS else ():
+        number = chips_of(shape) * CHIPS[generation].name_counts
+        if shape == match[2] or str(number) == match[3]:
+            return Topology(generation, shape)
+    raise InputError(
+        f"`topology` must be one of these slices. Received: topology={text}\n"
+        f"{names()}"
+    )

@@ -1,0 +1,361 @@
+"""One pretraining step in each library, for `train_step.py`.
+
+    python benchmarks/train_step_peers.py IMPLEMENTATION CASE
+
+Makes the model, then runs a step for each line on standard input and prints
+its seconds. All do the same work: ALBERT's two losses with the masked-LM head
+at the predicted positions only, clipping by the global norm and AdamW, without
+dropout, in float32. KerasHub, the Model Garden and transformers lack parts of
+that loss; what is missing is added here.
+
+B batch, T tokens, P predictions, H hidden width, V vocabulary.
+"""
+
+import dataclasses
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+THREADS = len(os.sched_getaffinity(0))
+RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model's shape and a batch's."""
+
+    batch: int
+    tokens: int
+    predictions: int
+    hidden: int = 768
+    layers: int = 12
+    heads: int = 12
+    intermediate: int = 3072
+    vocab: int = 30000
+    embedding: int = 128
+
+    def data(self) -> dict[str, np.ndarray]:
+        """Return one random batch, the same in every library."""
+        rng = np.random.default_rng(0)
+        b, t, p = self.batch, self.tokens, self.predictions
+        rows = [rng.permutation(t)[:p] for _ in range(b)]
+        segments = np.broadcast_to(np.arange(t) >= t // 2, (b, t))
+        return {
+            "input_ids": rng.integers(5, self.vocab, (b, t), np.int32),
+            "input_mask": np.ones((b, t), np.int32),
+            "segment_ids": segments.astype(np.int32),
+            "masked_lm_positions": np.sort(rows).astype(np.int32),
+            "masked_lm_ids": rng.integers(5, self.vocab, (b, p), np.int32),
+            "masked_lm_weights": np.ones((b, p), np.float32),
+            "sentence_order_labels": rng.integers(0, 2, b, np.int32),
+            "example_weights": np.ones(b, np.float32),
+        }
+
+
+TINY = {"hidden": 312, "layers": 4, "heads": 12, "intermediate": 1248}
+CASES = {
+    "base-128": Case(4, 128, 20),
+    "base-512": Case(1, 512, 77),
+    "tiny-128": Case(32, 128, 20, **TINY),
+}
+
+
+def ours(case: Case, jit: bool) -> Callable[[], float]:
+    """This project: the trainer that `pretrain.py` runs."""
+    import albert_tf  # noqa: F401  (sets TensorFlow's switches)
+
+    # isort: split
+    import tensorflow as tf
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.distribution import DistributionConfig, make_strategy
+    from albert_tf.model import AlbertForPretraining
+    from albert_tf.objectives import PretrainingObjective
+    from albert_tf.optimization import OptimizerConfig
+    from albert_tf.training import Trainer, TrainingConfig
+
+    config = AlbertConfig(
+        vocab_size=case.vocab,
+        embedding_size=case.embedding,
+        hidden_size=case.hidden,
+        num_hidden_layers=case.layers,
+        num_attention_heads=case.heads,
+        intermediate_size=case.intermediate,
+    )
+    trainer = Trainer(
+        make_strategy(DistributionConfig()),
+        lambda: AlbertForPretraining(config),
+        PretrainingObjective(),
+        OptimizerConfig(
+            optimizer="adamw",
+            learning_rate=RATE,
+            num_warmup_steps=0,
+            weight_decay_rate=DECAY,
+            clip_norm=CLIP,
+        ),
+        TrainingConfig(train_batch_size=case.batch, jit_compile=jit),
+    )
+    iterator = trainer.iterator(
+        lambda *_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
+    )
+
+    def step() -> float:
+        report = trainer.run_steps(iterator, tf.constant(1)).report.numpy()
+        return trainer.summarize(report)["loss"]
+
+    return step
+
+
+def _tensorflow_step(case: Case, outputs, variables, update, jit: bool):
+    """Return a step of ALBERT's loss over a TensorFlow library's model.
+
+    Args:
+      case: gives the batch.
+      outputs: batch -> (MLM logits [B, P, V], SOP logits [B, 2]).
+      variables: what is trained.
+      update: applies clipped gradients.
+      jit: whether to compile the step with XLA.
+    """
+    import tensorflow as tf
+
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+    batch = {k: tf.constant(v) for k, v in case.data().items()}
+
+    @tf.function(jit_compile=jit)
+    def train(batch):
+        with tf.GradientTape() as tape:
+            mlm, sop = outputs(batch)
+            losses = (
+                cross_entropy(batch["masked_lm_ids"], mlm),
+                cross_entropy(batch["sentence_order_labels"], sop),
+            )
+            loss = tf.add_n([tf.reduce_mean(part) for part in losses])
+        gradients = tape.gradient(loss, variables)
+        gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
+        update(gradients)
+        return loss
+
+    return lambda: float(train(batch).numpy())
+
+
+def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
+    """KerasHub's backbone and masked-LM head."""
+    import keras
+    import keras_hub
+
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=case.vocab,
+        num_layers=case.layers,
+        num_heads=case.heads,
+        embedding_dim=case.embedding,
+        hidden_dim=case.hidden,
+        intermediate_dim=case.intermediate,
+        dropout=0.0,
+        max_sequence_length=512,
+    )
+    head = keras_hub.layers.MaskedLMHead(
+        token_embedding=backbone.token_embedding,
+        intermediate_activation=lambda x: keras.activations.gelu(x, True),
+    )
+    head.build((case.batch, case.tokens, case.hidden))
+    order = keras.layers.Dense(2)
+    order.build((case.batch, case.hidden))
+
+    def outputs(batch):
+        found = backbone(
+            {
+                "token_ids": batch["input_ids"],
+                "segment_ids": batch["segment_ids"],
+                "padding_mask": batch["input_mask"],
+            }
+        )
+        positions = batch["masked_lm_positions"]
+        mlm = head(found["sequence_output"], mask_positions=positions)
+        return mlm, order(found["pooled_output"])
+
+    # The tied word table belongs to the backbone and to the head.
+    models = (backbone, head, order)
+    unique = {id(v): v for m in models for v in m.trainable_variables}
+    variables = list(unique.values())
+    optimizer = keras.optimizers.AdamW(
+        RATE, weight_decay=DECAY, epsilon=EPSILON
+    )
+    optimizer.build(variables)
+    return _tensorflow_step(
+        case,
+        outputs,
+        [v.value for v in variables],
+        lambda gradients: optimizer.apply(gradients, variables),
+        jit,
+    )
+
+
+def model_garden(case: Case, jit: bool) -> Callable[[], float]:
+    """The TensorFlow Model Garden's ALBERT encoder and masked-LM layer."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+    # isort: split
+    import tensorflow as tf
+    from official.modeling import tf_utils
+    from official.nlp.modeling import layers, networks
+
+    encoder = networks.AlbertEncoder(
+        vocab_size=case.vocab,
+        embedding_width=case.embedding,
+        hidden_size=case.hidden,
+        num_layers=case.layers,
+        num_attention_heads=case.heads,
+        max_sequence_length=512,
+        type_vocab_size=2,
+        intermediate_size=case.intermediate,
+        activation=tf_utils.get_activation("gelu"),
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+    )
+    head = layers.MaskedLM(
+        embedding_table=encoder.get_embedding_table(),
+        activation=tf_utils.get_activation("gelu"),
+    )
+    order = tf.keras.layers.Dense(2)
+
+    def outputs(batch):
+        sequence, pooled = encoder(
+            [batch["input_ids"], batch["input_mask"], batch["segment_ids"]]
+        )[:2]
+        positions = batch["masked_lm_positions"]
+        return head(sequence, masked_positions=positions), order(pooled)
+
+    outputs({k: tf.constant(v) for k, v in case.data().items()})
+    models = (encoder, head, order)
+    unique = {v.ref(): v for m in models for v in m.trainable_variables}
+    variables = list(unique.values())
+    optimizer = tf.keras.optimizers.AdamW(
+        RATE, weight_decay=DECAY, epsilon=EPSILON, jit_compile=False
+    )
+    optimizer.build(variables)
+
+    def update(gradients):
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    return _tensorflow_step(case, outputs, variables, update, jit)
+
+
+def hugging_face(case: Case, form: str) -> Callable[[], float]:
+    """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
+    import torch
+    from torch.nn.functional import cross_entropy
+    from transformers import AlbertConfig, AlbertForPreTraining
+
+    torch.set_num_threads(THREADS)
+    config = AlbertConfig(
+        vocab_size=case.vocab,
+        embedding_size=case.embedding,
+        hidden_size=case.hidden,
+        num_hidden_layers=case.layers,
+        num_attention_heads=case.heads,
+        intermediate_size=case.intermediate,
+        hidden_act="gelu_new",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout_prob=0.0,
+        attn_implementation="eager" if form == "eager" else "sdpa",
+    )
+    model = AlbertForPreTraining(config).train()
+    data = {k: torch.from_numpy(v) for k, v in case.data().items()}
+    whole = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    batch = {k: v.long() if k in whole else v for k, v in data.items()}
+    labels = data["masked_lm_ids"].long().flatten()
+    orders = data["sentence_order_labels"].long()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=RATE, weight_decay=DECAY, eps=EPSILON
+    )
+
+    def loss_of(batch):
+        found = model.albert(
+            batch["input_ids"], batch["input_mask"], batch["segment_ids"]
+        )
+        at = batch["masked_lm_positions"][..., None]  # [B, P, 1]
+        at = at.expand(-1, -1, case.hidden)  # [B, P, H]
+        # The library computes the logits at all positions; the loss needs P.
+        logits = model.predictions(found.last_hidden_state.gather(1, at))
+        sop = model.sop_classifier(found.pooler_output)
+        mlm = cross_entropy(logits.flatten(0, 1), labels)
+        return mlm + cross_entropy(sop, orders)
+
+    if form == "compiled":
+        loss_of = torch.compile(loss_of)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def matrix_product(case: Case, size: int = 2048) -> Callable[[], float]:
+    """One float32 matrix product in TensorFlow, the machine's limit."""
+    import tensorflow as tf
+
+    square = tf.random.stateless_normal([size, size], [0, 1])
+    product = tf.function(lambda x: tf.matmul(x, x)[0, 0])
+
+    def step() -> float:
+        return float(product(square))
+
+    return step
+
+
+# Name -> (maker, its argument).
+IMPLEMENTATIONS = {
+    "matrix product": (matrix_product, 2048),
+    "albert_tf": (ours, False),
+    "albert_tf XLA": (ours, True),
+    "KerasHub": (keras_hub, False),
+    "KerasHub XLA": (keras_hub, True),
+    "Model Garden": (model_garden, False),
+    "Model Garden XLA": (model_garden, True),
+    "Hugging Face sdpa": (hugging_face, "sdpa"),
+    "Hugging Face eager": (hugging_face, "eager"),
+    "Hugging Face compiled": (hugging_face, "compiled"),
+}
+
+
+def answer(**values) -> None:
+    """Send one line to the benchmark."""
+    sys.__stdout__.write(json.dumps(values) + "\n")
+    sys.__stdout__.flush()
+
+
+def main() -> None:
+    """Serve steps until standard input ends."""
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.stdout = sys.stderr
+    make, argument = IMPLEMENTATIONS[sys.argv[1]]
+    start = time.perf_counter()
+    try:
+        step = make(CASES[sys.argv[2]], argument)
+        step()
+    except ImportError as error:
+        answer(missing=str(error))
+        return
+    answer(first=time.perf_counter() - start)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        loss = step()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        answer(seconds=seconds, loss=loss, megabytes=peak)
+
+
+if __name__ == "__main__":
+    main()

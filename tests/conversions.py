@@ -1,0 +1,83 @@
+"""Releases to convert, and how a refusal is checked."""
+
+import json
+import pathlib
+
+import goldens
+import numpy as np
+import pytest
+import released_files
+import safetensors.numpy
+
+from albert_tf.convert_checkpoint import convert
+from albert_tf.errors import InputError
+from albert_tf.released_names import (
+    ALBERT_ZH,
+    places,
+)
+
+NO_VOCABULARY = "warning: no vocabulary stands beside the weights"
+
+
+def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:
+    """Return TF1 variables with the slots of an optimizer and a step."""
+    rng = np.random.default_rng(1)
+    slots = {
+        f"{name}/{slot}": rng.random(value.shape, np.float32)
+        for name, value in table.items()
+        for slot in names
+    }
+    return {**table, **slots, "global_step": np.int64(125_000)}
+
+
+def release(folder: pathlib.Path, config, table, **changes) -> str:
+    """Write a TF1 release; return its folder."""
+    folder.mkdir()
+    released_files.write_saver(str(folder / "model.ckpt-best"), table)
+    released_files.write_config(
+        folder / "albert_config.json", config, **changes
+    )
+    return str(folder)
+
+
+def zh_table(config) -> dict[str, np.ndarray]:
+    """Return random weights with the names of albert_zh's first release."""
+    ours = goldens.random_weights(config)
+    return {
+        place.name: ours[name].T.copy() if place.transposed else ours[name]
+        for name, place in places(config, ALBERT_ZH).items()
+    }
+
+
+def vocabulary(path: pathlib.Path, size: int) -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces += [chr(0x4E00 + i) for i in range(size - len(pieces))]
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+
+
+def check_nothing_left(folder: pathlib.Path, before: set) -> None:
+    assert {p.name for p in folder.iterdir()} == before
+
+
+def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
+    """Check that a conversion fails with a message and leaves nothing."""
+    before = {p.name for p in folder.iterdir()}
+    with pytest.raises(InputError, match=message) as caught:
+        convert(str(source), str(folder / "out"), to, config_file)
+    check_nothing_left(folder, before)
+    return str(caught.value)
+
+
+def huggingface(tmp_path, golden, **config) -> tuple[pathlib.Path, dict]:
+    """Return a Hugging Face folder of a golden, and its tensors."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    folder = tmp_path / "hf"
+    convert(source, str(folder), "huggingface")
+    if config:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder, safetensors.numpy.load_file(folder / "model.safetensors")
+
+
+def rewrite(folder: pathlib.Path, tensors: dict) -> None:
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")

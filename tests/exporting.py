@@ -1,0 +1,83 @@
+"""What the tests of exported models share: texts, and Python's answers."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import checkpoints
+from albert_tf.config import AlbertConfig
+from albert_tf.tasks.base import TaskConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tokenization import pack
+
+LENGTH = 24
+TEXTS = [
+    "The small garden on the river.",
+    "",
+    " \t\n ",
+    "NAÏVE cafés, 1,000 in 2010,",
+    "nul\0byte",
+    b"\xff\xfe not utf-8 \xc3".decode("utf-8", "replace"),
+    "a 😀 👩‍👩‍👧 b",
+    "שלום עולم مرحبا",
+    "she walked quickly over the bridge " * 50,
+    "[CLS] is no symbol, nor is [mask]",
+]
+MASKED = [
+    "the [MASK] garden on the [MASK].",
+    "no mask",
+    "",
+    "[MASK]",
+    "[MASK][MASK] night",
+    "walk[MASK] Straße",
+    "over the river " * 20 + "[MASK]",
+    "[MASK] " * 60,
+]
+
+
+def strings(texts) -> tf.Tensor:
+    """Return texts as a tensor, [] too."""
+    return tf.constant([t.encode() for t in texts], tf.string, [len(texts)])
+
+
+def packed(tokenizer, first, second=None, length=LENGTH):
+    """Return the model's inputs as Python makes them, stacked."""
+    second = second or [""] * len(first)
+    rows = [
+        pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b), length)
+        for a, b in zip(first, second, strict=True)
+    ]
+    return [np.stack(column) for column in zip(*rows, strict=True)]
+
+
+def close(found, wanted, tolerance=1e-5):
+    """Assert that arrays agree within the tolerance of exports."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max(initial=0.0) <= tolerance
+
+
+def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
+    """Write a fine-tuned model directory with random weights."""
+    shutil.copytree(
+        pretrained_dir, folder, ignore=shutil.ignore_patterns("*ckpt*", "check")
+    )
+    task = find(name)
+    task = dataclasses.replace(
+        task,
+        labels=labels,
+        columns=dataclasses.replace(task.columns, text_pair=pair),
+    ).with_config(TaskConfig(max_seq_length=12))
+    task.save(str(folder))
+    config = AlbertConfig.from_model_dir(str(folder))
+    model = task.build_model(config, "float32")
+    checkpoints.save(str(folder), checkpoints.named_variables(model))
+    return model
+
+
+def copied(pretrained_dir, folder):
+    """Return a copy of a model directory that may be changed."""
+    shutil.copytree(pretrained_dir, folder)
+    return str(folder)

@@ -1,0 +1,127 @@
+"""Weights that do not fit or are damaged stop a conversion."""
+
+import goldens
+import numpy as np
+import pytest
+import released_files
+from conversions import huggingface, refuse, release
+
+from albert_tf.convert_checkpoint import convert
+
+
+@pytest.fixture
+def golden():
+    return goldens.load("g1")
+
+
+POOLER = "bert/pooler/dense/bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({POOLER: None}, f"missing {POOLER}"),
+        ({"output_bias": np.zeros(3, "f4")}, r"unexpected output_bias \[3\]"),
+        ({POOLER: np.zeros(31, "f4")}, rf"mis-shaped {POOLER}: \[31\] instead"),
+        (
+            {"cls/seq_relationship/output_bias": None},
+            "missing cls/seq_relationship/output_bias",
+        ),
+        ({f"{POOLER}/adam_v": np.zeros(32, "f4")}, f"missing {POOLER}/adam_m"),
+    ],
+)
+def test_differences_are_named(change, message, golden, tmp_path):
+    """Whatever is missing, unexpected or mis-shaped is named and stops it."""
+    table = {**golden.weights, **change}
+    table = {name: v for name, v in table.items() if v is not None}
+    source = release(tmp_path / "in", golden.config, table)
+    refuse(tmp_path, source, message)
+
+
+def test_all_differences_are_named_at_once(golden, tmp_path):
+    """A wrong config beside right weights names every tensor that differs."""
+    source = release(
+        tmp_path / "in", golden.config, golden.weights, intermediate_size=48
+    )
+    text = refuse(tmp_path, source, "must fit its config")
+    assert text.count("mis-shaped") == 3
+    groups = release(
+        tmp_path / "in2", golden.config, golden.weights, num_hidden_groups=3
+    )
+    assert refuse(tmp_path, groups, "must fit").count("missing") == 32
+
+
+def test_bert_is_no_albert(golden, tmp_path):
+    """A checkpoint of BERT is called that."""
+    table = {
+        "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
+        "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
+    }
+    source = release(
+        tmp_path / "in",
+        golden.config,
+        table,
+        embedding_size=None,
+        num_hidden_groups=None,
+    )
+    refuse(tmp_path, source, "this one is of BERT")
+
+
+@pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
+@pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
+def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
+    """A damaged checkpoint is named, whichever of its files it is."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    path = tmp_path / "in" / f"model.ckpt-best.{file}"
+    if bytes_left < path.stat().st_size:
+        path.write_bytes(path.read_bytes()[:bytes_left])
+        refuse(tmp_path, source, "must be whole and readable")
+
+
+def test_a_truncated_model_directory(golden, tmp_path):
+    """A damaged checkpoint of our own is named as well."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    convert(source, str(tmp_path / "dir"), "model_dir")
+    path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
+    path.write_bytes(path.read_bytes()[:20_000])
+    refuse(tmp_path, tmp_path / "dir", "One checkpoint must be whole", "tf1")
+
+
+@pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])
+def test_truncated_safetensors(bytes_left, golden, tmp_path):
+    """A damaged safetensors file is named."""
+    folder, _ = huggingface(tmp_path, golden)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:bytes_left])
+    refuse(tmp_path, folder, "must be a whole safetensors file")
+
+
+def test_a_flipped_bit_is_found(golden, tmp_path):
+    """TF's own checksum of a tensor is checked, and reported as damage."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
+    content = bytearray(path.read_bytes())
+    content[30_000] ^= 1
+    path.write_bytes(content)
+    refuse(tmp_path, source, "must be whole and readable")
+
+
+def test_inputs_that_are_no_model(golden, tmp_path):
+    """Nothing, an empty folder, two checkpoints and no config are named."""
+    (tmp_path / "nothing").mkdir()
+    refuse(tmp_path, tmp_path / "nothing", "`input` must be a folder with")
+    refuse(tmp_path, tmp_path / "nowhere", "`input` must be a folder with")
+    two = tmp_path / "two"
+    two.mkdir()
+    for name in ("a.ckpt", "b.ckpt"):
+        released_files.write_saver(str(two / name), golden.weights)
+    refuse(tmp_path, two, "several checkpoints.*a.ckpt.*b.ckpt")
+    refuse(tmp_path, two / "a.ckpt", "One albert_config.json must stand")
+    config_file = tmp_path / "config.json"
+    released_files.write_config(config_file, golden.config)
+    convert(
+        str(two / "a.ckpt"),
+        str(tmp_path / "dir"),
+        "model_dir",
+        str(config_file),
+    )

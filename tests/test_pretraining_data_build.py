@@ -1,0 +1,302 @@
+"""The builder as a whole: what it writes, and what it refuses."""
+
+import json
+
+import pytest
+from tiny_corpus import (
+    ROOT,
+    TOKENIZER_FILES,
+    contents,
+    settings,
+    unmasked,
+    write_corpus,
+)
+
+from albert_tf import records
+from albert_tf.errors import InputError
+from albert_tf.pretraining_data import build
+from albert_tf.tokenization import tokenizer_from_files
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a vocabulary and two text files of random words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """The output of an unbroken build in one process."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    metadata = build.run(*settings(corpus, output))
+    return output, metadata
+
+
+def documents_of(corpus):
+    """Return the ids of every document, read naively."""
+    tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
+    texts = "".join(
+        (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
+    )
+    return [
+        tuple(
+            i for line in document.split("\n") for i in tokenizer.encode(line)
+        )
+        for document in texts.strip().split("\n\n")
+    ]
+
+
+def contains(document, chunk):
+    """Return whether a chunk of ids is a part of a document's ids."""
+    return (
+        f" {' '.join(map(str, chunk))} " in f" {' '.join(map(str, document))} "
+    )
+
+
+def test_every_token_once_per_duplicate(corpus, whole):
+    """Records tile whole documents: train ones twice, held-out ones once."""
+    output, metadata = whole
+    documents = documents_of(corpus)
+    dealt = {}
+    for split, times in (("train", 2), ("eval", 1)):
+        chunks = []
+        for entry in metadata.splits[split]:
+            chunks += unmasked(output / entry.file)
+        assert len(chunks) == metadata.count(split) > 0
+        dealt[split] = {
+            d for d in documents if any(contains(d, c) for c in chunks)
+        }
+        assert all(any(contains(d, c) for d in documents) for c in chunks)
+        total = sum(map(len, dealt[split]))
+        assert sum(map(len, chunks)) == times * total
+    assert dealt["train"] | dealt["eval"] == set(documents)
+    assert not dealt["train"] & dealt["eval"]
+    share = sum(map(len, dealt["eval"])) / sum(map(len, documents))
+    assert 0.1 <= share < 0.2
+
+
+def test_files_and_metadata(whole):
+    """Names, tokenizer, metadata and statistics are as documented."""
+    output, metadata = whole
+    assert metadata == records.read_metadata(str(output))
+    names = {entry.file for e in metadata.splits.values() for entry in e}
+    assert "train-00000-of-00006.tfrecord" in names
+    assert set(contents(output)) == names | TOKENIZER_FILES | {"metadata.json"}
+    records.check(str(output), metadata)
+    assert metadata.max_predictions_per_seq == 5
+    statistics = metadata.statistics
+    assert statistics["documents"] == 40
+    assert statistics["records"] == metadata.count("train")
+    assert statistics["unknown_share"] == 0
+    assert abs(statistics["swapped_share"] - 0.5) < 0.15
+    assert statistics["masked_share"] == pytest.approx(0.15, abs=0.02)
+
+
+def test_duplicates_differ(whole):
+    """The duplicates of a shard have other masks, and mostly other pairs."""
+    output, metadata = whole
+    first, second = (
+        (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
+        for i in (0, 3)
+    )
+    assert first != second
+
+
+def test_processes_change_nothing(corpus, whole, tmp_path, monkeypatch):
+    """Two processes write the same bytes as one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    build.run(*settings(corpus, tmp_path / "out", num_processes=2))
+    assert contents(tmp_path / "out") == contents(whole[0])
+
+
+def test_seed_changes_records(corpus, whole, tmp_path):
+    """Another seed gives other records of the same text."""
+    build.run(*settings(corpus, tmp_path / "out", random_seed=7))
+    assert contents(tmp_path / "out") != contents(whole[0])
+
+
+def test_complete_build_is_left_alone(corpus, whole, tmp_path):
+    """Running again after the end makes nothing."""
+    output = whole[0]
+    before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
+    metadata = build.run(*settings(corpus, output, num_processes=2))
+    assert metadata == whole[1]
+    assert before == {p: p.stat().st_mtime_ns for p in output.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_seq_length": 16},
+        {"ngram": 2},
+        {"random_seed": 1},
+        {"compat": "google"},
+        {"random_next_sentence": True},
+        {"do_permutation": True},
+        {"single_segment_policy": "drop"},
+        {"input_format": "files"},
+        {"text_field": "body"},
+        {"word_boundaries": "segmented"},
+        {"on_bad_text": "skip"},
+        {"min_document_tokens": 9},
+        {"drop_duplicates": True},
+    ],
+)
+def test_other_settings_are_refused(corpus, whole, changes):
+    """A folder made with other flags is refused, and the flag is named."""
+    (name,) = changes
+    with pytest.raises(InputError, match=f"other settings.*{name}"):
+        build.run(*settings(corpus, whole[0], **changes))
+
+
+def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
+    """Another corpus, and a folder with foreign records, are refused."""
+    with pytest.raises(InputError, match="other settings.*corpus"):
+        changes = {"input_file": f"{corpus}/a.txt"}
+        build.run(*settings(corpus, whole[0], **changes))
+    (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")
+    with pytest.raises(InputError, match="must not hold other records"):
+        build.run(*settings(corpus, tmp_path))
+
+
+def records_of(folder):
+    """Return the bytes of the files of records, by name."""
+    found = contents(folder)
+    return {k: v for k, v in found.items() if k.endswith(".tfrecord")}
+
+
+def test_duplicates_are_dropped(corpus, whole, tmp_path):
+    """Copies of documents change no byte of the records, and are counted."""
+    copied = (corpus / "a.txt").read_text()
+    (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
+    (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
+    texts = [f"{corpus}/a.txt", f"{corpus}/b.txt"]
+    for name, more in (("once", []), ("twice", [tmp_path / "copy.txt"])):
+        files = map(str, [*texts, *more])
+        metadata = build.run(
+            *settings(
+                corpus,
+                tmp_path / name,
+                input_file=",".join(files),
+                drop_duplicates=True,
+            )
+        )
+        assert records_of(tmp_path / name) == records_of(whole[0])
+    statistics = metadata.statistics
+    assert statistics["duplicate_documents"] == 50
+    tokens = sum(map(len, documents_of(corpus)))
+    assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
+    kept = build.run(
+        *settings(
+            corpus,
+            tmp_path / "kept",
+            input_file=",".join([*texts, str(tmp_path / "copy.txt")]),
+        )
+    )
+    assert kept.statistics["duplicate_documents"] == 0
+    assert kept.count("train") > 2 * metadata.count("train")
+
+
+def test_short_documents_are_left_out(corpus, tmp_path):
+    """`min_document_tokens` gives what a text without short ones gives."""
+    texts = "".join(
+        (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
+    )
+    documents = texts.strip().split("\n\n")
+    sizes = [len(ids) for ids in documents_of(corpus)]
+    least = sorted(sizes)[len(sizes) // 4]
+    long = [d for d, n in zip(documents, sizes, strict=True) if n >= least]
+    (tmp_path / "all.txt").write_text("\n\n".join(documents))
+    (tmp_path / "long.txt").write_text("\n\n".join(long))
+    made = {}
+    for name, changes in (
+        ("all", {"min_document_tokens": least}),
+        ("long", {}),
+    ):
+        path = str(tmp_path / f"{name}.txt")
+        configs = settings(corpus, tmp_path / name, input_file=path, **changes)
+        made[name] = build.run(*configs).statistics
+    assert records_of(tmp_path / "all") == records_of(tmp_path / "long")
+    short = len(documents) - len(long)
+    assert made["all"]["short_documents"] == short > 0
+    assert made["long"]["short_documents"] == 0
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "files"])
+def test_formats_give_the_same_records(corpus, tmp_path, kind):
+    """The same documents in another format give the same records."""
+    documents = (corpus / "a.txt").read_text().strip().split("\n\n")
+    if kind == "jsonl":
+        lines = [json.dumps({"id": 1, "body": d}) for d in documents]
+        (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    else:
+        for i, document in enumerate(documents):
+            (tmp_path / f"x{i:03d}").write_text(document.replace("\n", "\n\n"))
+    first = {"input_file": f"{corpus}/a.txt"}
+    other = {"input_file": f"{tmp_path}/x*", "input_format": kind}
+    build.run(*settings(corpus, tmp_path / "lines", **first))
+    metadata = build.run(
+        *settings(corpus, tmp_path / "other", text_field="body", **other)
+    )
+    assert metadata.statistics["documents"] == len(documents)
+    assert records_of(tmp_path / "other") == records_of(tmp_path / "lines")
+
+
+def test_split_sentences(corpus, tmp_path):
+    """Paragraphs are split where their sentences end."""
+    pytest.importorskip("sentencex")
+    sentences = [f"Word w{i} w{i + 1}." for i in range(40)]
+    lines = [" ".join(sentences[i : i + 10]) for i in range(0, 40, 10)]
+    made = {}
+    for name, text in (("one", sentences), ("ten", lines)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(text))
+        changes = {"split_sentences": "en"} if name == "ten" else {}
+        made[name] = build.run(
+            *settings(
+                corpus,
+                tmp_path / name,
+                input_file=str(tmp_path / f"{name}.txt"),
+                eval_fraction=0.0,
+                **changes,
+            )
+        ).statistics
+    assert made["ten"]["sentences"] == made["one"]["sentences"] == 40
+    assert made["ten"]["tokens"] == made["one"]["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compat": "google", "do_permutation": True},
+        {"random_next_sentence": True, "word_boundaries": "segmented"},
+        {
+            "drop_duplicates": True,
+            "min_document_tokens": 20,
+            "input_format": "jsonl",
+            "word_boundaries": "unicode",
+        },
+    ],
+)
+def test_processes_change_nothing_of_recipes(
+    corpus, tmp_path, monkeypatch, changes
+):
+    """With other recipes too, two processes write the same bytes as one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    documents = (corpus / "a.txt").read_text().strip().split("\n\n") * 2
+    if "input_format" in changes:
+        lines = [json.dumps({"text": d}) for d in documents]
+        (tmp_path / "x").write_text("\n".join(lines))
+        changes = changes | {"input_file": f"{tmp_path}/x"}
+    for processes in (1, 2):
+        build.run(
+            *settings(
+                corpus,
+                tmp_path / f"out{processes}",
+                num_processes=processes,
+                **changes,
+            )
+        )
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")

@@ -1,0 +1,67 @@
+"""Filled masks and the order of sentences, against the Python model."""
+
+import numpy as np
+import tensorflow as tf
+from exporting import LENGTH, MASKED, close, copied, strings
+
+from albert_tf import checkpoints
+from albert_tf.serving.base import ServingConfig
+from albert_tf.serving.registry import load_server
+from albert_tf.tokenization import pack
+
+
+def test_masks_are_filled_as_by_the_python_model(
+    signatures, pretrained_model, tokenizer
+):
+    """Every `[MASK]` that is kept gets its likeliest pieces in order."""
+    found = {
+        k: v.numpy()
+        for k, v in signatures["fill_mask"](strings(MASKED)).items()
+    }
+    most = 0
+    for row, text in enumerate(MASKED):
+        inputs = pack(tokenizer, tokenizer.encode_masked(text), [], LENGTH)
+        places = np.flatnonzero(inputs[0] == tokenizer.mask_id)
+        most = max(most, len(places))
+        assert found["mask_count"][row] == len(places)
+        for i, place in enumerate(places):
+            assert found["positions"][row, i] == place
+            batch = [tf.constant(x[None]) for x in (*inputs, places[i : i + 1])]
+            batch[3] = tf.cast(batch[3], tf.int32)
+            logits = pretrained_model(*batch)["mlm_logits"]
+            probabilities = tf.nn.softmax(logits)[0, 0].numpy()
+            best = np.argsort(-probabilities)[:5]
+            close(found["probabilities"][row, i], probabilities[best])
+            pieces = [p.decode() for p in found["pieces"][row, i]]
+            assert pieces == tokenizer.pieces(best)
+        rest = len(places)
+        assert (found["positions"][row, rest:] == -1).all()
+        assert (found["probabilities"][row, rest:] == 0).all()
+        assert (found["pieces"][row, rest:] == b"").all()
+    assert found["pieces"].shape == (len(MASKED), most, 5)
+
+
+def test_a_batch_without_masks_has_no_fillings(signatures):
+    """Texts without a mask give results of width 0."""
+    found = signatures["fill_mask"](strings(["no", "mask"]))
+    assert found["pieces"].shape == [2, 0, 5]
+    assert found["mask_count"].numpy().tolist() == [0, 0]
+
+
+def test_absent_heads_are_not_served(
+    pretrained_dir, pretrained_model, tmp_path
+):
+    """Converted weights without heads give a model without their outputs."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    weights = checkpoints.named_variables(pretrained_model)
+    for absent, rest in (
+        (("sop/",), {"fill_mask"}),
+        (("sop/", "mlm/"), set()),
+    ):
+        kept = {k: v for k, v in weights.items() if not k.startswith(absent)}
+        checkpoints.save(folder, kept)
+        server = load_server(folder, ServingConfig())
+        heads = {"fill_mask", "sentence_order"}
+        assert heads.intersection(server.inputs()) == rest
+        assert set(server.weights) == set(kept)
+    assert "sop_logits" not in server.text(strings(["a"]))

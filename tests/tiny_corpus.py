@@ -1,0 +1,128 @@
+"""A corpus of random words, and builds of it that take a moment."""
+
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.masking import MaskingConfig
+from albert_tf.pretraining_data import shards, text
+from albert_tf.pretraining_data.pairs import PairsConfig
+from albert_tf.pretraining_data.plan import BuildConfig
+from albert_tf.pretraining_data.reading import ReadingConfig
+from albert_tf.tokenization import TokenizerConfig
+
+ROOT = Path(__file__).parent.parent
+PAIRS = PairsConfig(max_seq_length=32)
+MASKING = MaskingConfig()
+TOKENIZER_FILES = {"vocab.txt", "tokenizer.json"}
+
+
+def write_corpus(folder):
+    """Write a vocabulary and two text files of random words."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(300)] + ["##x", "##y", "."]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join(special + words) + "\n")
+
+    def sentence():
+        count = rng.integers(2, 12)
+        endings = rng.choice(["", "", "x", "xy"], count)
+        chosen = rng.integers(0, 300, count)
+        return (
+            " ".join(f"w{w}{e}" for w, e in zip(chosen, endings, strict=True))
+            + " ."
+        )
+
+    for name, count in (("a.txt", 25), ("b.txt", 15)):
+        documents = [
+            "\n".join(sentence() for _ in range(rng.integers(1, 20)))
+            for _ in range(count)
+        ]
+        (folder / name).write_text("\n\n".join(documents) + "\n")
+
+
+def settings(corpus, output, **changes):
+    """Return the arguments of `build.run`; changes go to any of them."""
+    configs = (
+        BuildConfig(
+            input_file=f"{corpus}/a.txt,{corpus}/b.txt",
+            output_dir=str(output),
+            dupe_factor=2,
+            eval_fraction=0.1,
+            num_shards=3,
+            num_processes=1,
+        ),
+        TokenizerConfig(vocab_file=f"{corpus}/vocab.txt"),
+        PAIRS,
+        MASKING,
+        ReadingConfig(),
+    )
+    return [
+        dataclasses.replace(
+            config,
+            **{k: v for k, v in changes.items() if hasattr(config, k)},
+        )
+        for config in configs
+    ]
+
+
+def contents(folder):
+    """Return the bytes of every file of a folder, by name."""
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def unmasked_pairs(path):
+    """Return A, B and the label of every record of a file."""
+    found = []
+    for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        feature = tf.train.Example.FromString(data).features.feature
+        ids, mask, segments, positions, labels, swapped = (
+            np.array(feature[name].int64_list.value)
+            for name in (
+                "input_ids",
+                "input_mask",
+                "segment_ids",
+                "masked_lm_positions",
+                "masked_lm_ids",
+                "next_sentence_labels",
+            )
+        )
+        real = np.array(feature["masked_lm_weights"].float_list.value) > 0
+        ids[positions[real]] = labels[real]
+        a = ids[(mask == 1) & (segments == 0)][1:-1].tolist()
+        b = ids[(mask == 1) & (segments == 1)][:-1].tolist()
+        found.append((a, b, int(swapped[0])))
+    return found
+
+
+def unmasked(path):
+    """Return A + B in the order of the text, for every record of a file."""
+    return [
+        tuple(b + a if swapped else a + b)
+        for a, b, swapped in unmasked_pairs(path)
+    ]
+
+
+@contextlib.contextmanager
+def small_blocks():
+    """Cut the text into many blocks, and write the shards often."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "BLOCK_BYTES", 500)
+        patch.setattr(shards, "BUFFER_BYTES", 2000)
+        yield patch
+
+
+def command(corpus, output, *flags):
+    """Return the command line of the script."""
+    return [
+        sys.executable,
+        str(ROOT / "create_pretraining_data.py"),
+        f"--input_file={corpus}/*.txt",
+        f"--output_dir={output}",
+        *flags,
+    ]
