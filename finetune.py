@@ -1,13 +1,13 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
 from albert_tf import settings
-from albert_tf.conversion import ConversionConfig
 from albert_tf.distribution import DistributionConfig
-from albert_tf.finetuning import finetune
-from albert_tf.finetuning_job import DEFAULTS, FinetuningConfig
-from albert_tf.multitask import finetune_together
+from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
+from albert_tf.finetuning.multitask import finetune_together
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.run import finetune
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.recipes import RecipeConfig
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.training import TrainingConfig
 

@@ -13,30 +13,30 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import (
-    checkpoints,
-    files,
-    huggingface_files,
-    settings,
-    tf1_files,
-)
+from albert_tf import checkpoints, files, settings
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.named_tensors import HEADS, Tensors, from_ours, to_ours
-from albert_tf.released_models import recognise
-from albert_tf.released_names import (
-    HUGGING_FACE,
-    MODEL_DIR,
-    Layout,
-    as_released,
-    tf1_layout,
-)
 from albert_tf.settings import setting, validate
 from albert_tf.tokenization import (
     TOKENIZER_FILE,
     Tokenizer,
     load_tokenizer,
     tokenizer_from_files,
+)
+from albert_tf.weight_files import huggingface, tf1
+from albert_tf.weight_files.named_tensors import (
+    HEADS,
+    Tensors,
+    from_ours,
+    to_ours,
+)
+from albert_tf.weight_files.released_models import recognise
+from albert_tf.weight_files.released_names import (
+    HUGGING_FACE,
+    MODEL_DIR,
+    Layout,
+    as_released,
+    tf1_layout,
 )
 
 HEAD_TITLES = dict(zip(HEADS, ("masked-LM", "sentence-order"), strict=True))
@@ -96,13 +96,13 @@ def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
 
 def open_tf1(prefix: str, config_file: str | None) -> Source:
     """Open a TF1 checkpoint, its config and its vocabulary."""
-    tensors = tf1_files.open_checkpoint(prefix)
-    config, warnings = tf1_files.read_config(
-        config_file or tf1_files.find_config(prefix), tensors
+    tensors = tf1.open_checkpoint(prefix)
+    config, warnings = tf1.read_config(
+        config_file or tf1.find_config(prefix), tensors
     )
-    layout = tf1_files.layout_of(tensors)
+    layout = tf1.layout_of(tensors)
     folder = os.path.dirname(prefix)
-    assets = files.join(os.path.dirname(folder), tf1_files.HUB_ASSETS)
+    assets = files.join(os.path.dirname(folder), tf1.HUB_ASSETS)
     return Source(
         layout,
         prefix,
@@ -136,17 +136,17 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
 
 def open_huggingface(folder: str, config_file: str | None) -> Source:
     """Open a Hugging Face folder."""
-    path = files.join(folder, huggingface_files.CONFIG)
-    config, warnings = huggingface_files.read_config(path)
+    path = files.join(folder, huggingface.CONFIG)
+    config, warnings = huggingface.read_config(path)
     if config_file:
         config, warnings = AlbertConfig.from_json_file(config_file), []
-    tensors, weights = huggingface_files.open_weights(folder, config)
+    tensors, weights = huggingface.open_weights(folder, config)
     return Source(
         HUGGING_FACE,
         weights,
         config,
         to_ours(tensors, config, HUGGING_FACE, weights),
-        find_tokenizer([folder], **huggingface_files.text_settings(folder)),
+        find_tokenizer([folder], **huggingface.text_settings(folder)),
         warnings,
     )
 
@@ -161,16 +161,16 @@ def open_source(path: str, config_file: str | None = None) -> Source:
     Raises:
       InputError: there is no model, or its parts do not fit each other.
     """
-    if huggingface_files.is_folder(path):
+    if huggingface.is_folder(path):
         return open_huggingface(path, config_file)
-    prefix = tf1_files.find_prefix(path)
+    prefix = tf1.find_prefix(path)
     if prefix is None:
         raise InputError(
             "`input` must be a folder with a model (a TF1 checkpoint, a model "
             "directory or a Hugging Face folder) or a checkpoint's prefix. "
             f"Received: input={path}"
         )
-    if tf1_files.OBJECT_GRAPH not in tf1_files.open_checkpoint(prefix).shapes:
+    if tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes:
         return open_tf1(prefix, config_file)
     if tf.io.gfile.isdir(path):
         prefix = checkpoints.for_inference(path)
@@ -204,8 +204,8 @@ def write_tf1(folder: str, source: Source) -> int:
     config = as_released(source.config)
     tensors = from_ours(source.tensors, config, tf1_layout(config))
     if source.tokenizer:
-        tf1_files.write_vocabulary(folder, source.tokenizer)
-    tf1_files.write(folder, config, tensors)
+        tf1.write_vocabulary(folder, source.tokenizer)
+    tf1.write(folder, config, tensors)
     return len(tensors)
 
 
@@ -214,8 +214,8 @@ def write_huggingface(folder: str, source: Source) -> int:
     config = as_released(source.config)
     tensors = from_ours(source.tensors, config, HUGGING_FACE)
     if source.tokenizer:
-        huggingface_files.write_vocabulary(folder, source.tokenizer)
-    huggingface_files.write(folder, config, tensors)
+        huggingface.write_vocabulary(folder, source.tokenizer)
+    huggingface.write(folder, config, tensors)
     return len(tensors)
 
 

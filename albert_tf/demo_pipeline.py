@@ -17,11 +17,11 @@ import numpy as np
 
 from albert_tf import files, records, settings
 from albert_tf.config import AlbertConfig
-from albert_tf.demo_corpus import CORPUS_FILE, TASK_DIR
+from albert_tf.demo_text.corpus import CORPUS_FILE, TASK_DIR
 from albert_tf.errors import InputError
 from albert_tf.history import CURVES_FILE, History
-from albert_tf.scoring import METRICS_FILE
 from albert_tf.settings import setting, validate
+from albert_tf.tasks.scoring import METRICS_FILE
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL_FILE = "demo_model.json"
@@ -114,7 +114,7 @@ def steps(config: DemoConfig) -> list[Step]:
     return [
         Step(
             "corpus",
-            "-m albert_tf.demo_corpus",
+            "-m albert_tf.demo_text.corpus",
             {"output_dir": path("corpus")},
         ),
         Step(

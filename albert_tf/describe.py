@@ -15,7 +15,7 @@ import sys
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.flops import TRAINING_FACTOR, forward_flops
-from albert_tf.released_names import variable_shapes
+from albert_tf.weight_files.released_names import variable_shapes
 
 # Parts of the model, by the beginning of their variables' names.
 PARTS = {

@@ -18,8 +18,8 @@ import numpy as np
 
 from albert_tf import settings
 from albert_tf.errors import InputError
-from albert_tf.normalization import TextConfig
 from albert_tf.settings import setting, validate
+from albert_tf.text.normalization import TextConfig
 from albert_tf.tokenization import KINDS, TOKENIZER_FILE, Tokenizer, pack
 
 MODEL_FILE = "model.tflite"

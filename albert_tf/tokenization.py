@@ -12,16 +12,16 @@ import sentencepiece
 
 from albert_tf import files
 from albert_tf.errors import InputError
-from albert_tf.normalization import TextConfig, align, normalize
-from albert_tf.sentencepiece_rules import (
+from albert_tf.settings import setting
+from albert_tf.text.normalization import TextConfig, align, normalize
+from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
     digit_comma_splits,
     expand,
     expansion_table,
     is_word_start,
 )
-from albert_tf.settings import setting
-from albert_tf.wordpiece import WordPiece, vocabulary_lines
+from albert_tf.text.wordpiece import WordPiece, vocabulary_lines
 
 TOKENIZER_FILE = "tokenizer.json"
 MASK_TEXT = "[MASK]"

@@ -20,9 +20,9 @@ from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.pretraining import PretrainingConfig
 from albert_tf.settings import setting, validate
-from albert_tf.tpu_chips import Topology, parse
-from albert_tf.tpu_compiler import GIB, Compiled, require_versions
-from albert_tf.tpu_step import Plan, Step, largest, roofline
+from albert_tf.tpu.chips import Topology, parse
+from albert_tf.tpu.compiler import GIB, Compiled, require_versions
+from albert_tf.tpu.step import Plan, Step, largest, roofline
 from albert_tf.training import TrainingConfig
 
 

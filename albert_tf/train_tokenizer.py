@@ -16,10 +16,10 @@ import sentencepiece
 
 from albert_tf import files, settings
 from albert_tf.errors import InputError
-from albert_tf.normalization import TextConfig, normalize
 from albert_tf.pretraining_data import text
 from albert_tf.pretraining_data.reading import BAD_TEXT, ReadingConfig
 from albert_tf.settings import setting
+from albert_tf.text.normalization import TextConfig, normalize
 from albert_tf.tokenization import SentencePieceTokenizer
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of

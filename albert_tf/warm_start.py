@@ -13,8 +13,8 @@ import tensorflow as tf
 from albert_tf import checkpoints, files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
-from albert_tf.named_tensors import HEADS
 from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.weight_files.named_tensors import HEADS
 
 POSITIONS = "albert/embeddings/position_embeddings"
 _BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")

@@ -25,10 +25,10 @@ import finetune  # noqa: F401  (defines its flags)
 from albert_tf import files, settings
 from albert_tf.errors import InputError
 from albert_tf.history import History
-from albert_tf.scoring import METRICS_FILE
 from albert_tf.settings import setting
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig, read_splits
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import METRICS_FILE
 
 ROOT = pathlib.Path(__file__).parent.parent
 STARTS = ("model_dir", "random")

@@ -18,13 +18,13 @@ import tensorflow as tf
 
 from albert_tf import settings
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import convert
 from albert_tf.describe import table
 from albert_tf.distribution import DistributionConfig, make_strategy
 from albert_tf.evaluation import Evaluator
-from albert_tf.finetuning_trainer import FinetuningTrainer
+from albert_tf.finetuning.conversion import convert
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.trainer import FinetuningTrainer
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.recipes import RecipeConfig
 from albert_tf.settings import setting
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig, read_splits
 from albert_tf.tasks.batches import (
@@ -163,7 +163,7 @@ def measure_peer(
     import torch
     import transformers
 
-    from albert_tf.huggingface_files import config_json
+    from albert_tf.weight_files.huggingface import config_json
 
     model = transformers.AlbertForSequenceClassification(
         transformers.AlbertConfig(**config_json(config, ARCHITECTURE))

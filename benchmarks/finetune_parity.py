@@ -22,12 +22,12 @@ import torch
 import transformers
 
 from albert_tf import settings
-from albert_tf.conversion import ConversionConfig
 from albert_tf.convert_checkpoint import convert
 from albert_tf.describe import table
 from albert_tf.distribution import DistributionConfig
-from albert_tf.finetuning import Settings, planned, run_job
-from albert_tf.finetuning_job import FinetuningConfig, Job, prepare
+from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
+from albert_tf.finetuning.run import Settings, planned, run_job
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.settings import setting
 from albert_tf.tasks.base import DataConfig, TaskConfig

@@ -32,9 +32,9 @@ from albert_tf.errors import InputError
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective, cross_entropy
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.released_names import GOOGLE, places
 from albert_tf.settings import setting
 from albert_tf.training import Trainer, TrainingConfig
+from albert_tf.weight_files.released_names import GOOGLE, places
 
 import tensorflow as tf  # isort: skip
 

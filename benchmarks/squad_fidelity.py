@@ -24,9 +24,10 @@ import json
 
 import numpy as np
 
-from albert_tf import answer_metrics, settings
+from albert_tf import settings
 from albert_tf.errors import InputError
 from albert_tf.settings import setting, validate
+from albert_tf.tasks import answer_metrics
 from albert_tf.tokenization import TokenizerConfig, build_tokenizer
 
 

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from albert_tf.convert_checkpoint import convert
 from albert_tf.errors import InputError
-from albert_tf.released_names import (
+from albert_tf.weight_files.released_names import (
     ALBERT_ZH,
     places,
 )

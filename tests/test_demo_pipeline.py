@@ -34,7 +34,10 @@ def test_commands_are_what_a_user_would_type(tmp_path):
     """Scripts stand without a folder, modules behind -m."""
     steps = demo.steps(demo.DemoConfig(output_dir="out"))
     lines = [" ".join(step.command("python", "")) for step in steps]
-    assert lines[0] == "python -m albert_tf.demo_corpus --output_dir=out/corpus"
+    assert (
+        lines[0]
+        == "python -m albert_tf.demo_text.corpus --output_dir=out/corpus"
+    )
     assert any(line.startswith("python pretrain.py ") for line in lines)
     assert len({step.name for step in steps}) == len(steps)
 

@@ -11,13 +11,13 @@ from tiny_runs import run, weights
 
 from albert_tf import checkpoints
 from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.finetuning_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.trainer import FinetuningTrainer
 from albert_tf.history import History
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.recipes import RecipeConfig
-from albert_tf.scoring import Judge
+from albert_tf.tasks.scoring import Judge
 from albert_tf.training import TrainingConfig
 
 WORDS = "albert/embeddings/word_embeddings"

@@ -14,28 +14,29 @@ MAX_LINES = 350
 # From the ground up. A module imports from its own rank or from lower ones;
 # the scripts stand above all. A package's name stands for all its modules.
 RANKS = (
-    """answer_metrics character_graph config errors files flops health
-    metrics normalization progress recipes sentencepiece_rules settings
-    tokenization tpu_chips tpu_module wordpiece""",
+    """config errors files flops health metrics progress settings
+    text.character_graph text.normalization text.sentencepiece_rules
+    text.wordpiece tokenization tpu.chips tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop
-    evaluation fused_gelu graph_masking history huggingface_files
-    learning_rate masking model named_tensors offset_graph optimization
-    part records released_masking released_models released_names
-    report_chart text_graph tf1_files tpu_compiler""",
-    """conversion finetuning_trainer heads loop objectives pretraining
-    pretraining_data scoring soft_targets task_mixture tasks.answer_files
+    evaluation fused_gelu graph_masking history learning_rate masking model
+    optimization part records report_chart text.graph text.offset_graph
+    tpu.compiler weight_files""",
+    """finetuning.conversion finetuning.recipes finetuning.soft_targets
+    finetuning.task_mixture finetuning.trainer heads loop objectives
+    pretraining pretraining_data tasks.answer_files tasks.answer_metrics
     tasks.answers tasks.base tasks.batches tasks.choice_files tasks.config
     tasks.conll tasks.features tasks.layouts tasks.question_features
-    tasks.squad_files tasks.submissions tasks.tables tasks.windows
-    tpu_step training warm_start""",
+    tasks.scoring tasks.squad_files tasks.submissions tasks.tables
+    tasks.windows tpu.step training warm_start""",
     """tasks.classification tasks.multiple_choice tasks.question_answering
     tasks.sentences tasks.token_classification""",
-    """demo_page distillation ensemble finetuning finetuning_job multitask
-    seeds serving tasks.chinese tasks.custom tasks.glue tasks.ner
-    tasks.race tasks.registry tasks.squad""",
-    """convert_checkpoint demo demo_client demo_corpus describe docstrings
-    embed export inspect_records litert_runner prose report shrink
-    tpu_check train_tokenizer""",
+    """demo_page demo_text finetuning.distillation finetuning.ensemble
+    finetuning.job finetuning.multitask finetuning.run finetuning.seeds
+    serving tasks.chinese tasks.custom tasks.glue tasks.ner tasks.race
+    tasks.registry tasks.squad""",
+    """convert_checkpoint demo demo_client describe embed export
+    inspect_records litert_runner report shrink tpu_check
+    train_tokenizer""",
     "demo_pipeline",
 )
 RANK_OF = {name: i for i, row in enumerate(RANKS) for name in row.split()}

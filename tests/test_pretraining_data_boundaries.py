@@ -10,8 +10,8 @@ import vocabularies
 from tiny_corpus import settings, write_corpus
 
 from albert_tf.errors import InputError
-from albert_tf.normalization import TextConfig
 from albert_tf.pretraining_data import boundaries, build
+from albert_tf.text.normalization import TextConfig
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()

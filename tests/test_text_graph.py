@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from vocabularies import chinese, english
 
-from albert_tf import wordpiece
 from albert_tf.errors import InputError
-from albert_tf.normalization import normalize
-from albert_tf.text_graph import TextGraph
+from albert_tf.text import wordpiece
+from albert_tf.text.graph import TextGraph
+from albert_tf.text.normalization import normalize
 from albert_tf.tokenization import pack
 
 OPTIONS = (

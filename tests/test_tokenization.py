@@ -14,7 +14,12 @@ from vocabularies import (
     sentencepiece_model,
 )
 
-from albert_tf.normalization import DIGIT_COMMA, TextConfig, align, normalize
+from albert_tf.text.normalization import (
+    DIGIT_COMMA,
+    TextConfig,
+    align,
+    normalize,
+)
 from albert_tf.tokenization import (
     pack,
     truncate_pair,

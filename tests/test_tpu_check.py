@@ -10,6 +10,9 @@ import tiny
 from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.pretraining import PretrainingConfig
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiler import VERSIONS, Compiled
+from albert_tf.tpu.step import Plan, Step
 from albert_tf.tpu_check import (
     TpuCheckConfig,
     compiled_facts,
@@ -20,9 +23,6 @@ from albert_tf.tpu_check import (
     make_plan,
     plan_lines,
 )
-from albert_tf.tpu_chips import parse
-from albert_tf.tpu_compiler import VERSIONS, Compiled
-from albert_tf.tpu_step import Plan, Step
 from albert_tf.training import TrainingConfig
 
 GIB = 1 << 30
@@ -124,7 +124,7 @@ class NoCompiler:
 
 def test_the_cost_of_the_job_is_that_of_its_steps(monkeypatch):
     """Hours are steps times the bound, chip-hours times the chips."""
-    monkeypatch.setattr("albert_tf.tpu_step.Compiler", NoCompiler)
+    monkeypatch.setattr("albert_tf.tpu.step.Compiler", NoCompiler)
     training = TrainingConfig(train_batch_size=32, num_train_steps=7200)
     plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
     step = Step(plan, parse("v5e-8"))

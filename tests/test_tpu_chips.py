@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf.errors import InputError
-from albert_tf.tpu_chips import CHIPS, Topology, names, parse
+from albert_tf.tpu.chips import CHIPS, Topology, names, parse
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.tpu_chips import parse
-from albert_tf.tpu_compiler import (
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiler import (
     VERSIONS,
     CompileOnlyStrategy,
     Compiler,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.tpu_module import Module, size
+from albert_tf.tpu.module import Module, size
 
 # A forward loop of 3 trips that puts a slice into a stack, a backward loop
 # that runs as often, an all-reduce, and copies between memory and scratchpad.

@@ -4,9 +4,9 @@ import pytest
 import tiny
 
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.tpu_chips import parse
-from albert_tf.tpu_compiler import VERSIONS, Compiled, CompileOnlyStrategy
-from albert_tf.tpu_step import Plan, Step, crossing, largest, roofline, sizes
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiler import VERSIONS, Compiled, CompileOnlyStrategy
+from albert_tf.tpu.step import Plan, Step, crossing, largest, roofline, sizes
 from albert_tf.training import TrainingConfig
 
 GIB = 1 << 30
@@ -32,7 +32,7 @@ class Recorder:
 @pytest.fixture
 def recorded(monkeypatch):
     """Let steps be lowered only."""
-    monkeypatch.setattr("albert_tf.tpu_step.Compiler", Recorder)
+    monkeypatch.setattr("albert_tf.tpu.step.Compiler", Recorder)
 
 
 def test_the_module_is_that_of_the_trainers_step(recorded):

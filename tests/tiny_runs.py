@@ -6,13 +6,13 @@ import os
 import pytest
 
 from albert_tf import checkpoints
-from albert_tf.conversion import ConversionConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
-from albert_tf.finetuning import finetune
-from albert_tf.finetuning_job import FinetuningConfig
+from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.finetuning.job import FinetuningConfig
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.run import finetune
 from albert_tf.optimization import OptimizerConfig
-from albert_tf.recipes import RecipeConfig
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.training import TrainingConfig

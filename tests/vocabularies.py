@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.normalization import TextConfig
+from albert_tf.text.normalization import TextConfig
 from albert_tf.tokenization import SentencePieceTokenizer, WordPieceTokenizer
 
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")

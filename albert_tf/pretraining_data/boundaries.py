@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from albert_tf.errors import InputError
-from albert_tf.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.tokenization import Tokenizer
 
 # The ids [N] int32 of sentences end to end, the tokens of each [S] int32, and

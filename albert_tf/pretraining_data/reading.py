@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.errors import InputError
-from albert_tf.normalization import REPLACEMENT, SURROGATE
 from albert_tf.pretraining_data.boundaries import RULES
 from albert_tf.settings import setting, validate
+from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
 BAD_TEXT = ("fail", "replace", "skip")
 

@@ -3,9 +3,14 @@
 import dataclasses
 from collections.abc import Callable
 
-from albert_tf import masking, released_masking
+from albert_tf import masking
 from albert_tf.masking import Words
-from albert_tf.pretraining_data import next_sentence, pairs, released_pairs
+from albert_tf.pretraining_data import (
+    next_sentence,
+    pairs,
+    released_masking,
+    released_pairs,
+)
 from albert_tf.pretraining_data.pairs import PairsConfig
 
 

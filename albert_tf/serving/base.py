@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.model import AlbertModel
 from albert_tf.serving.blocks import Tensors, block_rows, in_blocks
 from albert_tf.settings import setting, validate
-from albert_tf.text_graph import TextGraph
+from albert_tf.text.graph import TextGraph
 from albert_tf.tokenization import Tokenizer
 
 ENCODED = ("sequence_output", "pooled_output")

@@ -7,13 +7,13 @@ E entities of a text, R rows (windows over a text), T tokens, C tags.
 
 import tensorflow as tf
 
-from albert_tf.character_graph import decode
-from albert_tf.offset_graph import CharacterClass, next_place
 from albert_tf.serving.base import Server
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import byte_bounds, cut, make_windows
 from albert_tf.tasks.base import TaskConfig
-from albert_tf.wordpiece import clean_character, is_punctuation
+from albert_tf.text.character_graph import decode
+from albert_tf.text.offset_graph import CharacterClass, next_place
+from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
 class WordGraph(tf.Module):

@@ -6,8 +6,6 @@ a row, N = top_k answers.
 
 import tensorflow as tf
 
-from albert_tf.character_graph import characters
-from albert_tf.offset_graph import offset_graph
 from albert_tf.serving.base import Server
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import (
@@ -20,6 +18,8 @@ from albert_tf.serving.windows import (
 )
 from albert_tf.tasks.answers import NOTHING
 from albert_tf.tasks.base import TaskConfig
+from albert_tf.text.character_graph import characters
+from albert_tf.text.offset_graph import offset_graph
 
 IMPOSSIBLE = float("-inf")
 

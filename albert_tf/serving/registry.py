@@ -8,7 +8,6 @@ from albert_tf import checkpoints, files
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.model import AlbertForPretraining
-from albert_tf.named_tensors import HEADS
 from albert_tf.serving.base import Server, ServingConfig
 from albert_tf.serving.choices import ChoiceServer
 from albert_tf.serving.entities import EntityServer
@@ -21,6 +20,7 @@ from albert_tf.serving.sentences import (
 )
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.weight_files.named_tensors import HEADS
 
 # By the kind of the task that a model was fine-tuned for.
 SERVERS = {

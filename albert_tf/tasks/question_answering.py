@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from albert_tf import answer_metrics
 from albert_tf.errors import InputError
 from albert_tf.heads import AlbertForBeamSpans, AlbertForSpans
 from albert_tf.objectives import cross_entropy, soft_cross_entropy
+from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answer_files import AnswerPrediction, write_answers
 from albert_tf.tasks.answers import (
     Answer,

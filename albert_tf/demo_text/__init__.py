@@ -1,0 +1,1 @@
+"""The demo's corpus: English prose out of installed packages."""

@@ -1,0 +1,1 @@
+"""Fine-tuning runs: from a job to a scored model directory."""

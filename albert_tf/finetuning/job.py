@@ -1,0 +1,269 @@
+"""What a fine-tuning run is about: its flags, its task and its data."""
+
+import dataclasses
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import InputError
+from albert_tf.finetuning.conversion import ConversionConfig, cached_features
+from albert_tf.settings import setting, validate
+from albert_tf.tasks.base import (
+    PARTS,
+    DataConfig,
+    Task,
+    TaskConfig,
+    read_splits,
+    split_paths,
+)
+from albert_tf.tasks.registry import find, is_finetuned, load_task
+from albert_tf.tasks.scoring import Split, metric_name
+from albert_tf.tokenization import Tokenizer, load_tokenizer
+
+# Where fine-tuning differs from the defaults of pretraining; None is worked
+# out from the number of examples.
+DEFAULTS = {
+    "optimizer": "adamw",
+    "learning_rate": 2e-5,
+    "num_train_steps": None,
+    "num_warmup_steps": None,
+    "train_batch_size": 32,
+    "eval_steps": None,
+    "save_checkpoints_steps": 1000,
+    "keep_checkpoint_max": 1,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig:
+    """What a fine-tuning run reads, does and writes."""
+
+    model_dir: str = setting(
+        "",
+        "Model directory to start from: pretrained, or fine-tuned on another "
+        "task, whose head is left out.",
+    )
+    output_dir: str = setting(
+        "", "Model directory to write; a run in it resumes.", required=True
+    )
+    do_train: bool = setting(False, "Train.")
+    do_eval: bool = setting(
+        False, "Evaluate, also while training to keep the best weights."
+    )
+    do_predict: bool = setting(
+        False, "Write predictions for the test split or `predict_file`."
+    )
+    init: str = setting(
+        "model_dir",
+        "First weights of the encoder: those of `model_dir`, or random ones.",
+        choices=("model_dir", "random"),
+    )
+    num_train_epochs: float = setting(
+        3.0, "Passes over the data, without `num_train_steps`.", minimum=0.0
+    )
+    warmup_proportion: float = setting(
+        0.1,
+        "Share of the steps with warm-up, without `num_warmup_steps`.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    hidden_dropout_prob: float | None = setting(
+        None, "Dropout of the encoder instead of its config's.", minimum=0.0
+    )
+    attention_probs_dropout_prob: float | None = setting(
+        None, "Attention dropout instead of the config's.", minimum=0.0
+    )
+
+    length_bucketing: str = setting(
+        "evaluation",
+        "Where batches are put together by length, which saves padding: "
+        "nowhere, to evaluate and predict, or also to train. Not on TPUs.",
+        choices=("none", "evaluation", "all"),
+    )
+    num_seeds: int = setting(
+        1,
+        "Runs with seeds that follow `random_seed`, each in a folder "
+        "`seed_N` of `output_dir`; metrics.json has the median and spread.",
+        minimum=1,
+    )
+    ensemble: tuple = setting(
+        (),
+        "Fine-tuned model directories whose averaged logits are evaluated "
+        "or predict.",
+    )
+
+    def __post_init__(self):
+        validate(self)
+        if bool(self.model_dir) == bool(self.ensemble):
+            raise InputError(
+                "Either `model_dir` or `ensemble` must be given. Received: "
+                f"model_dir={self.model_dir}, "
+                f"ensemble={','.join(self.ensemble)}"
+            )
+        if self.ensemble and (self.do_train or len(self.ensemble) < 2):
+            raise InputError(
+                "`ensemble` must name at least two model directories, and "
+                "only evaluates and predicts. Received: "
+                f"ensemble={','.join(self.ensemble)}, "
+                f"do_train={self.do_train}"
+            )
+        if self.num_seeds > 1 and not self.do_train:
+            raise InputError(
+                "`num_seeds` needs `do_train`. Received: "
+                f"num_seeds={self.num_seeds}"
+            )
+        if not (self.do_train or self.do_eval or self.do_predict):
+            raise InputError(
+                "One of `do_train`, `do_eval` and `do_predict` must be set. "
+                "Received: none"
+            )
+        if self.do_train and self.output_dir == self.model_dir:
+            raise InputError(
+                "`output_dir` must differ from `model_dir`. Received: "
+                f"output_dir={self.output_dir}"
+            )
+
+    @property
+    def source_dir(self) -> str:
+        """The model directory that is read.
+
+        Without training it is the one that holds a fine-tuned model:
+        `output_dir` of an earlier run, or else `model_dir`. Of an ensemble
+        it is the first.
+        """
+        if self.ensemble:
+            return self.ensemble[0]
+        if self.do_train:
+            return self.model_dir
+        for directory in (self.output_dir, self.model_dir):
+            if is_finetuned(directory):
+                return directory
+        raise InputError(
+            "Without `do_train`, `output_dir` or `model_dir` must hold a "
+            f"fine-tuned model. Received: output_dir={self.output_dir}, "
+            f"model_dir={self.model_dir}"
+        )
+
+    def parts(self) -> tuple[str, ...]:
+        """Return the parts of the data that are read."""
+        wanted = {
+            "train": self.do_train,
+            "eval": self.do_eval,
+            "predict": self.do_predict,
+        }
+        return tuple(part for part, wants in wanted.items() if wants)
+
+    def encoder(self) -> AlbertConfig:
+        """Return the architecture, with the dropout that the flags ask for."""
+        config = AlbertConfig.from_model_dir(self.source_dir)
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        given = {name: getattr(self, name) for name in names}
+        given = {k: v for k, v in given.items() if v is not None}
+        return dataclasses.replace(config, **given)
+
+
+def choose_task(
+    run: FinetuningConfig, data: DataConfig, config: TaskConfig
+) -> Task:
+    """Return the task that the flags name, or that of a fine-tuned model."""
+    if run.do_train:
+        if not data.task:
+            raise InputError("`task` must be given to train. Received: none")
+        return find(data.task).with_data(data).with_config(config)
+    trained = load_task(run.source_dir)
+    task = trained
+    if data.task and find(data.task).name != trained.name:
+        task = find(data.task).for_model(trained)
+    return task.with_data(data).with_config(config)
+
+
+def check_fit(task: Task, config: AlbertConfig, tokenizer: Tokenizer) -> None:
+    """Refuse inputs that are too long for the model, or another's tokens."""
+    length = task.config.max_seq_length
+    if length > config.max_position_embeddings:
+        raise InputError(
+            "`max_seq_length` must be at most the model's "
+            "`max_position_embeddings`. Received: "
+            f"max_seq_length={length}, max_position_embeddings="
+            f"{config.max_position_embeddings}"
+        )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            "`vocab_size` of the model must cover its tokenizer. Received: "
+            f"vocab_size={config.vocab_size}, a tokenizer of "
+            f"{tokenizer.vocab_size} pieces"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A task with its data and its model, checked and ready to run."""
+
+    task: Task
+    config: AlbertConfig
+    tokenizer: Tokenizer
+    train: tuple[Split, ...]
+    eval: tuple[Split, ...]
+    predict: tuple[Split, ...]
+
+    @property
+    def best_metric(self) -> str:
+        """The name of the main metric among those of all eval splits."""
+        split = self.eval[0].name if self.eval else "eval"
+        return metric_name(split, self.task.main_metric)
+
+    def summary(self) -> str:
+        """Return what is about to be worked on, for the log."""
+        length = self.task.config.max_seq_length
+        lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
+        for split in (*self.train, *self.eval, *self.predict):
+            full = split.features.full_rows()
+            lines.append(
+                f"  {split.name}: {len(split.examples)} examples, {full} of "
+                f"them fill or exceed {length} tokens"
+            )
+        return "\n".join(lines)
+
+
+def converted(
+    task: Task,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    conversion: ConversionConfig,
+    part: str,
+    splits: dict,
+) -> tuple[Split, ...]:
+    """Return the splits of a part of the data with their features."""
+    paths = split_paths(task, data, part) if splits else {}
+    return tuple(
+        Split(
+            "_".join(filter(None, (part, name))),
+            examples,
+            cached_features(
+                task, examples, tokenizer, conversion, part, paths[name]
+            ),
+        )
+        for name, examples in splits.items()
+    )
+
+
+def prepare(
+    run: FinetuningConfig,
+    data: DataConfig,
+    task_config: TaskConfig,
+    conversion: ConversionConfig,
+) -> Job:
+    """Read and check everything before any device is used."""
+    config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
+    task = choose_task(run, data, task_config)
+    check_fit(task, config, tokenizer)
+    parts: dict[str, dict] = {}
+    for part in run.parts():
+        parts[part] = read_splits(task, data, part)
+        if part == "train":
+            task = task.fitted(parts[part][""])
+    splits = {
+        part: converted(
+            task, data, tokenizer, conversion, part, parts.get(part, {})
+        )
+        for part in PARTS
+    }
+    return Job(task, config, tokenizer, **splits)

@@ -1,0 +1,78 @@
+"""Targets beside the labels: smoothed ones, and those of a teacher."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.evaluation import Batch, Objective
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.tasks.base import Task
+from albert_tf.tasks.features import Features
+
+TEACHER = "teacher_"  # prefix of the teacher's outputs among the features
+
+
+class SoftTargets:
+    """The objective of a task with smoothed labels, or with a teacher.
+
+    Smoothing: (1 - s) L(labels) + s L(all labels alike). Distillation:
+    (1 - w) L(labels) + w T^2 L(teacher at temperature T).
+    """
+
+    def __init__(self, task: Task, recipe: RecipeConfig):
+        self.task, self.recipe = task, recipe
+        self.terms, self.metrics = task.terms, task.metrics
+        self.weights = task.weights
+
+    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
+        """Return what `Task.losses` does, with the other targets."""
+        return self.task.losses(model, batch, seed, self.example_losses)
+
+    def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
+        """Return each term's mixed loss of each example, {term: [B]}."""
+        recipe = self.recipe
+        if recipe.teacher:
+            share, temperature = (
+                recipe.distillation_weight,
+                recipe.distillation_temperature,
+            )
+            targets = {name: batch[TEACHER + name] for name in outputs}
+        else:
+            share, temperature = recipe.label_smoothing, 1.0
+            targets = {name: tf.zeros_like(x) for name, x in outputs.items()}
+        hard = self.task.example_losses(outputs, batch)
+        soft = self.task.soft_losses(outputs, targets, temperature, batch)
+        return {
+            term: (1.0 - share) * hard[term] + share * soft[term]
+            for term in hard
+        }
+
+
+def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
+    """Return the task itself, or the task with soft targets."""
+    soft = recipe.label_smoothing or recipe.teacher
+    return SoftTargets(task, recipe) if soft else task
+
+
+def with_teacher(
+    features: Features, outputs: dict[str, np.ndarray], task: Task
+) -> Features:
+    """Return features that hold a teacher's outputs of each example.
+
+    Args:
+      features: of the examples.
+      outputs: of the teacher, in their order.
+      task: tells which outputs have an axis of tokens, [N, T', ...].
+    """
+    inside = np.arange(features.max_seq_length) < features.lengths[:, None]
+    arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
+    for name, value in outputs.items():
+        if name in task.token_outputs:
+            value = value[inside[:, : value.shape[1]]]  # [tokens, ...]
+            token_arrays[TEACHER + name] = value
+        else:
+            arrays[TEACHER + name] = value
+    return dataclasses.replace(
+        features, arrays=arrays, token_arrays=token_arrays
+    )

@@ -1,0 +1,1 @@
+"""Text to pieces: rules of normalization, and tokenizers as graphs."""

@@ -1,0 +1,1 @@
+"""What a train step needs on a TPU slice, by the TPU's own compiler."""

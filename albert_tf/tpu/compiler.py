@@ -1,0 +1,264 @@
+"""The TPU compiler of `libtpu`, on a machine without a TPU.
+
+The one module that knows JAX, XLA's private bindings and libtpu. None of them
+promises to keep these names, so that other versions are refused. libtpu is
+not open source: whoever installs the extra accepts Google's terms for it.
+"""
+
+import dataclasses
+import importlib.metadata
+import os
+import re
+import time
+
+import tensorflow as tf
+
+from albert_tf.errors import InputError
+from albert_tf.tpu.chips import Topology
+
+# The versions that these names were found in, and the beginning of libtpu's.
+VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
+GIB = 1 << 30
+# A program with one array that no memory holds, to learn the memory's size.
+PROBE = """func.func @main(%x: tensor<68719476736xf32>)
+    -> tensor<68719476736xf32> {
+  %y = stablehlo.add %x, %x : tensor<68719476736xf32>
+  func.return %y : tensor<68719476736xf32>
+}"""
+
+
+def require_versions() -> None:
+    """Refuse a missing extra and other versions, before any work."""
+    found = {}
+    for package in VERSIONS:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    if all(found[p].startswith(v) for p, v in VERSIONS.items()):
+        return
+    received = ", ".join(f"{p} {v}" for p, v in found.items())
+    raise InputError(
+        "The TPU compiler must be that of `jax[tpu]==0.10.2`; install it with "
+        f"pip install 'albert-tf[tpu-check]'. Received: {received}"
+    )
+
+
+def libraries():
+    """Import what needs libtpu, told to look for no TPU."""
+    require_versions()
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_STDERR_LOG_LEVEL": "3",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "JAX_PLATFORMS": "cpu",
+    }.items():
+        os.environ.setdefault(name, value)
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax, xla_client
+    from jax.experimental import topologies
+    from jaxlib.mlir import ir
+
+    return mlir, _jax, xla_client, topologies, ir
+
+
+class ReplicaContext(tf.distribute.ReplicaContext):
+    """One of many replicas, whose sums are in the module for the compiler."""
+
+    @property
+    def replica_id_in_sync_group(self):
+        """The number of the replica, known when the program runs."""
+        from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+        return gen_xla_ops.xla_replica_id()
+
+    def all_reduce(self, reduce_op, value, options=None):
+        """Add tensors up over all replicas; no other reduction is needed."""
+        from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+        if reduce_op != tf.distribute.ReduceOp.SUM:
+            raise NotImplementedError(f"{reduce_op} on a TPU")
+        everyone = tf.range(self.num_replicas_in_sync)[None, :]
+
+        def add_up(x):
+            return gen_xla_ops.xla_all_reduce(
+                x, everyone, reduce_op="Add", mode="CrossReplica"
+            )
+
+        return tf.nest.map_structure(add_up, value)
+
+
+class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
+    """What `TPUStrategy` is to a replica's program; it cannot run one."""
+
+    def __init__(self, replicas: int):
+        super().__init__("/CPU:0")
+        self._replicas = replicas
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas."""
+        return self._replicas
+
+
+def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
+    """Return a replica's step as XLA's serialized module.
+
+    Args:
+      strategy: of the replicas.
+      step: function of tensors, to be called in a replica.
+      specs: the tensors' static shapes and types.
+    """
+
+    @tf.function(jit_compile=True, autograph=False)
+    def program(*tensors):
+        with strategy.scope(), ReplicaContext(strategy, 0):
+            return step(*tensors)
+
+    make = program.experimental_get_compiler_ir(*specs)
+    return make(stage="hlo_serialized")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a module.
+
+    Attributes:
+      fits: whether memory sufficed; if not, only `needed` may be known.
+      seconds: how long it took.
+      cpu_seconds: the time of all processors, which others' work on the
+        machine does not lengthen.
+      needed: bytes of memory of a replica: arguments, results, temporaries
+        and code; None if the compiler did not say.
+      parts: those parts, {name: bytes}.
+      text: the optimized module.
+    """
+
+    fits: bool
+    seconds: float
+    cpu_seconds: float
+    needed: int | None
+    parts: dict[str, int]
+    text: str = ""
+
+
+# The two ways in which the compiler says that memory does not suffice.
+SIZE = r"([\d.]+)([KMGT]?)"
+OUT_OF_MEMORY = (
+    re.compile(rf"Used {SIZE} of {SIZE} hbm"),
+    re.compile(rf"\({SIZE}\) exceeds available HBM \({SIZE}\)"),
+)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def needed_and_there(message: str) -> tuple[int, int] | None:
+    """Return the bytes needed and available that an error speaks of."""
+    for pattern in OUT_OF_MEMORY:
+        match = pattern.search(message)
+        if match:
+            number, unit, limit, limit_unit = match.groups()
+            return (
+                int(float(number) * UNITS[unit]),
+                int(float(limit) * UNITS[limit_unit]),
+            )
+    return None
+
+
+class Compiler:
+    """The compiler for one slice.
+
+    Args:
+      topology: the slice.
+    """
+
+    def __init__(self, topology: Topology):
+        self.topology = topology
+        self.mlir, self.jax, self.xla, topologies, self.ir = libraries()
+        chip = topology.chip
+        options = {}
+        if chip.chip_config:
+            options["chip_config_name"] = chip.chip_config
+        if topology.shape == "1x1":
+            options["chips_per_host_bounds"] = (1, 1, 1)
+        self.devices = topologies.get_topology_desc(
+            platform="tpu",
+            topology_name=f"{chip.compiler_name}:{topology.shape}",
+            **options,
+        ).devices
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, as the compiler sees it."""
+        return len(self.devices)
+
+    def _options(self, replicas: int):
+        options = self.xla.CompileOptions()
+        options.num_replicas = replicas
+        options.num_partitions = 1
+        # The type of array is the bindings' own wish.
+        numbers = [[device.id] for device in self.devices[:replicas]]
+        options.device_assignment = self.xla.DeviceAssignment.create(
+            tf.constant(numbers).numpy()
+        )
+        return options
+
+    def _executable(self, module, replicas: int):
+        devices = self.xla.DeviceList(tuple(self.devices[:replicas]))
+        return self.devices[0].client.compile(
+            module, devices, self._options(replicas)
+        )
+
+    def memory(self) -> int:
+        """Return the bytes of memory that a replica's program may use."""
+        with self.mlir.make_ir_context():
+            try:
+                self._executable(self.ir.Module.parse(PROBE), 1)
+            except RuntimeError as error:
+                sizes = needed_and_there(str(error))
+                if sizes:
+                    return sizes[1]
+                raise
+        raise RuntimeError("A terabyte fits, according to the compiler")
+
+    def _module(self, hlo: bytes):
+        """Return StableHLO without copies, which the compiler rejects."""
+        module = self.ir.Module.parse(self.jax.mlir.hlo_to_stablehlo(hlo))
+        copies = []
+
+        def collect(operation):
+            if operation.name == "mhlo.copy":
+                copies.append(operation)
+            return self.ir.WalkResult.ADVANCE
+
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.result.replace_all_uses_with(copy.operands[0])
+            copy.erase()
+        return module
+
+    def compile(self, hlo: bytes) -> Compiled:
+        """Compile a module for all replicas of the slice."""
+        with self.mlir.make_ir_context():
+            module = self._module(hlo)
+            start, cpu = time.monotonic(), time.process_time()
+            executable, message = None, ""
+            try:
+                executable = self._executable(module, self.replicas)
+            except RuntimeError as error:
+                message = str(error)
+                if "RESOURCE_EXHAUSTED" not in message:
+                    raise
+            spent = (time.monotonic() - start, time.process_time() - cpu)
+        if executable is None:
+            sizes = needed_and_there(message)
+            return Compiled(False, *spent, sizes and sizes[0], {})
+        stats = executable.get_compiled_memory_stats()
+        parts = {
+            "arguments": stats.argument_size_in_bytes,
+            "results": stats.output_size_in_bytes - stats.alias_size_in_bytes,
+            "temporaries": stats.temp_size_in_bytes,
+            "code": stats.generated_code_size_in_bytes,
+        }
+        text = executable.hlo_modules()[0].to_string()
+        return Compiled(True, *spent, sum(parts.values()), parts, text)

@@ -1,0 +1,1 @@
+"""Weights of other projects: their files and their names."""

@@ -1,0 +1,220 @@
+"""Two tasks with one encoder: batches, loss, and two model directories."""
+
+import dataclasses
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from tiny_runs import build, predictions, run, weights
+
+from albert_tf import checkpoints
+from albert_tf.errors import InputError
+from albert_tf.finetuning.job import prepare
+from albert_tf.finetuning.multitask import (
+    finetune_together,
+    mixed_batches,
+)
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.run import Settings
+from albert_tf.finetuning.task_mixture import (
+    SharedModel,
+    Together,
+    part_of,
+    portions,
+)
+from albert_tf.serving.base import ServingConfig
+from albert_tf.serving.registry import load_server
+from albert_tf.tasks.registry import TASKS
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Return a folder with two official layouts: of opinions, and of pairs."""
+    folder = tmp_path_factory.mktemp("glue")
+    for part, number, seed in (("train", 120, 1), ("dev", 30, 2)):
+        rows = tiny_tasks.opinions(number, seed)
+        single = [(text, int(label == "good")) for text, label in rows]
+        tiny_tasks.write_tsv(
+            folder / "SST-2" / f"{part}.tsv", ("sentence", "label"), *single
+        )
+        names = {"good": "entailment", "bad": "not_entailment"}
+        pairs = [
+            (i, "it is so", text, names[label])
+            for i, (text, label) in enumerate(rows[: number // 2])
+        ]
+        tiny_tasks.write_tsv(
+            folder / "RTE" / f"{part}.tsv",
+            ("index", "sentence1", "sentence2", "label"),
+            *pairs,
+        )
+    return str(folder)
+
+
+def arguments(data_dir, model_dir, output, **values):
+    return {
+        "model_dir": model_dir,
+        "output_dir": str(output),
+        "data_dir": data_dir,
+        "task": "sst-2,rte",
+        "do_train": True,
+        "do_eval": True,
+        **values,
+    }
+
+
+@pytest.fixture(scope="module")
+def together(data_dir, finished, tmp_path_factory):
+    """Return the folder and the metrics of a run of both tasks."""
+    output = tmp_path_factory.mktemp("together") / "o"
+    values = arguments(data_dir, finished[0], output, num_train_steps=40)
+    values["learning_rate"] = 0.003
+    return str(output), finetune_together(*build(**values, eval_steps=40))
+
+
+def test_portions_of_a_batch():
+    """As near to the weights as whole units allow, and one at least."""
+    assert portions([0.75, 0.25], 16, 1) == [12, 4]
+    assert portions([0.99, 0.01], 16, 2) == [14, 2]
+    assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
+    with pytest.raises(InputError, match="train_batch_size=4"):
+        portions([0.5, 0.5], 4, 4)
+
+
+def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
+    """Each task's mean loss counts by its weight, whatever its examples."""
+    values = arguments(data_dir, pretrained, tmp_path)
+    s = Settings(*build(**values))
+    jobs = {
+        name: prepare(
+            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
+        )
+        for name in ("sst-2", "rte")
+    }
+    tasks = {name: job.task for name, job in jobs.items()}
+    batches = mixed_batches(jobs, [12, 4], s, False)(0, 1, 0, 16)
+    batch = next(iter(batches))
+    assert part_of(batch, "rte")["input_ids"].shape == (4, 16)
+    keras.utils.set_random_seed(1)
+    model = SharedModel(tiny.CONFIG, tasks, "float32")
+    objective = Together(tasks, [0.9, 0.1], RecipeConfig())
+    sums, metrics = objective.losses(model, batch, None)
+    divisors = objective.weights(batch)
+    found = sum(float(sums[term] / divisors[term]) for term in objective.terms)
+    means = []
+    for name in tasks:
+        part = part_of(batch, name)
+        logits = model.models[name](
+            part["input_ids"], part["input_mask"], part["segment_ids"]
+        )
+        loss = keras.losses.sparse_categorical_crossentropy(
+            part["labels"], logits, from_logits=True
+        )
+        means.append(float(tf.reduce_mean(loss)))
+        assert float(metrics[f"{name}_accuracy"][1]) == len(loss)
+    assert found == pytest.approx(0.9 * means[0] + 0.1 * means[1], rel=1e-5)
+
+
+def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
+    """Every task goes on where it was: batches follow from the step."""
+    s = Settings(*build(**arguments(data_dir, pretrained, tmp_path)))
+    jobs = {
+        name: prepare(
+            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
+        )
+        for name in ("sst-2", "rte")
+    }
+    make = mixed_batches(jobs, [12, 4], s, True)
+    whole = list(make(0, 1, 0, 16).take(9))[6:]
+    tail = make(6 * 16, 1, 0, 16).take(3)
+    for one, two in zip(whole, tail, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+
+
+def test_the_model_has_one_encoder():
+    """Variables are those of one encoder, and of a head for each task."""
+    labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
+    row = TASKS["classification"]
+    tasks = {
+        name: dataclasses.replace(row, labels=own)
+        for name, own in labels.items()
+    }
+    model = SharedModel(tiny.CONFIG, tasks, "float32")
+    names = checkpoints.named_variables(model)
+    heads = {n: v.shape for n, v in names.items() if "classifier" in n}
+    assert heads == {
+        "a/classifier/kernel": (16, 2),
+        "a/classifier/bias": (2,),
+        "b/classifier/kernel": (16, 3),
+        "b/classifier/bias": (3,),
+    }
+    encoder = {n for n in names if n.startswith("albert/")}
+    assert encoder | heads.keys() == names.keys()
+    assert len({id(v) for v in names.values()}) == len(names)
+
+
+def test_both_tasks_are_learnt(together):
+    """Labels that follow from a word are predicted in both layouts."""
+    metrics = together[1]
+    assert metrics["sst-2_eval"]["accuracy"] > 0.75
+    assert metrics["rte_eval"]["accuracy"] > 0.75
+    with open(os.path.join(together[0], "metrics.json")) as file:
+        assert json.load(file)["rte_eval"] == metrics["rte_eval"]
+
+
+@pytest.mark.parametrize("task", ["sst-2", "rte"])
+def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
+    """It evaluates alone as it did together, and can be served."""
+    folder = os.path.join(together[0], task)
+    found = run(
+        model_dir=folder,
+        output_dir=str(tmp_path),
+        data_dir=data_dir,
+        do_eval=True,
+        max_seq_length=None,
+    )
+    assert found["eval"] == pytest.approx(together[1][f"{task}_eval"], rel=1e-5)
+    one, two = (
+        predictions(os.path.join(path, "eval_predictions.tsv"))
+        for path in (folder, tmp_path)
+    )
+    assert [r["prediction"] for r in one] == [r["prediction"] for r in two]
+    server = load_server(folder, ServingConfig())
+    assert "classify" in server.inputs()
+
+
+def test_both_directories_share_the_encoder(together):
+    """The encoders of both are the same bits, the heads are not."""
+    one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
+    name = "albert/pooler/kernel"
+    np.testing.assert_array_equal(weights(one, name), weights(two, name))
+    head = "classifier/kernel"
+    assert np.any(weights(one, head) != weights(two, head))
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({"task": "rte,rte"}, "a task twice"),
+        ({"do_train": False}, "do_train"),
+        ({"train_file": "x.tsv"}, "train_file"),
+        ({"num_seeds": 2}, "num_seeds"),
+        ({"task_weights": ("1",)}, "task_weights=1"),
+        ({"task_weights": ("1", "-1")}, "task_weights=1,-1"),
+        ({"train_batch_size": 1}, "train_batch_size=1"),
+    ],
+    ids=str,
+)
+def test_what_several_tasks_cannot_have(
+    data_dir, pretrained, tmp_path, values, named
+):
+    """Each is refused by name before a folder is made."""
+    wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
+    with pytest.raises(InputError, match=named):
+        finetune_together(*build(**wanted))
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,99 @@
+"""Smoothed labels and teachers' outputs against Keras and NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.soft_targets import SoftTargets, with_teacher
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.registry import TASKS
+
+RNG = np.random.default_rng(4)
+LOGITS = RNG.normal(size=(6, 3)).astype("f4")
+TEACHER = RNG.normal(size=(6, 3)).astype("f4")
+LABELS = np.array([0, 1, 2, 2, 1, 0], np.int32)
+
+
+def losses(task, labels, **recipe):
+    objective = SoftTargets(task, RecipeConfig(**recipe))
+    batch = {"labels": labels, "teacher_logits": tf.constant(TEACHER)}
+    outputs = {"logits": tf.constant(LOGITS)}
+    return objective.example_losses(outputs, batch)["task"].numpy()
+
+
+def test_smoothed_labels_are_those_of_keras():
+    """Cross entropy with a share of the target on all classes alike."""
+    found = losses(TASKS["classification"], LABELS, label_smoothing=0.3)
+    expected = keras.losses.categorical_crossentropy(
+        np.eye(3)[LABELS], LOGITS, from_logits=True, label_smoothing=0.3
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_smoothed_sets_are_those_of_keras():
+    """Each class of a set moves towards one half."""
+    labels = (LOGITS > 0.3).astype("f4")
+    found = losses(TASKS["multilabel"], labels, label_smoothing=0.2)
+    expected = keras.losses.binary_crossentropy(
+        labels, LOGITS, from_logits=True, label_smoothing=0.2
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_distillation_is_that_of_hinton():
+    """(1 - w) times the labels' loss and w T^2 times the teacher's."""
+    found = losses(
+        TASKS["classification"],
+        LABELS,
+        teacher="t",
+        distillation_weight=0.7,
+        distillation_temperature=3.0,
+    )
+    log_p = scipy.special.log_softmax(LOGITS, -1)
+    hard = -log_p[np.arange(6), LABELS]
+    targets = scipy.special.softmax(TEACHER / 3, -1)
+    soft = -(targets * scipy.special.log_softmax(LOGITS / 3, -1)).sum(-1)
+    np.testing.assert_allclose(found, 0.3 * hard + 0.7 * 9 * soft, rtol=1e-5)
+
+
+def test_a_teacher_of_numbers():
+    """Of a number the squared distance is learnt, without a temperature."""
+    labels = np.arange(6, dtype="f4")
+    found = losses(
+        TASKS["regression"], labels, teacher="t", distillation_weight=0.25
+    )
+    hard = (LOGITS[:, 0] - labels) ** 2
+    soft = (LOGITS[:, 0] - TEACHER[:, 0]) ** 2
+    np.testing.assert_allclose(found, 0.75 * hard + 0.25 * soft, rtol=1e-5)
+
+
+class Tagging(Classification):
+    """A task with an output for each token."""
+
+    token_outputs = ("tags",)
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_outputs_of_tokens_stand_beside_them(bucketed):
+    """A teacher's outputs of tokens survive shuffling and other lengths."""
+    lengths = [3, 20, 9]
+    rows = [(np.arange(1, n + 1, dtype=np.int32), n) for n in lengths]
+    features = Features.from_rows(rows, {}, 0, 24)
+    tags = np.zeros([3, 20, 2], "f4")
+    for i, n in enumerate(lengths):
+        tags[i, :n] = np.arange(1, n + 1)[:, None] * [1, 10] + i / 4
+    task = Tagging(name="t", scores=(), main_metric="")
+    outputs = {"tags": tags, "logits": np.arange(6).reshape(3, 2)}
+    taught = with_teacher(features, outputs, task)
+    for batch in evaluation_batches(taught, 1, bucketed):
+        i = int(batch["example_numbers"][0])
+        n = lengths[i]
+        found = batch["teacher_tags"][0].numpy()
+        np.testing.assert_array_equal(found[:n], tags[i, :n])
+        assert found.shape == (batch["input_ids"].shape[1], 2)
+        assert batch["teacher_logits"].numpy().tolist() == [[2 * i, 2 * i + 1]]

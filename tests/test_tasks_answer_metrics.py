@@ -1,0 +1,96 @@
+"""Scores of answers against values worked out from the official scripts."""
+
+import pytest
+
+from albert_tf.tasks import answer_metrics
+from albert_tf.tasks.answer_metrics import (
+    cmrc,
+    normalize_answer,
+    squad1,
+    squad2,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat's, a hat!", "cats hat"),
+        ("An apple-pie", "applepie"),
+        ("another theme", "another theme"),
+        ("$73 million", "73 million"),
+        ("B—C", "b—c"),  # a dash that is not ASCII is no punctuation
+        ("the", ""),
+    ],
+)
+def test_what_is_compared(text, expected):
+    """Case, ASCII punctuation, articles and white space do not count."""
+    assert normalize_answer(text) == expected
+
+
+def test_squad1():
+    """The best answer counts, F1 is that of words with their numbers."""
+    found = squad1(
+        [["the red car", "a blue car car"], ["x"], ["the"]],
+        ["blue car", "y", "an"],
+    )
+    # 2 common of 2 and of 3 words: 0.8; in SQuAD 1.1 no words have F1 0.
+    assert found["f1"] == pytest.approx((0.8 + 0 + 0) / 3)
+    assert found["exact_match"] == pytest.approx(1 / 3)
+
+
+ANSWERS = [["red car"], [], ["x y"], [], ["the"]]
+PREDICTIONS = ["red", "blue", "x y", "green", ""]
+ODDS = [-3.0, -1.0, -2.0, 5.0, -4.0]
+
+
+def test_squad2_with_a_threshold():
+    """Above the threshold the answer is none, which is right without one."""
+    found = squad2(ANSWERS, PREDICTIONS, ODDS, threshold=-1.5)
+    # red: F1 2/3, exact 0; blue: none, right; x y: right; green: none, right;
+    # "the" has no word, as the prediction.
+    assert found["f1"] == pytest.approx((2 / 3 + 4) / 5)
+    assert found["exact"] == pytest.approx(4 / 5)
+    assert found["HasAns_exact"] == pytest.approx(2 / 3)
+    assert found["NoAns_f1"] == 1.0
+
+
+def test_the_search_for_a_threshold():
+    """The best threshold is the odds of the last question answered."""
+    found = squad2(ANSWERS, PREDICTIONS, ODDS)
+    # From 2 right without any answer: +1 (the), +2/3 (red), +1 (x y), -1, -1.
+    assert found["best_f1"] == pytest.approx((4 + 2 / 3) / 5)
+    assert found["best_f1_thresh"] == -2.0
+    assert found["best_exact"] == pytest.approx(4 / 5)
+    assert found["f1"] == pytest.approx(found["best_f1"])
+
+
+def test_answering_nothing_can_be_best():
+    """Where it is, the official search says 0, and no answer is given."""
+    found = squad2([[], [], ["x"]], ["a", "b", "c"], [-9.0, -8.0, -7.0])
+    assert found["best_f1"] == pytest.approx(2 / 3)
+    assert found["best_f1_thresh"] == 0.0
+    assert found["f1"] == pytest.approx(2 / 3)
+
+
+def test_cmrc():
+    """Ideographs count one by one, other text in words, runs must join."""
+    pytest.importorskip("nltk")
+    found = cmrc(
+        [["1990年，北京"], ["他在Windows 7上"], ["好"]],
+        ["1990年 北京", "windows 7上", "坏"],
+    )
+    # Marks are left out but a space is not: 北京 stands in a run of 2 beside
+    # 1990 年; the longest run is ["1990", "年", "北", "京"].
+    assert found["exact_match"] == 0.0
+    # 3 of 3 predicted and of 5 expected tokens: 他 在 windows 7 上.
+    assert found["f1"] == pytest.approx((1.0 + 2 * 0.6 / 1.6 + 0) / 3)
+    assert found["average"] == pytest.approx(found["f1"] / 2)
+    exact = cmrc([["《书》，A-b"]], ["书ab"])
+    assert exact["exact_match"] == 1.0
+
+
+def test_cmrc_without_nltk(monkeypatch):
+    """The library that is missing is named, with how to install it."""
+    monkeypatch.setitem(__import__("sys").modules, "nltk.tokenize", None)
+    with pytest.raises(answer_metrics.InputError, match="nltk"):
+        cmrc([["a"]], ["a"])
