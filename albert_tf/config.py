@@ -90,12 +90,19 @@ class AlbertConfig:
     embedding_norm: str = setting(
         "embedding", "Where embeddings are normalised.", choices=EMBEDDING_NORMS
     )
+    attention_head_size: int | None = setting(
+        None,
+        "Width of a head, D, where heads were pruned. Default: H / A.",
+        minimum=1,
+    )
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             self._check_type(field)
         validate(self)
-        if self.hidden_size % self.num_attention_heads:
+        if self.attention_head_size is None and (
+            self.hidden_size % self.num_attention_heads
+        ):
             raise InputError(
                 "`num_attention_heads` must divide `hidden_size`. Received: "
                 f"num_attention_heads={self.num_attention_heads}, "
@@ -112,15 +119,22 @@ class AlbertConfig:
         value = getattr(self, field.name)
         legal = (int, float) if field.type is float else field.type
         if not isinstance(value, legal) or isinstance(value, bool):
+            name = getattr(field.type, "__name__", field.type)
             raise InputError(
-                f"`{field.name}` must be of type {field.type.__name__}. "
+                f"`{field.name}` must be of type {name}. "
                 f"Received: {field.name}={value!r}"
             )
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head, D = H / A."""
-        return self.hidden_size // self.num_attention_heads
+        """Width of one attention head, D = H / A unless heads were pruned."""
+        whole = self.hidden_size // self.num_attention_heads
+        return self.attention_head_size or whole
+
+    @property
+    def attention_width(self) -> int:
+        """Width of all heads together, A D: H unless heads were pruned."""
+        return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
         """Return the group of a layer: i * G // L, as released."""
@@ -191,8 +205,13 @@ class AlbertConfig:
         return cls.from_json_file(files.join(model_dir, CONFIG_FILE))
 
     def to_json(self) -> str:
-        """Return the JSON text of the config, every key written out."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        """Return the JSON text of the config, every key written out.
+
+        `attention_head_size` stands there only where heads were pruned.
+        """
+        values = dataclasses.asdict(self)
+        values = {k: v for k, v in values.items() if v is not None}
+        return json.dumps(values, indent=2) + "\n"
 
     def save(self, model_dir: str) -> None:
         """Write `albert_config.json` into a model directory."""

@@ -20,6 +20,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.demo_text.corpus import CORPUS_FILE, TASK_DIR
 from albert_tf.errors import InputError
 from albert_tf.history import CURVES_FILE, History
+from albert_tf.records import find, reading
 from albert_tf.settings import setting, validate
 from albert_tf.tasks.scoring import METRICS_FILE
 
@@ -195,9 +196,9 @@ def unigram_entropy(data_dir: str) -> float:
 
     No model that ignores the context has a lower MLM loss on them.
     """
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     counts = np.zeros(metadata.vocab_size)
-    for batch in records.eval_batches(data_dir, metadata, batch_size=64):
+    for batch in reading.eval_batches(data_dir, metadata, batch_size=64):
         ids = batch["masked_lm_ids"].numpy()
         np.add.at(counts, ids[batch["masked_lm_weights"].numpy() > 0], 1)
     shares = counts[counts > 0] / counts.sum()
@@ -231,7 +232,7 @@ def print_pretraining(output_dir: str) -> None:
             f"  {name:13} {values[0]:.4f} at step {at[0]}, "
             f"{values[-1]:.4f} at step {at[-1]}"
         )
-    number = records.read_metadata(data_dir).count(records.EVAL)
+    number = find.read_metadata(data_dir).count(records.EVAL)
     sop = history.column("eval", "sop_accuracy")[1][-1]
     entropy = unigram_entropy(data_dir)
     print(f"  unigram entropy of the masked words {entropy:.4f}")

@@ -108,6 +108,9 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     counts = parameters(config)
     millions = sum(counts[part] for part in BACKBONE) / 1e6
     shared = config.num_hidden_groups < config.num_hidden_layers
+    heads = str(config.num_attention_heads)
+    if config.attention_head_size:  # not the H / A that the paper has
+        heads += f" of {config.attention_head_size}"
     return table(
         [
             (
@@ -125,7 +128,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
                 str(config.num_hidden_layers),
                 str(config.hidden_size),
                 str(config.embedding_size),
-                str(config.num_attention_heads),
+                heads,
                 SHARED[config.sharing] if shared else "False",
             ),
         ]

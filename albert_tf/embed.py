@@ -129,7 +129,7 @@ def read_texts(c: EmbedConfig) -> Iterator[tuple[str, str]]:
             "`input_file` must be an existing file. Received: "
             f"input_file={c.input_file}"
         )
-    with files.gfile().GFile(c.input_file, "rb") as file:
+    with files.opened(c.input_file, "rb") as file:
         for number, line in enumerate(file, start=1):
             where = f"{c.input_file}:{number}"
             try:
@@ -212,7 +212,7 @@ def cut(value: np.ndarray, tokens: int, pooling: str) -> np.ndarray:
 def array_file(path: str, dtype: type, shape: tuple) -> Iterator[Callable]:
     """Yield a function that appends arrays to an `.npy` file of that shape."""
     with files.atomic_path(path) as temporary:
-        with files.gfile().GFile(temporary, "wb") as file:
+        with files.opened(temporary, "wb") as file:
             header = {
                 "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
                 "fortran_order": False,

@@ -1,30 +1,116 @@
-"""Files written whole or not at all, on local disks and on `gs://`."""
+"""Files written whole or not at all, on local disks and on `gs://`.
+
+Local paths go through the standard library. Paths with `://` go through
+TensorFlow, which is imported when the first of them is touched: without such
+a path, what only reads and writes files needs no TensorFlow.
+"""
 
 import contextlib
 import json
 import os
 import posixpath
 import secrets
+import shutil
+import sys
 from collections.abc import Iterator
-from typing import Any
+from glob import glob as local_glob
+from typing import Any, BinaryIO
 
 from albert_tf.errors import InputError
 
 
-def gfile():
-    """Return TensorFlow's file system, imported when a file is touched.
+def is_remote(path: str) -> bool:
+    """Return whether a path is one of `gs://` and its like."""
+    return "://" in os.fspath(path)
 
-    So modules that only may read files work where TensorFlow is not installed.
-    """
+
+def _gfile():
+    """Return TensorFlow's file system."""
     import tensorflow as tf
 
     return tf.io.gfile
 
 
+def errors() -> tuple[type[Exception], ...]:
+    """Return what touching files raises; TensorFlow's errors if it runs."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
+
+
 def join(directory: str, *names: str) -> str:
     """Join path parts; `gs://` paths keep their forward slashes."""
-    path = posixpath if "://" in directory else os.path
+    path = posixpath if is_remote(directory) else os.path
     return path.join(directory, *names)
+
+
+def exists(path: str) -> bool:
+    """Return whether a file or a folder stands at a path."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a folder stands at a path."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Return whether a file, not a folder, stands at a path."""
+    return exists(path) and not is_folder(path)
+
+
+def size(path: str) -> int:
+    """Return the bytes of a file."""
+    return (
+        _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
+    )
+
+
+def matches(pattern: str) -> list[str]:
+    """Return the sorted paths that a glob pattern matches, maybe none.
+
+    On a local disk, hidden files are matched as in a shell: only by a pattern
+    that has their dot.
+    """
+    found = (
+        _gfile().glob(pattern) if is_remote(pattern) else local_glob(pattern)
+    )
+    return sorted(found)
+
+
+def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder in a folder, itself too, and the names in it."""
+    return _gfile().walk(path) if is_remote(path) else os.walk(path)
+
+
+def opened(path: str, mode: str) -> BinaryIO:
+    """Open a file; `mode` is `rb` or `wb`."""
+    return _gfile().GFile(path, mode) if is_remote(path) else open(path, mode)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those above it, where they are missing."""
+    if is_remote(path):
+        _gfile().makedirs(path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def rename(path: str, to: str) -> None:
+    """Give a file, or a folder, another name; a file of that name goes."""
+    if is_remote(path):
+        _gfile().rename(path, to, overwrite=True)
+    else:
+        os.replace(path, to)
+
+
+def remove(path: str) -> None:
+    """Remove a file."""
+    _gfile().remove(path) if is_remote(path) else os.remove(path)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder and all that is in it."""
+    _gfile().rmtree(path) if is_remote(path) else shutil.rmtree(path)
 
 
 @contextlib.contextmanager
@@ -36,10 +122,10 @@ def atomic_path(path: str) -> Iterator[str]:
     temporary = f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
     try:
         yield temporary
-        gfile().rename(temporary, path, overwrite=True)
+        rename(temporary, path)
     except BaseException:
-        if gfile().exists(temporary):
-            gfile().remove(temporary)
+        if exists(temporary):
+            remove(temporary)
         raise
 
 
@@ -48,42 +134,35 @@ def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the body succeeds."""
     temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
     try:
-        gfile().makedirs(temporary)
+        make_folder(temporary)
         yield temporary
-        if gfile().exists(path):
-            gfile().rename(path, old)
-        gfile().rename(temporary, path)
+        if exists(path):
+            rename(path, old)
+        rename(temporary, path)
     finally:
-        if gfile().exists(temporary):
-            gfile().rmtree(temporary)
-    if gfile().exists(old):
-        gfile().rmtree(old)
-
-
-def is_file(path: str) -> bool:
-    """Return whether a file, not a folder, stands at a path."""
-    return gfile().exists(path) and not gfile().isdir(path)
+        if exists(temporary):
+            remove_folder(temporary)
+    if exists(old):
+        remove_folder(old)
 
 
 def read_bytes(path: str) -> bytes:
     """Read a whole file."""
-    with gfile().GFile(path, "rb") as file:
+    with opened(path, "rb") as file:
         return file.read()
 
 
 def write_bytes(path: str, content: bytes) -> None:
     """Write a file atomically."""
     with atomic_path(path) as temporary:
-        with gfile().GFile(temporary, "wb") as file:
+        with opened(temporary, "wb") as file:
             file.write(content)
 
 
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, making its folder if it is missing."""
-    gfile().makedirs(os.path.dirname(path) or ".")
-    with atomic_path(path) as temporary:
-        with gfile().GFile(temporary, "w") as file:
-            file.write(text)
+    make_folder(os.path.dirname(path) or ".")
+    write_bytes(path, text.encode())
 
 
 def read_text(path: str, what: str) -> str:
@@ -119,18 +198,18 @@ def glob(patterns: str, what: str) -> list[str]:
     """Return the sorted files of a comma-separated list of glob patterns."""
     found: list[str] = []
     for pattern in filter(None, (p.strip() for p in patterns.split(","))):
-        matches = sorted(gfile().glob(pattern))
-        if not matches:
+        here = matches(pattern)
+        if not here:
             raise InputError(
                 f"{what} must match at least one file. Received: {pattern}"
             )
-        for match in matches:
-            if gfile().isdir(match):
+        for path in here:
+            if is_folder(path):
                 raise InputError(
-                    f"{what} must name files. Received a directory: {match} "
-                    f"(did you mean {join(match, '*')}?)"
+                    f"{what} must name files. Received a directory: {path} "
+                    f"(did you mean {join(path, '*')}?)"
                 )
-        found += matches
+        found += here
     if not found:
         raise InputError(f"{what} must not be empty. Received: {patterns!r}")
     return sorted(set(found))

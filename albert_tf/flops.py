@@ -21,12 +21,13 @@ def forward_flops(
     """
     v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
     i, t, p = config.intermediate_size, tokens, predictions
+    a = config.attention_width
     blocks = config.num_hidden_layers * config.inner_group_num
     hidden = config.embedding_norm == "hidden"
     width = h if hidden else e
     multiply_adds = {
         "embedding projection": t * e * h if e != h or hidden else 0,
-        "attention": blocks * (4 * t * h * h + 2 * t * t * h),
+        "attention": blocks * (4 * t * h * a + 2 * t * t * a),
         "feed-forward": blocks * 2 * t * h * i,
         "pooler": h * h,
         "masked-LM head": p * (h * width + e * v + hidden * h * e),

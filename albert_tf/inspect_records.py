@@ -6,16 +6,17 @@ a terminal. Works on static, dynamic and released records.
 """
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files, records, settings
 from albert_tf.errors import InputError
 from albert_tf.pretraining_data.statistics import report
+from albert_tf.records import decoding, framing
 from albert_tf.settings import setting, validate
 from albert_tf.tokenization import (
     TOKENIZER_FILE,
@@ -66,7 +67,7 @@ def find_paths(patterns: str) -> list[str]:
     """Return the files of comma-separated files, globs and folders."""
     found = []
     for pattern in patterns.split(","):
-        if tf.io.gfile.isdir(pattern):
+        if files.is_folder(pattern):
             pattern = files.join(pattern, "*.tfrecord*")
         found += files.glob(pattern, "`input_file`")
     return found
@@ -77,7 +78,7 @@ def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
     folder = os.path.dirname(path)
-    if tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE)):
+    if files.exists(files.join(folder, TOKENIZER_FILE)):
         return load_tokenizer(folder)
     return None
 
@@ -117,7 +118,7 @@ def _text(piece: str) -> str:
 
 
 def _words(
-    example: records.Example, tokenizer: Tokenizer | None, paint: Painter
+    example: decoding.Example, tokenizer: Tokenizer | None, paint: Painter
 ) -> Iterator[tuple[bool, str]]:
     """Yield each token as text, and whether a blank stands before it."""
     shown = _names(example.input_ids, tokenizer)
@@ -140,7 +141,7 @@ def _words(
 
 
 def show(
-    example: records.Example, tokenizer: Tokenizer | None, paint: Painter
+    example: decoding.Example, tokenizer: Tokenizer | None, paint: Painter
 ) -> str:
     """Return an example as a person reads it."""
     joined = "".join(
@@ -163,23 +164,16 @@ def show(
     return "; ".join(facts) + "\n" + joined
 
 
-def _examples(path: str, first: int, count: int) -> Iterator[records.Example]:
-    dataset = tf.data.TFRecordDataset(path).skip(first).take(count)
-    number = first
-    try:
-        for record in dataset.as_numpy_iterator():
-            yield records.decode(record)
-            number += 1
-    except ValueError as error:
-        raise InputError(
-            "The file must hold records for pretraining. "
-            f"Received: {path}, record {number} ({error})"
-        ) from None
-    except tf.errors.DataLossError:
-        raise InputError(
-            "The file must be a TFRecord file, whole and not compressed. "
-            f"Received: {path}"
-        ) from None
+def _examples(path: str, first: int, count: int) -> Iterator[decoding.Example]:
+    wanted = itertools.islice(framing.read(path), first, first + count)
+    for number, record in enumerate(wanted, first):
+        try:
+            yield decoding.decode(record)
+        except ValueError as error:
+            raise InputError(
+                "The file must hold records for pretraining. "
+                f"Received: {path}, record {number} ({error})"
+            ) from None
 
 
 def inspect_file(
@@ -211,13 +205,9 @@ def main() -> None:
         )
     paths = find_paths(config.input_file)
     for folder in sorted({os.path.dirname(path) for path in paths}):
-        has_metadata = tf.io.gfile.exists(
-            files.join(folder, records.METADATA_FILE)
-        )
-        if config.statistics and has_metadata:
-            print(
-                f"{folder}\n{report(records.read_metadata(folder).statistics)}"
-            )
+        if config.statistics and records.is_described(folder):
+            statistics = records.load_metadata(folder).statistics
+            print(f"{folder}\n{report(statistics)}")
     for path in paths:
         inspect_file(path, config, tokenization)
 

@@ -9,6 +9,7 @@ Shapes: B rows of the model, T tokens, P masks of a call, V vocabulary.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from albert_tf import settings
+from albert_tf import litert_tasks, settings
 from albert_tf.errors import InputError
 from albert_tf.settings import setting, validate
 from albert_tf.text.normalization import TextConfig
@@ -26,6 +27,7 @@ MODEL_FILE = "model.tflite"
 TASK_FILE = "task.json"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
+Row = tuple[np.ndarray, np.ndarray, np.ndarray]  # the model's inputs, [T] each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,16 @@ class RunnerConfig:
         None, "The text; without it, each line of the standard input is one."
     )
     text_pair: str | None = setting(None, "The second text of a pair.")
-    top_k: int = setting(5, "Pieces to print for each [MASK].", minimum=1)
+    question: str | None = setting(
+        None,
+        "The question; without it, each line of the standard input is JSON "
+        "with `question`, `context` and, of multiple choice, `choices`.",
+    )
+    context: str | None = setting(None, "What the question is about.")
+    choices: tuple = setting((), "What to choose from.")
+    top_k: int = setting(
+        5, "Pieces for each [MASK], or answers to a question.", minimum=1
+    )
     threads: int = setting(1, "Threads of the interpreter.", minimum=1)
 
     def __post_init__(self):
@@ -100,19 +111,21 @@ class Runner:
         if POSITIONS in details:
             self.masks = int(details[POSITIONS]["shape"][1])
 
-    def inputs(
-        self, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]
-    ) -> dict[str, np.ndarray]:
-        """Return the inputs [B, T] of at most B pairs of ids."""
-        rows = [
-            pack(self.tokenizer, a, b, self.length)
-            for a, b in zip(first, second, strict=True)
-        ]
+    def one_part(self, ids: Sequence[int]) -> Row:
+        """Return the row `[CLS] ids [SEP]`."""
+        return pack(self.tokenizer, ids, [], self.length)
+
+    def two_parts(self, a: Sequence[int], b: Sequence[int]) -> Row:
+        """Return the row `[CLS] a [SEP] b [SEP]`, also where b is empty."""
+        ids, mask, segments = self.one_part([*a, self.tokenizer.sep_id, *b])
+        segments[len(a) + 2 : mask.sum()] = 1
+        return ids, mask, segments
+
+    def inputs(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+        """Return the inputs [B, T] of at most B rows."""
         # A model for B rows is given empty texts beside fewer.
-        rows += [pack(self.tokenizer, [], [], self.length)] * (
-            self.batch_size - len(rows)
-        )
-        stacked = map(np.stack, zip(*rows, strict=True))
+        empty = [self.one_part([])] * (self.batch_size - len(rows))
+        stacked = map(np.stack, zip(*rows, *empty, strict=True))
         return dict(zip(INPUTS, stacked, strict=True))
 
     def call(self, inputs: dict, positions=None) -> dict[str, np.ndarray]:
@@ -123,6 +136,16 @@ class Runner:
             inputs = inputs | {POSITIONS: positions}
         return self._run(**inputs)
 
+    def run(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+        """Return {name: [N, ...]} for any number of rows."""
+        parts = []
+        for start in range(0, len(rows), self.batch_size):
+            some = rows[start : start + self.batch_size]
+            found = self.call(self.inputs(some))
+            parts.append({k: x[: len(some)] for k, x in found.items()})
+        names = parts[0] if parts else ()
+        return {k: np.concatenate([p[k] for p in parts]) for k in names}
+
     def scores(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
@@ -130,19 +153,17 @@ class Runner:
         pairs = [""] * len(texts) if pairs is None else pairs
         first = self.tokenizer.encode_batch(texts)
         second = self.tokenizer.encode_batch(pairs)
-        parts = []
-        for start in range(0, len(texts), self.batch_size):
-            some = slice(start, start + self.batch_size)
-            found = self.call(self.inputs(first[some], second[some]))
-            number = len(first[some])
-            parts.append({k: x[:number] for k, x in found.items()})
-        names = parts[0] if parts else ()
-        return {k: np.concatenate([p[k] for p in parts]) for k in names}
+        return self.run(
+            [
+                pack(self.tokenizer, a, b, self.length)
+                for a, b in zip(first, second, strict=True)
+            ]
+        )
 
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """Return the likeliest (piece, probability)s of each `[MASK]`."""
         ids = self.tokenizer.encode_masked(text)
-        inputs = self.inputs([ids], [[]])
+        inputs = self.inputs([self.one_part(ids)])
         places = np.flatnonzero(inputs[INPUTS[0]][0] == self.tokenizer.mask_id)
         found = []
         for start in range(0, len(places), self.masks):
@@ -161,46 +182,97 @@ class Runner:
         return list(zip(pieces, known[best].tolist(), strict=True))
 
 
-def classes(runner: Runner, text: str, pair: str, config) -> dict:
+def classes(runner: Runner, query: dict, top_k: int) -> dict:
     """Return each label with its probability, the likeliest first."""
-    found = runner.scores([text], [pair])["probabilities"][0].tolist()
-    table = dict(zip(runner.task["labels"], found, strict=True))
+    found = runner.scores([query["text"]], [query["text_pair"]])
+    shares = found["probabilities"][0].tolist()
+    table = dict(zip(runner.task["labels"], shares, strict=True))
     return dict(sorted(table.items(), key=lambda item: -item[1]))
 
 
-def score(runner: Runner, text: str, pair: str, config) -> dict:
+def score(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the number of a regression."""
-    return {"score": float(runner.scores([text], [pair])["score"][0])}
+    found = runner.scores([query["text"]], [query["text_pair"]])
+    return {"score": float(found["score"][0])}
 
 
-def pretrained(runner: Runner, text: str, pair: str, config) -> dict:
+def pretrained(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the pieces for masks, and of a pair whether it is in order."""
-    answer = {}
+    answer, text, pair = {}, query["text"], query["text_pair"]
     if runner.masks and not pair:
-        answer["fill_mask"] = runner.fill_mask(text, config.top_k)
+        answer["fill_mask"] = runner.fill_mask(text, top_k)
     if pair:
         logits = runner.scores([text], [pair]).get("sop_logits")
         if logits is None:
             raise InputError(
                 "`text_pair` must be given to a model that knows the order of "
-                f"sentences. Received: model={config.model}"
+                f"sentences. Received: text_pair={pair}"
             )
         swapped = float(logits[0, 1] - logits[0, 0])
         answer["in_order"] = float(1.0 / (1.0 + np.exp(swapped)))
     return answer
 
 
-# By the kind of the model's task; None is a pretrained model.
+# By the kind of the model's task; None is a pretrained model. Each takes what
+# is asked, {field: value}, and how many answers to give.
 ANSWERS: dict[str | None, Callable] = {
     "classification": classes,
     "multilabel": classes,
     "regression": score,
+    "question_answering": litert_tasks.answer,
+    "multiple_choice": litert_tasks.choose,
+    "token_classification": litert_tasks.entities,
     None: pretrained,
+}
+# The fields of kinds that are asked something else than texts.
+FIELDS = {
+    "question_answering": ("question", "context"),
+    "multiple_choice": ("question", "context", "choices"),
 }
 
 
+def json_query(line: str, fields: Sequence[str]) -> dict:
+    """Return the fields of a line of JSON."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        values = None
+    legal = isinstance(values, dict) and all(
+        isinstance(values.get(name), list if name == "choices" else str)
+        for name in fields
+    )
+    if not legal:
+        raise InputError(
+            f"A line must be a JSON object with {', '.join(fields)}. "
+            f"Received: {line[:80]}"
+        )
+    return {name: values[name] for name in fields}
+
+
+def queries(config: RunnerConfig, kind: str | None) -> Iterator[dict]:
+    """Yield what is asked, of the flags or of the standard input."""
+    lines = (line.rstrip("\n") for line in sys.stdin)
+    if kind not in FIELDS:
+        texts = lines if config.text is None else [config.text]
+        pair = config.text_pair or ""
+        yield from ({"text": text, "text_pair": pair} for text in texts)
+    elif config.question is None:
+        yield from map(
+            functools.partial(json_query, fields=FIELDS[kind]), lines
+        )
+    else:
+        query = {name: getattr(config, name) for name in FIELDS[kind]}
+        missing = [name for name, value in query.items() if value in (None, ())]
+        if missing:
+            raise InputError(
+                f"`{missing[0]}` must be given beside `question`. "
+                f"Received: question={config.question}"
+            )
+        yield query
+
+
 def answers(config: RunnerConfig) -> Iterator[dict]:
-    """Yield the answer to each text."""
+    """Yield the answer to each query."""
     runner = Runner(config.model, config.threads)
     kind = runner.task.get("kind")
     if kind not in ANSWERS:
@@ -209,11 +281,8 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
             f"The model's kind must be one of {known}, or pretrained. "
             f"Received: kind={kind} in {config.model}"
         )
-    texts = [config.text]
-    if config.text is None:
-        texts = (line.rstrip("\n") for line in sys.stdin)
-    for text in texts:
-        yield ANSWERS[kind](runner, text, config.text_pair or "", config)
+    for query in queries(config, kind):
+        yield ANSWERS[kind](runner, query, config.top_k)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """ALBERT, top to bottom as Section 3 of https://arxiv.org/abs/1909.11942.
 
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
-D = H / A head width, I intermediate width, V vocabulary, P predictions.
+D head width, I intermediate width, V vocabulary, P predictions.
 
 A `seed`, see `albert_tf/dropout.py`, means training; None means inference.
 """
@@ -73,15 +73,15 @@ class SelfAttention(AlbertPart):
     """Multi-head self-attention, its residual connection and its norm."""
 
     def build(self):
-        width = self.config.hidden_size
-        self.query = self.dense("query", width, width)
-        self.key = self.dense("key", width, width)
-        self.value = self.dense("value", width, width)
-        self.output_projection = self.dense("output", width, width)
+        width, inner = self.config.hidden_size, self.config.attention_width
+        self.query = self.dense("query", width, inner)
+        self.key = self.dense("key", width, inner)
+        self.value = self.dense("value", width, inner)
+        self.output_projection = self.dense("output", inner, width)
         self.layer_norm = self.norm(width)
 
     def split_heads(self, x, shape):
-        """Turn [B * T, H] of the shape [B, T, H] into [B, A, T, D]."""
+        """Turn [B * T, A * D] into [B, A, T, D]; the shape begins with B, T."""
         c = self.config
         heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
         return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
@@ -106,7 +106,7 @@ class SelfAttention(AlbertPart):
         dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
         context = tf.matmul(tf.cast(dropped, value.dtype), value)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
-        context = tf.reshape(context, [-1, c.hidden_size])  # [B * T, H]
+        context = tf.reshape(context, [-1, c.attention_width])  # [B * T, A * D]
         context = tf.reshape(self.output_projection(context), shape)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
         return self.layer_norm(x + context), probs

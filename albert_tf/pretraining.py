@@ -21,6 +21,7 @@ from albert_tf.loop import Run
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import OptimizerConfig
+from albert_tf.records import checks, find, reading
 from albert_tf.settings import setting, validate
 from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import Trainer, TrainingConfig
@@ -140,8 +141,8 @@ def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
 def prepare(run: PretrainingConfig) -> tuple[AlbertConfig, records.Metadata]:
     """Check everything that can be wrong before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
-    metadata = records.read_metadata(run.data_dir)
-    records.check(run.data_dir, metadata)
+    metadata = find.read_metadata(run.data_dir)
+    checks.check(run.data_dir, metadata)
     check_records(config, metadata)
     tokenizer = tokenizer_of(run)
     if run.init_checkpoint:
@@ -253,7 +254,7 @@ def pretrain(
     trainer = make_trainer(config, run.compat, optimizer, training, strategy)
 
     def batches(start, num_shards, shard, batch_size):
-        return records.train_batches(
+        return reading.train_batches(
             run.data_dir,
             metadata,
             seed=training.random_seed,
@@ -265,7 +266,7 @@ def pretrain(
 
     def evaluate():
         return trainer.evaluate(
-            records.eval_batches(
+            reading.eval_batches(
                 run.data_dir, metadata, batch_size=training.eval_batch_size
             )
         )
@@ -277,7 +278,7 @@ def pretrain(
     if run.init_checkpoint and not job.last_good:
         start(run, trainer)
     try:
-        with records.errors_explained(run.data_dir):
+        with checks.errors_explained(run.data_dir):
             metrics = job.train() if run.do_train else {}
             return evaluate() if run.do_eval else metrics
     except InputError as error:

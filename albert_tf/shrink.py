@@ -1,32 +1,52 @@
 """Make a smaller or faster model directory: `python -m albert_tf.shrink`.
 
-    python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW --num_layers=8
+    python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \\
+        --num_layers=8 --num_heads=6 --weights=bfloat16 --data_dir=DATA
 
 - `--num_layers` applies the shared layer fewer times. The parameters stay the
   same; time goes down with the layers.
+- `--num_heads` removes the attention heads that the task needs least, as its
+  training examples show: `albert_tf/head_pruning.py`. As layers share their
+  weights, a head goes from every layer.
 - `--weights=bfloat16` rounds all weights to the 16 bits of bfloat16, as a
   device that keeps them so would. The checkpoint holds them in float32.
 
-What it costs in accuracy, evaluation of the new directory tells:
-`finetune.py --model_dir=NEW --output_dir=OUT --do_eval ...`. Training it
-further wins a part back.
+Where the data has a split to evaluate on, the metrics after each of these are
+printed beside those before. Fine-tuning the new directory wins a part back.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoints, files, settings
+from albert_tf import checkpoints, files, head_pruning, settings
 from albert_tf.config import AlbertConfig
+from albert_tf.describe import table
+from albert_tf.distribution import DistributionConfig, make_strategy
 from albert_tf.errors import InputError
+from albert_tf.evaluation import Evaluator
+from albert_tf.finetuning.job import FinetuningConfig, choose_task
 from albert_tf.settings import FLAG_FILE, setting, validate
-from albert_tf.tasks.base import TASK_FILE
+from albert_tf.tasks.base import (
+    TASK_FILE,
+    DataConfig,
+    Task,
+    TaskConfig,
+    read_splits,
+)
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.scoring import Judge, Split, metric_name
 from albert_tf.tokenization import TOKENIZER_FILE, load_tokenizer
 
+EVAL_BATCH_SIZE = 32
+
 # How weights are kept: a function of their values.
-WEIGHTS = {
-    "float32": tf.identity,
-    "bfloat16": lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32),
+WEIGHTS: dict[str, Callable] = {
+    "float32": np.asarray,
+    "bfloat16": lambda x: x.astype(tf.bfloat16.as_numpy_dtype).astype("f4"),
 }
 
 
@@ -45,10 +65,45 @@ class ShrinkConfig:
         "Layers of the new model, the first ones. Default: all.",
         minimum=1,
     )
+    num_heads: int | None = setting(
+        None,
+        "Attention heads of the new model in each layer, those that the "
+        "task's training examples need most. Default: all.",
+        minimum=1,
+    )
+    head_examples: int = setting(
+        1000, "Training examples that say what heads are worth.", minimum=1
+    )
     weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
 
     def __post_init__(self):
         validate(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An architecture and its weights {name: value}."""
+
+    config: AlbertConfig
+    weights: dict[str, np.ndarray]
+
+    def restore(self, model) -> None:
+        """Give a built model these weights."""
+        for name, variable in checkpoints.named_variables(model).items():
+            variable.assign(self.weights[name])
+
+
+def load(model_dir: str) -> Model:
+    """Return the model of a directory, without what its optimizer kept."""
+    prefix = checkpoints.for_inference(model_dir)
+    read = checkpoints.reader(prefix)
+    names = checkpoints.read_table(prefix)
+    kept = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
+    config = AlbertConfig.from_model_dir(model_dir)
+    return Model(config, {name: read(name) for name in kept})
+
+
+# Fewer layers.
 
 
 def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
@@ -99,47 +154,163 @@ def kept(name: str, config: AlbertConfig) -> bool:
     return True
 
 
-def shrink(config: ShrinkConfig) -> None:
-    """Write the smaller model directory."""
-    old = AlbertConfig.from_model_dir(config.model_dir)
-    new = shorter(old, config.num_layers or old.num_hidden_layers)
+def with_layers(model: Model, layers: int) -> Model:
+    """Return the model with its first layers alone."""
+    config = shorter(model.config, layers)
+    weights = {n: w for n, w in model.weights.items() if kept(n, config)}
+    return Model(config, weights)
+
+
+# The task: what heads are worth, and what shrinking costs.
+
+
+class TaskData:
+    """The task of a fine-tuned model with data.
+
+    Args:
+      config: which model.
+      data: where the data is.
+    """
+
+    def __init__(self, config: ShrinkConfig, data: DataConfig):
+        if not is_finetuned(config.model_dir):
+            raise InputError(
+                "`num_heads` and data need a fine-tuned model, whose task "
+                f"they are about. Received: model_dir={config.model_dir}"
+            )
+        run = FinetuningConfig(
+            config.model_dir, config.output_dir, do_eval=True
+        )
+        self.task: Task = choose_task(run, data, TaskConfig())
+        self.tokenizer = load_tokenizer(config.model_dir)
+        self.data, self.head_examples = data, config.head_examples
+        self.eval: list[Split] = []
+        if data.data_dir or data.eval_file:
+            for name, examples in read_splits(self.task, data, "eval").items():
+                features = self.task.features(examples, self.tokenizer)
+                title = "_".join(filter(None, ("eval", name)))
+                self.eval.append(Split(title, examples, features))
+
+    def with_heads(self, model: Model, number: int) -> Model:
+        """Return the model with its most important heads alone."""
+        head_pruning.check_number(model.config, number)
+        (examples,) = read_splits(self.task, self.data, "train").values()
+        order = np.random.default_rng(0).permutation(len(examples))
+        some = [examples[i] for i in order[: self.head_examples]]
+        features = self.task.features(some, self.tokenizer)
+        network = self.task.build_model(model.config, "float32")
+        model.restore(network)
+        worth = head_pruning.importances(
+            network, self.task, evaluation_batches(features, 1, bucketed=True)
+        )
+        for block, values in worth.items():
+            print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
+        kept = {
+            block: head_pruning.most_important(values, number)
+            for block, values in worth.items()
+        }
+        return Model(
+            *head_pruning.without_heads(model.config, model.weights, kept)
+        )
+
+    def measure(self, model: Model) -> dict[str, float]:
+        """Return the main metric and the loss of every split."""
+        evaluator = Evaluator(
+            make_strategy(DistributionConfig()),
+            lambda: self.task.build_model(model.config, "float32"),
+            self.task,
+            EVAL_BATCH_SIZE,
+        )
+        model.restore(evaluator.model)
+        found = Judge(evaluator, self.task, True).metrics(self.eval)
+        names = [
+            metric_name(split.name, name)
+            for split in self.eval
+            for name in (self.task.main_metric, "loss")
+        ]
+        return {name: found[name] for name in names}
+
+
+def stages(
+    config: ShrinkConfig, model: Model, task_data: TaskData | None
+) -> Iterator[tuple[str, Model]]:
+    """Yield the model as it was and after each thing that was asked for."""
+    yield "as it was", model
+    if config.num_layers:
+        model = with_layers(model, config.num_layers)
+        yield f"num_layers={config.num_layers}", model
+    if config.num_heads:
+        model = task_data.with_heads(model, config.num_heads)
+        yield f"num_heads={config.num_heads}", model
+    if config.weights != "float32":
+        change = WEIGHTS[config.weights]
+        weights = {n: change(value) for n, value in model.weights.items()}
+        model = Model(model.config, weights)
+        yield f"weights={config.weights}", model
+
+
+def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
+    """Write the model directory."""
+    source = config.model_dir
+    with files.atomic_folder(config.output_dir) as folder:
+        model.config.save(folder)
+        if tf.io.gfile.exists(files.join(source, TOKENIZER_FILE)):
+            load_tokenizer(source).save(folder)
+        task = files.join(source, TASK_FILE)
+        if tf.io.gfile.exists(task):
+            tf.io.gfile.copy(task, files.join(folder, TASK_FILE))
+        flags = settings.flagfile(config, data)
+        files.write_text(files.join(folder, FLAG_FILE), flags)
+        variables = {n: tf.Variable(w) for n, w in model.weights.items()}
+        checkpoints.save(folder, variables)
+
+
+def cost_row(
+    title: str, model: Model, task_data: TaskData | None
+) -> dict[str, str]:
+    """Return a row of the table of costs: its size, and what it still can."""
+    size = sum(value.size for value in model.weights.values())
+    row = {"": title, "parameters": f"{size:,}"}
+    if task_data and task_data.eval:
+        measured = task_data.measure(model)
+        row |= {name: f"{value:.4f}" for name, value in measured.items()}
+    return row
+
+
+def shrink(config: ShrinkConfig, data: DataConfig) -> None:
+    """Write the smaller model directory; print what it costs.
+
+    Args:
+      config: what becomes of which model.
+      data: the task's data; none is needed if no head is removed.
+    """
     if tf.io.gfile.exists(config.output_dir):
         raise InputError(
             "`output_dir` must be new. "
             f"Received: output_dir={config.output_dir}"
         )
-    prefix = checkpoints.for_inference(config.model_dir)
-    read, change = checkpoints.reader(prefix), WEIGHTS[config.weights]
-    weights = {
-        name: tf.Variable(change(read(name)))
-        for name in checkpoints.read_table(prefix)
-        if not name.startswith(checkpoints.OPTIMIZER) and kept(name, new)
-    }
-    with files.atomic_folder(config.output_dir) as folder:
-        new.save(folder)
-        if tf.io.gfile.exists(files.join(config.model_dir, TOKENIZER_FILE)):
-            load_tokenizer(config.model_dir).save(folder)
-        task = files.join(config.model_dir, TASK_FILE)
-        if tf.io.gfile.exists(task):
-            tf.io.gfile.copy(task, files.join(folder, TASK_FILE))
-        files.write_text(
-            files.join(folder, FLAG_FILE), settings.flagfile(config)
-        )
-        checkpoints.save(folder, weights)
+    task_data, rows = None, []
+    if config.num_heads or data.data_dir or data.eval_file:
+        task_data = TaskData(config, data)
+    for title, model in stages(config, load(config.model_dir), task_data):
+        rows.append(cost_row(title, model, task_data))
+    write(config, data, model)
     print(
-        f"{old.num_hidden_layers} -> {new.num_hidden_layers} layers, weights "
-        f"in {config.weights}\nWrote {config.output_dir}"
+        "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
     )
+    if not (task_data and task_data.eval):
+        print("With --data_dir or --eval_file, metrics stand here too.")
+    print(f"Wrote {config.output_dir}")
 
 
 def main() -> None:
     """Shrink as the flags say."""
-    shrink(settings.from_flags(ShrinkConfig))
+    shrink(settings.from_flags(ShrinkConfig), settings.from_flags(DataConfig))
 
 
 def cli() -> None:
     """Run the command line."""
-    settings.define_flags(ShrinkConfig)
+    settings.define_flags(ShrinkConfig, DataConfig)
     settings.run(main)
 
 

@@ -142,7 +142,7 @@ class Tokenizer(abc.ABC):
 
     def save(self, model_dir: str) -> None:
         """Write the vocabulary and `tokenizer.json` to a model directory."""
-        files.gfile().makedirs(model_dir)
+        files.make_folder(model_dir)
         path = files.join(model_dir, TOKENIZER_FILE)
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
         files.write_json(path, self.description())

@@ -13,12 +13,13 @@ import json
 import sys
 from collections.abc import Callable
 
-from albert_tf import files, records, settings
+from albert_tf import files, settings
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.pretraining import PretrainingConfig
+from albert_tf.records import find
 from albert_tf.settings import setting, validate
 from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
@@ -69,7 +70,7 @@ def lengths(
     """Return the tokens and the predictions of a sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
-        metadata = records.read_metadata(data_dir)
+        metadata = find.read_metadata(data_dir)
         tokens = tokens or metadata.max_seq_length
         predictions = predictions or metadata.max_predictions_per_seq
     longest = config.max_position_embeddings

@@ -25,6 +25,7 @@ FIXED_KEYS = (
     "embedding_size",
     "hidden_size",
     "num_attention_heads",
+    "head_size",
     "intermediate_size",
     "inner_group_num",
     "hidden_act",

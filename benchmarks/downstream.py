@@ -2,18 +2,23 @@
 
     python benchmarks/downstream.py --model_dir=DIR --runs=FILE --output_dir=DIR
 
-FILE holds one run a line: the flags of finetune.py without `--model_dir` and
-`--output_dir`, for instance `--task=rte --data_dir=glue --do_train --do_eval`.
-Each is run from the weights of the model directory and from random ones. The
-table shows the main metric beside what is reached without reading the text:
-the most frequent label, the first choice, no answer, no entity. A run that is
-there already is not made again.
+FILE holds one run a line: its name, and the flags of finetune.py without
+`--model_dir` and `--output_dir`, for instance
+
+    RTE --task=rte --data_dir=glue --num_train_steps=200
+
+Each is trained and evaluated from the weights of the model directory and from
+random ones. The table shows the main metric beside what is reached without
+reading the text: the most frequent label, the first choice, no answer, no
+entity. A run that was finished is not made again.
 """
 
 import dataclasses
 import os
 import pathlib
+import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -21,17 +26,30 @@ import time
 import numpy as np
 from absl.testing import flagsaver
 
-import finetune  # noqa: F401  (defines its flags)
 from albert_tf import files, settings
 from albert_tf.errors import InputError
+from albert_tf.finetuning.job import FinetuningConfig, read_parts
 from albert_tf.history import History
 from albert_tf.settings import setting
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig, read_splits
+from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import METRICS_FILE
 
 ROOT = pathlib.Path(__file__).parent.parent
 STARTS = ("model_dir", "random")
+SECONDS_FILE = "seconds.json"  # of a finished run
+WANTED = ("--do_train", "--do_eval")
+HEADER = (
+    "task",
+    "metric",
+    "pretrained",
+    "random",
+    "chance",
+    "train examples",
+    "eval examples",
+    "steps",
+    "seconds",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,25 +82,25 @@ BASELINES = {
 }
 
 
-def task_of(flags: list[str]) -> tuple[Task, dict[str, list]]:
-    """Return a run's task, fitted, and its examples by part."""
+def task_of(flags: list[str]) -> tuple[Task, list, list]:
+    """Return a run's task and its examples to learn and to evaluate."""
     with flagsaver.flagsaver():
         settings.FLAGS(["finetune.py", *flags])
-        data = settings.from_flags(DataConfig)
-        config = settings.from_flags(TaskConfig)
+        configs = FinetuningConfig, DataConfig, TaskConfig
+        run, data, config = map(settings.from_flags, configs)
     task = find(data.task).with_data(data).with_config(config)
-    examples = {
-        part: next(iter(read_splits(task, data, part).values()))
-        for part in ("train", "eval")
-    }
-    return task.fitted(examples["train"]), examples
+    task, parts = read_parts(run, data, task)
+    train, evaluation = (next(iter(x.values())) for x in parts.values())
+    return task, train, evaluation
 
 
 def run(flags: list[str], folder: str) -> None:
     """Fine-tune in a process of its own, unless it was done before."""
-    if os.path.exists(os.path.join(folder, METRICS_FILE)):
+    mark = os.path.join(folder, SECONDS_FILE)
+    if os.path.exists(mark):
         return
-    os.makedirs(folder, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
     start = time.monotonic()
     command = [sys.executable, ROOT / "finetune.py", *flags]
     with open(folder + ".log", "w") as log:
@@ -91,8 +109,7 @@ def run(flags: list[str], folder: str) -> None:
         raise InputError(
             f"A run must end well; see its log. Received: {folder}.log"
         )
-    seconds = time.monotonic() - start
-    files.write_json(os.path.join(folder, "seconds.json"), seconds)
+    files.write_json(mark, time.monotonic() - start)
 
 
 def measured(folder: str, metric: str) -> tuple[float, int, float]:
@@ -100,43 +117,53 @@ def measured(folder: str, metric: str) -> tuple[float, int, float]:
     metrics = files.read_json(os.path.join(folder, METRICS_FILE), METRICS_FILE)
     split = next(v for k, v in metrics.items() if k.startswith("eval"))
     steps = max(row["step"] for row in History.read(folder).rows)
-    seconds = files.read_json(os.path.join(folder, "seconds.json"), "seconds")
-    return split[metric], steps, seconds
+    mark = os.path.join(folder, SECONDS_FILE)
+    return split[metric], steps, files.read_json(mark, SECONDS_FILE)
 
 
-def row(number: int, flags: list[str], model_dir: str, output_dir: str) -> str:
+def row(
+    name: str, flags: list[str], model_dir: str, output_dir: str
+) -> tuple[str, ...]:
     """Run one line of flags from both starts; return a row of the table."""
-    task, examples = task_of(flags)
+    flags = [*flags, *WANTED]
+    task, train, evaluation = task_of(flags)
+    baseline = BASELINES[task.kind](task, train, evaluation)
     results = []
     for start in STARTS:
-        folder = os.path.join(output_dir, f"{number:02d}_{task.name}_{start}")
+        folder = os.path.join(output_dir, f"{name}_{start}")
         places = [f"--model_dir={model_dir}", f"--output_dir={folder}"]
         run([*flags, *places, f"--init={start}"], folder)
         results.append(measured(folder, task.main_metric))
-    (trained, steps, seconds), (untrained, *_) = results
-    baseline = BASELINES[task.kind](task, *examples.values())
-    counts = "/".join(f"{len(found)}" for found in examples.values())
+    scores = [score for score, _, _ in results] + [baseline]
     return (
-        f"| {task.name} | {task.main_metric} | {100 * trained:.1f} | "
-        f"{100 * untrained:.1f} | {100 * baseline:.1f} | {counts} | {steps} | "
-        f"{seconds:.0f} |"
+        name,
+        task.main_metric,
+        *(f"{100 * score:.1f}" for score in scores),
+        str(len(train)),
+        str(len(evaluation)),
+        str(results[0][1]),
+        " and ".join(f"{seconds:.0f}" for _, _, seconds in results),
     )
+
+
+def line(cells: tuple[str, ...]) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Run every line and print the table."""
     flags = settings.FLAGS
-    with open(settings.from_flags(DownstreamConfig).runs) as lines:
-        runs = [shlex.split(line, comments=True) for line in lines]
-    model_dir, output_dir = flags.model_dir, flags.output_dir
-    print(
-        "| task | metric | pretrained | random | chance | examples | "
-        "steps | seconds |\n|---|---|---|---|---|---|---|---|"
-    )
-    for number, line in enumerate(filter(None, runs)):
-        print(row(number, line, model_dir, output_dir), flush=True)
+    with open(settings.from_flags(DownstreamConfig).runs) as text:
+        runs = [shlex.split(words, comments=True) for words in text]
+    print(line(HEADER))
+    print(line(("---",) * len(HEADER)))
+    for name, *given in filter(None, runs):
+        cells = row(name, given, flags.model_dir, flags.output_dir)
+        print(line(cells), flush=True)
 
 
 if __name__ == "__main__":
+    runpy.run_path(str(ROOT / "finetune.py"))  # defines its flags
     settings.define_flags(DownstreamConfig)
     settings.run(main)

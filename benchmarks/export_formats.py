@@ -2,14 +2,15 @@
 
     python benchmarks/export_formats.py --model_dir=DIR [--length=128]
         [--calibration_file=F] [--eval_file=F --number=500]
-        [--formats=saved_model,xla,litert_float32,...]
+        [--formats=saved_model,xla,litert_float32,...,keras_hub,hf_eager,...]
 
 Each format is exported to a temporary folder and run in a process of its own
 with two threads. Columns: file size beside the parameters' bytes, latency p50
 and p95 at batch 1, texts a second at batch 32, the largest difference of the
 probabilities (or the pooled output) from the Python model's, and, with
 `--eval_file`, the accuracy of a classifier. The last line sets raw-text
-throughput beside that of the model on the same ids.
+throughput beside that of the model on the same ids. `export_peers.py` says
+what the formats of other libraries, `--peers`, need.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import export_peers
 import numpy as np
 
 LITERT = ("float32", "float16", "dynamic_int8", "int8")
@@ -114,6 +116,8 @@ def onnx_call(folder: str):
 
 def caller(name: str, folder: str):
     """Return the function of a format."""
+    if name in export_peers.PEERS:
+        return export_peers.caller(name, folder, tensorflow)
     if name.startswith("litert"):
         return litert_call(folder)
     if name == "onnx":
@@ -152,6 +156,11 @@ def work(args) -> None:
 
 def export(args, name: str, folder: str) -> int:
     """Export a format; return the bytes of the file with the weights."""
+    if name in export_peers.PEERS:
+        command = [sys.executable, export_peers.__file__, f"--format={name}"]
+        command += [f"--model_dir={args.model_dir}", f"--folder={folder}"]
+        subprocess.run(command, check=True, capture_output=True)
+        return export_peers.size(name, folder)
     command = [sys.executable, "-m", "albert_tf.export"]
     command += [f"--model_dir={args.model_dir}", f"--export_dir={folder}"]
     command += [f"--max_seq_length={args.length}"]
@@ -172,20 +181,21 @@ def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its bytes."""
     tf = tensorflow()
     from albert_tf.serving.base import ServingConfig
-    from albert_tf.serving.calibration import batches, features
+    from albert_tf.serving.calibration import batches
     from albert_tf.serving.registry import load_server
+    from albert_tf.tasks.base import TaskConfig
 
     server = load_server(
         args.model_dir, ServingConfig(max_seq_length=args.length)
     )
     arrays = {}
     if args.eval_file:
-        found = features(server, args.eval_file)
-        rows = list(batches(found, args.number, args.number))
-        arrays = rows[0]
-        examples = server.task.read("eval", args.eval_file)[: args.number]
-        labels = server.task.targets([e.label for e in examples])
-        arrays["labels"] = labels
+        length = TaskConfig(max_seq_length=args.length)
+        task = server.task.with_config(length)
+        examples = task.read("eval", args.eval_file)[: args.number]
+        found = task.features(examples, server.tokenizer)
+        arrays = next(batches(found, args.number, args.number))
+        arrays["labels"] = found.arrays["labels"]
     else:
         rng = np.random.default_rng(0)
         vocab = server.albert.config.vocab_size
@@ -242,6 +252,9 @@ def main() -> None:
     parser.add_argument("--model_dir")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument(
+        "--peers", default="", help=f"of {','.join(export_peers.PEERS)}"
+    )
     parser.add_argument("--calibration_file")
     parser.add_argument("--eval_file")
     parser.add_argument("--number", type=int, default=500)
@@ -260,7 +273,7 @@ def main() -> None:
             f"{'format':20} {'MB':>7} {'ratio':>6} {'p50 ms':>8} "
             f"{'p95 ms':>8} {'rows/s':>7} {'difference':>10} {'accuracy':>8}"
         )
-        for name in args.formats.split(","):
+        for name in filter(None, f"{args.formats},{args.peers}".split(",")):
             if name == "litert_int8" and not args.calibration_file:
                 print(f"{name:20} needs --calibration_file")
                 continue
@@ -275,7 +288,13 @@ def row(args, name, folder, inputs, parameters) -> None:
     source = os.path.join(folder, "saved_model" if name == "xla" else name)
     size = 0
     if not os.path.exists(source):
-        size = export(args, "saved_model" if name == "xla" else name, source)
+        try:
+            kind = "saved_model" if name == "xla" else name
+            size = export(args, kind, source)
+        except subprocess.CalledProcessError as error:
+            reason = error.stderr.decode().strip().splitlines()[-1]
+            print(f"{name:20} not exported: {reason[:90]}", flush=True)
+            return
     else:
         from albert_tf.export import model_size
 

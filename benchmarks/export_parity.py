@@ -24,6 +24,8 @@ from albert_tf.model import AlbertForPretraining
 from albert_tf.serving.base import IDS, ServingConfig
 from albert_tf.serving.calibration import batches
 from albert_tf.serving.registry import load_server
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.choice_files import with_choice
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tokenization import load_tokenizer, pack
 
@@ -133,6 +135,34 @@ def answers(signatures, task, model, tokenizer, examples, length) -> None:
     print(f"  places that differ: {places}")
 
 
+def choices(signatures, task, model, tokenizer, examples, length) -> None:
+    """Compare the probabilities of choices, and which one is taken."""
+    wanted: list = []
+    features = task.features(examples, tokenizer)
+    for batch in evaluation_batches(features, BATCH):
+        outputs = task.served(task.outputs(model, batch))
+        real = batch["example_weights"].numpy() > 0
+        wanted.extend(outputs["probabilities"].numpy()[real])
+    table = [
+        [c.encode() for c in e.choices] + [b""] * (task.number - len(e.choices))
+        for e in examples
+    ]
+    found = calls(
+        signatures["choose"],
+        context=[e.context.encode() for e in examples],
+        question=[e.question.encode() for e in examples],
+        choices=table,
+    )
+    texts = list(dict.fromkeys(e.context for e in examples))
+    texts += [with_choice(e.question, c) for e in examples for c in e.choices]
+    different = check_ids(
+        signatures, tokenizer, texts, [""] * len(texts), length
+    )
+    difference = largest(found["probabilities"], wanted)
+    other = np.array(found["choice"]) != np.argmax(wanted, -1)
+    show("choose", len(examples), different, difference, other.sum())
+
+
 def entities(signatures, task, model, tokenizer, examples, length) -> None:
     """Compare tags of texts whose words are those of the signature."""
     texts = [" ".join(e.words) for e in examples]
@@ -214,6 +244,7 @@ KINDS = {
     "classification": sentences,
     "multilabel": sentences,
     "regression": sentences,
+    "multiple_choice": choices,
     "question_answering": answers,
     "token_classification": entities,
 }

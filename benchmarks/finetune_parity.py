@@ -46,31 +46,11 @@ class ParityConfig:
     data_dir: str = setting("", "Folder of GLUE.", required=True)
     tasks: tuple = setting(("sst-2", "rte"), "Tasks with two classes.")
     seeds: tuple = setting(("1", "2", "3"), "Seeds.")
-    train_examples: int = setting(0, "Only the first ones; 0 is all.")
+    max_train_examples: int = setting(0, "A sample of them; 0 is all.")
     num_train_epochs: float = setting(3.0, "Passes over them.")
     train_batch_size: int = setting(32, "Examples of a step.")
     learning_rate: float = setting(3e-5, "Peak learning rate.")
     max_seq_length: int = setting(128, "Tokens of an example.")
-
-
-def shortened(job: Job, number: int) -> Job:
-    """Return the job with the first training examples alone."""
-    split = job.train[0]
-    if not number or number >= len(split.examples):
-        return job
-    f = split.features
-    last = int(f.row_splits[number])
-    features = dataclasses.replace(
-        f,
-        tokens=f.tokens[:last],
-        row_splits=f.row_splits[: number + 1],
-        second_starts=f.second_starts[:number],
-        arrays={name: x[:number] for name, x in f.arrays.items()},
-    )
-    split = dataclasses.replace(
-        split, examples=split.examples[:number], features=features
-    )
-    return dataclasses.replace(job, train=(split,))
 
 
 def settings_of(c: ParityConfig, task: str, seed: int, folder: str) -> Settings:
@@ -82,6 +62,7 @@ def settings_of(c: ParityConfig, task: str, seed: int, folder: str) -> Settings:
             do_train=True,
             do_eval=True,
             num_train_epochs=c.num_train_epochs,
+            max_train_examples=c.max_train_examples,
         ),
         DataConfig(task=task, data_dir=c.data_dir),
         TaskConfig(max_seq_length=c.max_seq_length),
@@ -187,8 +168,7 @@ def compare(c: ParityConfig, task: str, folder: str, peer: str) -> list:
     for seed in map(int, c.seeds):
         s = settings_of(c, task, seed, folder)
         if job is None:
-            whole = prepare(s.run, s.data, s.task, s.conversion)
-            job = shortened(whole, c.train_examples)
+            job = prepare(s.run, s.data, s.task, s.conversion)
             print(job.summary(), flush=True)
         start = time.perf_counter()
         ours = run_job(s, job, strategy)["eval"]["accuracy"]

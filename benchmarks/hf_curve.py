@@ -24,13 +24,14 @@ from matplotlib.figure import Figure
 from torch.nn.functional import cross_entropy
 from transformers import AlbertForPreTraining
 
-from albert_tf import checkpoints, records
+from albert_tf import checkpoints
 from albert_tf.config import AlbertConfig
 from albert_tf.convert_checkpoint import convert
 from albert_tf.distribution import DistributionConfig, make_strategy
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import EXCLUDED, OptimizerConfig
+from albert_tf.records import find, reading
 from albert_tf.training import Trainer, TrainingConfig
 
 SEED = 12345
@@ -133,12 +134,12 @@ def assert_same(left: int, right: int) -> None:
 
 def train_both(config: AlbertConfig, given) -> list[tuple]:
     """Train both on the same batches; return rows of `COLUMNS`."""
-    metadata = records.read_metadata(given.data_dir)
+    metadata = find.read_metadata(given.data_dir)
     trainer = make_trainer(config, given)
     other = HuggingFace(trainer)
 
     def batches(start, num_shards, shard, batch_size):
-        return records.train_batches(
+        return reading.train_batches(
             given.data_dir,
             metadata,
             seed=SEED,

@@ -7,10 +7,14 @@
 
 For each file in the format of SQuAD the first table has the share of answers
 whose text comes back exactly from the rows that a model reads, and lists why
-the others do not. `inside` are answers that begin or end inside a piece, as
-"73 million" in "$73 million"; `equal` counts those for which the official
-comparison sees no difference, `questions` those questions of which an answer
-comes back exactly. The second table has the largest difference of
+the others do not. `cut` are answers that begin or end inside a piece of the
+vocabulary, off a sign, a number or a word, as "73 million" in "$73 million"
+and "Japan" in "Japanese": the characters on both sides of the place stand in
+one piece, so no span of tokens is the answer, and whoever has these tokens
+cannot do better. `possible` is the share among all other answers. `equal`
+counts those for which the official comparison sees no difference, `questions`
+those questions of which an answer comes back exactly. The second table has
+the largest difference of
 scores on altered predictions from other implementations, those of
 transformers (below 5; SQuAD 2.0) and torchmetrics (SQuAD 1.1) where they are
 installed, or from an official script: --official_script names one that has
@@ -29,6 +33,8 @@ from albert_tf.errors import InputError
 from albert_tf.settings import setting, validate
 from albert_tf.tasks import answer_metrics
 from albert_tf.tokenization import TokenizerConfig, build_tokenizer
+
+EXACT, CUT, ABSENT = "exact", "cut", "not in the context"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +68,42 @@ def questions(path: str):
 # Answers from rows.
 
 
+def cut_off(context: str, place: int, tokens) -> str:
+    """Return what a place inside a piece cuts an answer off; "" for nothing.
+
+    The piece must begin with what stands before the place and go on.
+    """
+    from albert_tf.text.normalization import normalize
+
+    pieces, starts, ends, config = tokens
+    i = int(np.searchsorted(ends, place, side="right"))
+    if i == len(ends) or not starts[i] < place < ends[i]:
+        return ""
+    piece = pieces[i].removeprefix("▁").removeprefix("##")
+    before = normalize(context[starts[i] : place], config)
+    if not piece.startswith(before) or len(piece) == len(before):
+        return ""
+    after = context[place : ends[i]]
+    for kind, is_one in (("number", str.isnumeric), ("word", str.isalpha)):
+        if is_one(context[place - 1]) and is_one(after[0]):
+            return kind
+    return "sign"
+
+
+def reason(example, found: str, tokens) -> str:
+    """Return why an answer did not come back, or that it did."""
+    text = example.answers[0]
+    if found == text:
+        return EXACT
+    if found == text.strip():
+        return "white space around it"
+    if found and text.endswith(found):
+        return "its end is outside the window with most of its beginning"
+    cuts = [cut_off(example.context, place, tokens) for place in example.span]
+    cuts = [cut for cut in cuts if cut]
+    return f"{CUT} off a {cuts[0]}" if cuts else "other"
+
+
 def recovered(task, tokenizer, context: str, answers: list[dict]):
     """Yield (answer, found text, reason) of a model that knows the labels.
 
@@ -75,12 +117,11 @@ def recovered(task, tokenizer, context: str, answers: list[dict]):
         text = answer["text"]
         start = find_answer(context, text, answer["answer_start"])
         if start is None:
-            yield answer, "", "not in the context"
+            yield answer, "", ABSENT
             continue
         span = (start, start + len(text))
-        name = str(len(kept))
-        examples.append(Question(name, "?", context, (text,), span))
-        kept.append((answer, start != answer["answer_start"]))
+        examples.append(Question(str(len(kept)), "?", context, (text,), span))
+        kept.append(answer)
     if not examples:
         return
     features = task.features(examples, tokenizer)
@@ -90,31 +131,42 @@ def recovered(task, tokenizer, context: str, answers: list[dict]):
             logits[which, row, position] = 9.0
     outputs = {"start_logits": logits[0], "end_logits": logits[1]}
     found = task.predictions(examples, outputs, features)
-    for example, (answer, moved), prediction in zip(
-        examples, kept, found, strict=True
-    ):
+    ids, starts, ends = tokenizer.encode_with_offsets(context)
+    tokens = tokenizer.pieces(ids), starts, ends, tokenizer.config
+    for example, answer, prediction in zip(examples, kept, found, strict=True):
         text = prediction.best[0].text
-        yield answer, text, reason(example, text, moved)
+        yield answer, text, reason(example, text, tokens)
 
 
-def reason(example, found: str, moved: bool) -> str:
-    """Return why an answer did not come back, or that it did."""
-    text = example.answers[0]
-    if found == text:
-        return "exact, moved to its place" if moved else "exact"
-    if found == text.strip():
-        return "white space around it"
-    if found and text.endswith(found):
-        return "its end is outside the window with most of its beginning"
-    start, end = example.span
-    context = example.context
-    place = context.find(found, max(0, start - len(found)))
-    if place <= start and end <= place + len(found):
-        first = context[max(0, start - 1) : start + 1]
-        last = context[end - 1 : end + 1]
-        cut = " " not in first.strip() or " " not in last.strip()
-        return "inside" if cut else "other"
-    return "other"
+def tally(path: str, task, tokenizer, show: int) -> tuple[list, list[str]]:
+    """Return a row of the first table, and lines of answers to show."""
+    by_context = collections.defaultdict(list)
+    for context, qa in questions(path):
+        name = {"question": qa["id"]}
+        by_context[context] += [a | name for a in qa["answers"]]
+    counts: collections.Counter = collections.Counter()
+    shown = collections.defaultdict(list)
+    asked, answered, equal = set(), set(), 0
+    for context, answers in by_context.items():
+        for answer, found, why in recovered(task, tokenizer, context, answers):
+            counts[why] += 1
+            equal += answer_metrics.exact(answer["text"], found)
+            asked.add(answer["question"])
+            if why == EXACT:
+                answered.add(answer["question"])
+            else:
+                shown[why].append(f"{answer['text']!r} -> {found!r}")
+    total = counts.total()
+    cuts = sum(n for why, n in counts.items() if why.startswith(CUT))
+    shares = (
+        counts[EXACT] / total,
+        counts[EXACT] / (total - cuts),
+        equal / total,
+        len(answered) / len(asked),
+    )
+    lines = [f"{why}: {x}" for why, few in shown.items() for x in few[:show]]
+    reasons = ", ".join(f"{n} {why}" for why, n in counts.most_common())
+    return [path.rsplit("/", 1)[-1], total, *shares, reasons], lines
 
 
 def recovery(config: FidelityConfig, tokenizer) -> None:
@@ -125,42 +177,16 @@ def recovery(config: FidelityConfig, tokenizer) -> None:
     task = find("cmrc2018" if config.cmrc else "squad-1.1")
     # Long answers come back too if they may be that long.
     task = task.with_config(TaskConfig(max_answer_length=400))
-    print(
-        f"{'file':32} {'answers':>8} {'exact':>9} {'equal':>9} "
-        f"{'questions':>10}  reasons"
-    )
+    names = "exact", "possible", "equal", "questions"
+    heads = "".join(f"{name:>10}" for name in names)
+    print(f"{'file':32}{'answers':>8}{heads}  reasons")
     for path in config.files:
-        counts: collections.Counter = collections.Counter()
-        shown = collections.defaultdict(list)
-        equal = 0
-        asked, answered = set(), set()
-        by_context = collections.defaultdict(list)
-        for context, qa in questions(path):
-            name = {"question": qa["id"]}
-            by_context[context] += [a | name for a in qa["answers"]]
-        for context, answers in by_context.items():
-            for answer, found, why in recovered(
-                task, tokenizer, context, answers
-            ):
-                text = answer["text"]
-                asked.add(answer["question"])
-                if why.startswith("exact"):
-                    answered.add(answer["question"])
-                counts[why] += 1
-                equal += answer_metrics.exact(text, found)
-                if not why.startswith("exact"):
-                    shown[why].append(f"{text!r} -> {found!r}")
-        total = sum(counts.values())
-        exact = sum(n for why, n in counts.items() if why.startswith("exact"))
-        reasons = ", ".join(f"{n} {why}" for why, n in counts.most_common())
-        print(
-            f"{path.rsplit('/', 1)[-1]:32} {total:8} {exact / total:9.3%} "
-            f"{equal / total:9.3%} {len(answered) / len(asked):10.3%}  "
-            f"{reasons}"
-        )
-        for why, texts in shown.items():
-            for text in texts[: config.show]:
-                print(f"    {why}: {text[:120]}")
+        row, lines = tally(path, task, tokenizer, config.show)
+        name, total, *shares, reasons = row
+        cells = "".join(f"{share:10.3%}" for share in shares)
+        print(f"{name:32}{total:8}{cells}  {reasons}")
+        for line in lines:
+            print(f"    {line[:120]}")
 
 
 # Scores of altered predictions.

@@ -2,10 +2,11 @@
 
     python benchmarks/tpu_compile.py --results=tpu_compile.jsonl
 
-Runs `albert_tf.tpu_check` once for each line of a list, in order of
+Runs `albert_tf.tpu_check` once for each case of the tables, in order of
 importance, each in a process of its own, and appends a JSON line at once. A
-line that the file already has is not run again: a later call goes on.
-`--print_only` prints the tables of what is there.
+case that the file already has is not run again: a later call goes on, and
+tables share what they have in common. `--print_only` prints the tables of
+what is there.
 """
 
 import dataclasses
@@ -29,9 +30,10 @@ FORMS = (
     ("while", "none"),
     ("unrolled", "layer"),
 )
-DEPTHS = (6, 12, 24, 48)
+DEPTHS = (12, 6, 24, 48)
+UNROLLED_DEPTHS = (12, 6, 24)
 RECIPES = {
-    **{f"{s}_{t}": t for s in SIZES for t in ("v5e-8", "v3-8")},
+    **{f"{s}_{t}": t for t in ("v5e-8", "v3-8") for s in SIZES},
     "base": "v3-256",
     "large": "v3-256",
     "xlarge": "v3-512",
@@ -50,10 +52,8 @@ class BenchmarkConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run of tpu_check."""
+    """One run of tpu_check; `depth` replaces the layers of the config."""
 
-    kind: str
-    name: str
     topology: str
     flags: tuple[str, ...]
     depth: int = 0
@@ -61,52 +61,63 @@ class Case:
     @property
     def key(self) -> str:
         """What makes the case."""
-        return " ".join((self.kind, self.name, self.topology, *self.flags))
+        return " ".join((self.topology, f"L={self.depth}", *self.flags))
 
 
-def size_flags(size: str, micro_batch: int, topology: str) -> tuple[str, ...]:
-    """Return the flags of a size at 512 tokens in bfloat16."""
+def size_case(
+    size: str,
+    topology: str = "v5e-8",
+    form: tuple[str, str] = FORMS[0],
+    depth: int = 0,
+) -> Case:
+    """Return a case of a size at 512 tokens in bfloat16."""
     replicas = {"v4-8": 4, "v5p-8": 4}.get(topology, 8)
-    return (
-        f"--albert_config_file=configs/models/albert_{size}_v2.json",
-        f"--train_batch_size={micro_batch * replicas}",
-        "--dtype=bfloat16",
+    return Case(
+        topology,
+        (
+            f"--albert_config_file=configs/models/albert_{size}_v2.json",
+            f"--train_batch_size={SIZES[size] * replicas}",
+            "--dtype=bfloat16",
+            f"--encoder_loop={form[0]}",
+            f"--rematerialize={form[1]}",
+        ),
+        depth if depth != 12 else 0,
     )
 
 
-def cases() -> list[Case]:
-    """Return the list, in order of importance."""
-    recipes = [
-        Case("recipe", n, t, (f"--flagfile=configs/pretraining/{n}.flags",))
-        for n, t in RECIPES.items()
-    ]
-    forms = [
-        Case(
-            "form",
-            f"{size} {form} {again}",
-            "v5e-8",
-            size_flags(size, micro_batch, "v5e-8")
-            + (f"--encoder_loop={form}", f"--rematerialize={again}"),
-        )
-        for size, micro_batch in (("base", 32), ("xxlarge", 4))
-        for form, again in FORMS
-    ]
-    depths = [
-        Case("depth", f"L = {n}", "v5e-8", size_flags("base", 32, "v5e-8"), n)
-        for n in DEPTHS
-    ]
-    grid = [
-        Case(kind, size, topology, size_flags(size, batch, topology) + more)
-        for kind, more in (
-            ("size", ()),
-            ("largest", ("--find_largest_batch",)),
-        )
-        for topology in SLICES
-        for size, batch in SIZES.items()
-    ]
-    firsts = [c for c in recipes if "v5e" in c.topology]
-    rest = [c for c in recipes if c not in firsts]
-    return [*forms[:4], *depths, *firsts, *forms[4:], *rest, *grid]
+def with_largest(case: Case) -> Case:
+    """Return the case with a search for the largest batch."""
+    return dataclasses.replace(
+        case, flags=(*case.flags, "--find_largest_batch")
+    )
+
+
+def cases() -> dict[str, list[tuple[str, Case]]]:
+    """Return the tables: {title: [(name of the row, case)]}."""
+    grid = [(size, size_case(size, t)) for t in SLICES for size in SIZES]
+    return {
+        "size": grid,
+        "depth": [
+            (
+                f"base {' '.join(form)} L = {n}",
+                size_case("base", "v5e-8", form, n),
+            )
+            for form, depths in zip(
+                FORMS, (DEPTHS, UNROLLED_DEPTHS), strict=False
+            )
+            for n in depths
+        ],
+        "form": [
+            (f"{size} {' '.join(form)}", size_case(size, "v5e-8", form))
+            for size in ("base", "xxlarge")
+            for form in FORMS
+        ],
+        "recipe": [
+            (n, Case(t, (f"--flagfile=configs/pretraining/{n}.flags",)))
+            for n, t in RECIPES.items()
+        ],
+        "largest": [(size, with_largest(case)) for size, case in grid],
+    }
 
 
 def deeper(path: str, depth: int, folder: str) -> str:
@@ -147,19 +158,19 @@ def read(path: str) -> dict[str, dict]:
     return {row["key"]: row for row in rows}
 
 
-def line(case: Case, row: dict) -> tuple[str, ...]:
+def line(name: str, case: Case, row: dict) -> tuple[str, ...]:
     """Return the cells of a row."""
     if "error" in row:
-        return (case.name, case.topology, "", row["error"][:40], *[""] * 5)
+        return (name, case.topology, "", row["error"][:40], *[""] * 5)
     needed = row["hbm_needed_bytes"]
     fits = row["fits"]
     milliseconds = row["seconds"]["step"] * 1e3 if fits else None
     return (
-        case.name,
+        name,
         row["topology"],
         str(row["micro_batch"]),
         "yes" if fits else "no",
-        f"{row['compile_seconds']:.0f}",
+        f"{row['compile_cpu_seconds']:.0f}",
         f"{needed / GIB:.2f}" if needed else "?",
         f"{row['hbm_bytes'] / GIB:.2f}",
         f"{milliseconds:.0f}" if fits else "",
@@ -168,7 +179,7 @@ def line(case: Case, row: dict) -> tuple[str, ...]:
 
 
 def tables(rows: dict[str, dict]) -> list[str]:
-    """Return the tables of what is there, one for each kind."""
+    """Return the tables of what is there."""
     head = (
         "case",
         "topology",
@@ -181,11 +192,14 @@ def tables(rows: dict[str, dict]) -> list[str]:
         "largest",
     )
     lines = []
-    for kind in dict.fromkeys(case.kind for case in cases()):
-        found = [c for c in cases() if c.kind == kind and c.key in rows]
-        if found:
-            body = [line(case, rows[case.key]) for case in found]
-            lines += ["", kind, *table([head, *body])]
+    for title, pairs in cases().items():
+        body = [
+            line(name, case, rows[case.key])
+            for name, case in pairs
+            if case.key in rows
+        ]
+        if body:
+            lines += ["", title, *table([head, *body])]
     return lines
 
 
@@ -195,13 +209,14 @@ def main() -> None:
     if not os.path.exists("configs/models"):
         raise InputError("Run it in the root of a clone. Received: another")
     rows = read(config.results)
-    for case in cases() if not config.print_only else []:
+    everything = [pair for pairs in cases().values() for pair in pairs]
+    for name, case in everything if not config.print_only else []:
         if "error" not in rows.get(case.key, {"error": "not run"}):
             continue
         rows[case.key] = {"key": case.key, **run(case)}
         with open(config.results, "a", encoding="utf-8") as file:
             file.write(json.dumps(rows[case.key]) + "\n")
-        print(" | ".join(line(case, rows[case.key])), flush=True)
+        print(" | ".join(line(name, case, rows[case.key])), flush=True)
     print("\n".join(tables(rows)))
 
 

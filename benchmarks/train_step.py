@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 
-from train_step_peers import CASES, IMPLEMENTATIONS
+from train_step_cases import CASES
+from train_step_peers import IMPLEMENTATIONS
 
 from albert_tf.config import AlbertConfig
 from albert_tf.describe import table

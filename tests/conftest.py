@@ -7,6 +7,7 @@ import sys
 import albert_tf  # noqa: F401  (sets TensorFlow's switches before its import)
 
 # isort: split
+import random
 import shutil
 
 import keras
@@ -32,6 +33,18 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _same_weights_in_a_module():
+    random.seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _same_weights():
+    """Keras draws the same first weights whatever ran before."""
+    random.seed(0)
+
 
 WORDS = """a the and on in under over river bridge small large garden teacher
 reads writes painted letter window morning evening winter summer he she they

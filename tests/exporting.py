@@ -59,22 +59,29 @@ def close(found, wanted, tolerance=1e-5):
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
 
 
+def model_dir(folder, pretrained_dir, task):
+    """Write a fine-tuned model directory of a task; return its model.
+
+    Its weights are random.
+    """
+    ignore = shutil.ignore_patterns("*ckpt*", "check*")
+    shutil.copytree(pretrained_dir, folder, ignore=ignore)
+    task.save(str(folder))
+    config = AlbertConfig.from_model_dir(str(folder))
+    model = task.build_model(config, "float32")
+    checkpoints.save(str(folder), checkpoints.named_variables(model))
+    return model
+
+
 def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
     """Write a fine-tuned model directory with random weights."""
-    shutil.copytree(
-        pretrained_dir, folder, ignore=shutil.ignore_patterns("*ckpt*", "check")
-    )
     task = find(name)
     task = dataclasses.replace(
         task,
         labels=labels,
         columns=dataclasses.replace(task.columns, text_pair=pair),
     ).with_config(TaskConfig(max_seq_length=12))
-    task.save(str(folder))
-    config = AlbertConfig.from_model_dir(str(folder))
-    model = task.build_model(config, "float32")
-    checkpoints.save(str(folder), checkpoints.named_variables(model))
-    return model
+    return model_dir(folder, pretrained_dir, task)
 
 
 def copied(pretrained_dir, folder):

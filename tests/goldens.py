@@ -37,6 +37,7 @@ VARIANTS = {
     "attention shared": {"sharing": "attention"},
     "ffn shared": {"sharing": "ffn", "inner_group_num": 2},
     "unfactorized": {"embedding_size": 12},
+    "pruned heads": {"num_attention_heads": 2, "attention_head_size": 4},
     "relu": {"hidden_act": "relu"},
     "erf": {"hidden_act": "gelu_erf"},
     "norm at H": {"embedding_norm": "hidden"},

@@ -109,12 +109,44 @@ def test_a_checkpoint_without_a_manifest_is_read(folder):
     assert checkpoint_files.about(str(folder / "ckpt-3")) == {}
 
 
+def test_a_checkpoint_without_a_manifest_must_have_all_its_data(folder):
+    """Files count by the whole number in their names, as 1 beside 10."""
+    for path in list(folder.glob("ckpt-3*")):
+        shutil.copy(path, folder / path.name.replace("ckpt-3", "ckpt-30"))
+    for path in list(folder.glob("*.json")):
+        path.unlink()
+    for step in ("3", "30"):
+        assert checkpoint_files.fault(str(folder / f"ckpt-{step}")) == ""
+    data = folder / "ckpt-30.data-00000-of-00001"
+    data.rename(folder / "ckpt-30.data-00000-of-00002")
+    wrong = checkpoint_files.fault(str(folder / "ckpt-30"))
+    assert wrong == "a data file is missing"
+
+
+def test_checkpoints_after_the_newest_are_not_taken(folder):
+    """The `checkpoint` file decides where a run goes on."""
+    names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
+    lines = ['model_checkpoint_path: "ckpt-2"', *names]
+    (folder / "checkpoint").write_text("\n".join(lines))
+    found = checkpoint_files.listed(str(folder))
+    assert list(map(checkpoint_files.number, found)) == [2, 1]
+
+
 def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
     """Files of a checkpoint that is not named yet do not count."""
     for path in folder.glob("ckpt-3*"):
         shutil.copy(path, folder / path.name.replace("ckpt-3", "ckpt-4"))
     (folder / "ckpt-5_temp").mkdir()
     assert newest(folder) == 3
+
+
+def test_the_newest_are_kept(tmp_path):
+    """Of four checkpoints the last two."""
+    saver = checkpoints.Saver(str(tmp_path), variables(), keep=2)
+    for step in (1, 2, 3, 4):
+        saver.save(step)
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"ckpt-3", "ckpt-4", "checkpoint"}
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):

@@ -76,6 +76,24 @@ def test_config_survives_its_file(tmp_path):
     assert AlbertConfig.from_model_dir(str(tmp_path)) == config
 
 
+def test_pruned_heads_are_written_and_others_not(tmp_path):
+    """The width of a head stands in a file only where it is not H / A."""
+    AlbertConfig().save(str(tmp_path / "whole"))
+    text = (tmp_path / "whole" / "albert_config.json").read_text()
+    assert "attention_head_size" not in text
+    values = {**BASE, "num_attention_heads": 5, "attention_head_size": 64}
+    config = AlbertConfig.from_dict(values)
+    assert (config.head_size, config.attention_width) == (64, 320)
+    assert (AlbertConfig().head_size, AlbertConfig().attention_width) == (
+        64,
+        768,
+    )
+    config.save(str(tmp_path / "pruned"))
+    path = tmp_path / "pruned" / "albert_config.json"
+    assert json.loads(path.read_text())["attention_head_size"] == 64
+    assert AlbertConfig.from_json_file(str(path)) == config
+
+
 def test_group_of_a_layer():
     """Layer i belongs to group i * G // L; the other half is its own."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
@@ -96,6 +114,8 @@ def test_group_of_a_layer():
     [
         ({"num_atention_heads": 3}, "Unknown key `num_atention_heads`"),
         ({"num_attention_heads": 5}, "`num_attention_heads` must divide"),
+        ({"attention_head_size": 0}, "`attention_head_size` must be at least"),
+        ({"attention_head_size": "64"}, "must be of type int | None"),
         ({"num_hidden_groups": 13}, "`num_hidden_groups` must be at most"),
         ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu"),
         ({"sharing": "some"}, "`sharing` must be one of all, attention"),

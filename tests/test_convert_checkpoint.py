@@ -134,6 +134,21 @@ def test_model_dir_round_trip(variant, tmp_path):
         refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
 
 
+def test_pruned_heads_have_no_place_elsewhere(tmp_path):
+    """A model with fewer heads stays a model directory; others refuse it."""
+    variant = goldens.VARIANTS["pruned heads"]
+    config = dataclasses.replace(goldens.CONFIG, **variant)
+    table = goldens.random_weights(config)
+    source = str(tmp_path / "dir")
+    checkpoints.claim(source, config)
+    variables = {name: tf.Variable(v) for name, v in table.items()}
+    checkpoints.save(source, variables)
+    for to in ("tf1", "huggingface"):
+        refuse(tmp_path, source, "heads were pruned.*attention_head_size=4", to)
+    convert(source, str(tmp_path / "copy"), "model_dir")
+    assert AlbertConfig.from_model_dir(str(tmp_path / "copy")) == config
+
+
 def test_the_best_checkpoint_is_converted(golden, tmp_path):
     """A model directory's best checkpoint wins, unless a prefix is given."""
     ours = goldens.to_ours(golden.weights, golden.config)

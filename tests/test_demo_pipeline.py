@@ -7,6 +7,7 @@ import tensorflow as tf
 from albert_tf import demo_pipeline as demo
 from albert_tf import records
 from albert_tf.errors import InputError
+from albert_tf.records import find, reading
 
 
 def writes(path, text="once\n"):
@@ -56,7 +57,7 @@ def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
     }
     metadata = records.Metadata(8, 3, 10, "", {})
-    monkeypatch.setattr(records, "read_metadata", lambda _: metadata)
-    monkeypatch.setattr(records, "eval_batches", lambda *_, **__: [batch])
+    monkeypatch.setattr(find, "read_metadata", lambda _: metadata)
+    monkeypatch.setattr(reading, "eval_batches", lambda *_, **__: [batch])
     expected = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
     assert demo.unigram_entropy("") == pytest.approx(expected)

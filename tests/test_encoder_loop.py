@@ -72,6 +72,23 @@ def test_forms_agree_with_the_unrolled_loop(loop, eager):
     check("shared", loop, eager=eager)
 
 
+@pytest.mark.parametrize("loop", (PLAIN, *FORMS), ids=str)
+@pytest.mark.parametrize("numbers", [range(0, 3), range(2, 5), range(4, 5)])
+def test_a_layer_gets_its_own_number(loop, numbers):
+    """Loops of any beginning and length count as Python does."""
+    x, weight = tf.Variable(1.5), 1.5
+    for number in numbers:
+        weight = 2 * weight + number
+
+    def layer(x, number):
+        return 2 * x + tf.cast(number, tf.float32)
+
+    with tf.GradientTape() as tape:
+        y = tf.function(lambda: loop(layer, tf.identity(x), numbers, ()))()
+    assert float(y) == weight
+    assert float(tape.gradient(y, x)) == 2.0 ** len(numbers)
+
+
 def test_groups_with_inner_blocks_agree():
     """Two groups of two layers of two blocks are two loops."""
     check("groups", ON_TPU, eager=True)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, copied, packed
@@ -13,6 +14,8 @@ from exporting import TEXTS, close, copied, packed
 from albert_tf import checkpoints
 from albert_tf.errors import InputError
 from albert_tf.export import ExportConfig, export
+from albert_tf.head_pruning import without_heads
+from albert_tf.model import AlbertForPretraining
 from albert_tf.serving.base import Server, ServingConfig
 
 
@@ -91,6 +94,36 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
     export(config, ServingConfig())
     signatures = tf.saved_model.load(config.export_dir).signatures
     assert set(signatures) == {"ids", "serving_default"}
+
+
+def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
+    """An export without a head gives what the whole model does if it is 0."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    weights = {
+        name: variable.numpy()
+        for name, variable in checkpoints.named_variables(
+            pretrained_model
+        ).items()
+    }
+    whole = pretrained_model.albert.config
+    kept = {"attention_0_0": np.array([0, 2, 3])}
+    config, pruned = without_heads(whole, weights, kept)
+    config.save(folder)
+    variables = {name: tf.Variable(value) for name, value in pruned.items()}
+    checkpoints.save(folder, variables)
+    export(ExportConfig(folder, str(tmp_path / "out")), ServingConfig())
+    served = tf.saved_model.load(str(tmp_path / "out")).signatures["ids"]
+    for part in ("kernel", "bias"):
+        weights[f"albert/encoder/attention_0_0/value/{part}"][..., 4:8] = 0.0
+    model = AlbertForPretraining(whole)
+    for name, variable in checkpoints.named_variables(model).items():
+        variable.assign(weights[name])
+    ids = tf.constant([[2, 9, 10, 11, 3, 0]])
+    mask = tf.cast(ids > 0, tf.int32)
+    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    wanted = model.albert(**inputs)
+    for name, value in wanted.items():
+        close(served(**inputs)[name], value)
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):

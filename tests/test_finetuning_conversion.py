@@ -89,15 +89,16 @@ def test_the_cache_is_used(words, source, tmp_path, monkeypatch):
 
 
 def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
-    """Other content, length, columns, labels or pieces are other features."""
+    """Other content, length, labels, pieces or examples are other features."""
     config = ConversionConfig(feature_cache_dir=str(tmp_path / "cache"))
     examples = task().read("train", source)
     counting = Counting(monkeypatch)
 
-    def convert_(task_=None, tokenizer=words, path=source):
-        cached_features(
-            task_ or task(), examples, tokenizer, config, "train", path
-        )
+    def convert_(
+        task_=None, tokenizer=words, path=source, part="train", most=40
+    ):
+        some = examples[:most]
+        cached_features(task_ or task(), some, tokenizer, config, part, path)
         return counting.number
 
     assert convert_() == 1
@@ -109,7 +110,9 @@ def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
     config_ = dataclasses.replace(words.config, do_lower_case=False)
     cased = type(words)(words.content, config_)
     assert convert_(tokenizer=cased) == 5
-    assert convert_() == 5
+    assert convert_(part="eval") == 6
+    assert convert_(most=30) == 7
+    assert convert_() == 7
 
 
 @pytest.mark.parametrize("fault", ["cut", "altered", "empty", "text"])

@@ -113,7 +113,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Another task's model, or one that is not fine-tuned, is refused."""
+    """Models of another task, with other pieces or no task are refused."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()
@@ -121,6 +121,11 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     values = {"output_dir": str(tmp_path / "o"), "do_eval": True}
     values |= {"eval_file": opinions["eval_file"], "max_seq_length": None}
     assert "same task" in refusal(ensemble=(one, str(other)), **values)
+    words = shutil.copytree(two, tmp_path / "words")
+    pieces = (words / "vocab.txt").read_text().split("\n")
+    pieces[6], pieces[7] = pieces[7], pieces[6]
+    (words / "vocab.txt").write_text("\n".join(pieces))
+    assert "same tokenizer" in refusal(ensemble=(one, str(words)), **values)
     assert "fine-tuned" in refusal(ensemble=(one, pretrained), **values)
     assert "at least two" in refusal(ensemble=(one,), **values)
 

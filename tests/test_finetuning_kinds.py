@@ -73,8 +73,8 @@ WRITTEN = {
 }
 
 
-def finetune(name, pretrained, tmp_path, steps):
-    """Run a task on data of its own; return metrics and the folder."""
+def finetune(name, pretrained, tmp_path, steps, **values):
+    """Run a task on data of its own, from files to files; return metrics."""
     write, ending, settings = WRITERS[name]
     given = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)
@@ -93,6 +93,7 @@ def finetune(name, pretrained, tmp_path, steps):
         steps_per_loop=min(steps, 20),
         **given,
         **MORE.get(name, {}),
+        **values,
     )
     assert set(WRITTEN[name].split()) <= set(os.listdir(output))
     again = run(
@@ -122,14 +123,48 @@ def test_a_run_of_other_kinds(name, pretrained, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "metric"),
+    ("name", "metric", "values"),
     [
-        ("token_classification", "f1"),
-        ("squad-1.1", "exact_match"),
+        ("token_classification", "f1", {}),
+        ("squad-1.1", "exact_match", {}),
+        # Of three; chance is a third.
+        (
+            "multiple_choice",
+            "accuracy",
+            {"learning_rate": 0.003, "num_warmup_steps": 15},
+        ),
     ],
 )
-def test_what_follows_from_words_is_learnt(name, metric, pretrained, tmp_path):
-    """Tags and answers are learnt that one word of the text decides."""
-    metrics = finetune(name, pretrained, tmp_path, 150)
+def test_what_follows_from_words_is_learnt(
+    name, metric, values, pretrained, tmp_path
+):
+    """Tags, answers and choices are learnt that one word decides."""
+    metrics = finetune(name, pretrained, tmp_path, 150, **values)
     assert metrics["eval"][metric] > 0.9
     assert metrics["predict"][metric] > 0.9
+
+
+@pytest.mark.slow
+def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
+    """The beam head finds answers and knows the questions without one.
+
+    The odds of no answer alone, without a threshold fitted to the answers,
+    tell both kinds of questions apart.
+    """
+    values = {"learning_rate": 0.003, "num_warmup_steps": 40}
+    values["train_batch_size"] = 32
+    metrics = finetune("squad-2.0", pretrained, tmp_path, 400, **values)
+    for split in ("eval", "predict"):
+        assert metrics[split]["HasAns_exact"] > 0.9
+        assert metrics[split]["NoAns_exact"] > 0.9
+    odds = files.read_json(str(tmp_path / "output" / "eval_null_odds.json"), "")
+    content = files.read_json(str(tmp_path / "eval.json"), "")
+    questions = content["data"][0]["paragraphs"]
+    without = {
+        qa["id"]
+        for paragraph in questions
+        for qa in paragraph["qas"]
+        if qa["is_impossible"]
+    }
+    right = [(x > 0) == (name in without) for name, x in odds.items()]
+    assert np.mean(right) > 0.9

@@ -18,6 +18,7 @@ from albert_tf.finetuning.job import prepare
 from albert_tf.finetuning.multitask import (
     finetune_together,
     mixed_batches,
+    task_weights,
 )
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.run import Settings
@@ -27,8 +28,10 @@ from albert_tf.finetuning.task_mixture import (
     part_of,
     portions,
 )
+from albert_tf.history import History
 from albert_tf.serving.base import ServingConfig
 from albert_tf.serving.registry import load_server
+from albert_tf.tasks.base import TaskConfig
 from albert_tf.tasks.registry import TASKS
 
 
@@ -136,6 +139,59 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
             np.testing.assert_array_equal(one[name], two[name])
 
 
+def test_weights_of_tasks(data_dir, pretrained, tmp_path):
+    """Together they are 1; by default they are the tasks' sizes."""
+    values = arguments(data_dir, pretrained, tmp_path)
+    s = Settings(*build(**values))
+    jobs = {
+        name: prepare(
+            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
+        )
+        for name in ("sst-2", "rte")
+    }
+    assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
+    s = Settings(*build(**values, task_weights=("1", "3")))
+    assert task_weights(s, jobs) == [0.25, 0.75]
+
+
+def equal_tasks(dropout):
+    """Return a shared model of two tasks with equal heads, and a batch."""
+    config = TaskConfig(classifier_dropout=dropout)
+    row = TASKS["classification"].with_config(config)
+    row = dataclasses.replace(row, labels=("x", "y"))
+    tasks = {"a": row, "b": row}
+    model = SharedModel(tiny.CONFIG, tasks, "float32")
+    for one, two in zip(
+        model.head("a").values(), model.head("b").values(), strict=True
+    ):
+        two.assign(one)
+    part = {
+        "input_ids": np.arange(5, 21, dtype=np.int32).reshape(2, 8),
+        "input_mask": np.ones((2, 8), np.int32),
+        "segment_ids": np.zeros((2, 8), np.int32),
+        "labels": np.array([0, 1], np.int32),
+        "example_weights": np.ones(2, np.float32),
+    }
+    batch = {
+        f"{task}/{name}": tf.constant(x)
+        for task in tasks
+        for name, x in part.items()
+    }
+    return model, Together(tasks, [0.5, 0.5], RecipeConfig()), batch
+
+
+def test_tasks_drop_units_apart():
+    """Equal examples under equal heads have equal losses but for dropout."""
+    model, objective, batch = equal_tasks(0.5)
+    whole, _ = objective.losses(model, batch, None)
+    assert float(whole["a_task"]) == float(whole["b_task"])
+    seed = tf.constant([1, 2])
+    first, _ = objective.losses(model, batch, seed)
+    again, _ = objective.losses(model, batch, seed)
+    assert float(first["a_task"]) != float(first["b_task"])
+    assert float(first["b_task"]) == float(again["b_task"])
+
+
 def test_the_model_has_one_encoder():
     """Variables are those of one encoder, and of a head for each task."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
@@ -165,6 +221,10 @@ def test_both_tasks_are_learnt(together):
     assert metrics["rte_eval"]["accuracy"] > 0.75
     with open(os.path.join(together[0], "metrics.json")) as file:
         assert json.load(file)["rte_eval"] == metrics["rte_eval"]
+    row = History.read(together[0]).rows[-1]
+    own = [row[f"{task}_accuracy"] for task in ("sst-2", "rte")]
+    assert row["mean"] == pytest.approx(sum(own) / 2)
+    assert metrics["rte_eval"]["accuracy"] == pytest.approx(own[1])
 
 
 @pytest.mark.parametrize("task", ["sst-2", "rte"])

@@ -43,8 +43,12 @@ def falling(x):
         (rows(falling, 0.505), {"sop_chance"}),
         (rows(falling, 0.999), {"sop_solved"}),
         (rows(7.0, 0.8, accuracy=0.06), {"flat_loss"}),
+        (rows(lambda x: 7 - 0.06 * x, 0.8, accuracy=0.06), {"flat_loss"}),
         (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, for it is learnt
+        (rows(7.0, 0.8, accuracy=lambda x: 0.05 + 0.2 * x), set()),
         (rows(lambda x: 3 + 4 * max(0, x - 0.7), 0.8), {"diverged"}),
+        (rows(lambda x: 8 - 12 * x if x < 0.5 else 4, 0.8), {"diverged"}),
+        (rows(falling, lambda x: 0.9 if x < 0.7 else 0.505), {"sop_chance"}),
         (rows(7.0, 0.5, accuracy=0.06, count=10), set()),  # too early
         (rows(7.0, 0.5, accuracy=0.06, count=0), set()),
     ],
@@ -55,9 +59,10 @@ def test_warnings_fit_the_course(history, kinds):
 
 
 def test_the_warmup_is_not_judged():
-    """Rows that begin before the warm-up ends do not count."""
+    """Rows that begin before the warm-up ends do not count, later ones do."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
+    assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps are left
     assert not monitor(num_warmup_steps=4100).notes(sick)
 
 

@@ -18,9 +18,9 @@ RANKS = (
     text.character_graph text.normalization text.sentencepiece_rules
     text.wordpiece tokenization tpu.chips tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop
-    evaluation fused_gelu graph_masking history learning_rate masking model
-    optimization part records report_chart text.graph text.offset_graph
-    tpu.compiler weight_files""",
+    evaluation fused_gelu graph_masking head_pruning history learning_rate
+    masking model optimization part records report_chart text.graph
+    text.offset_graph tpu.compiler weight_files""",
     """finetuning.conversion finetuning.recipes finetuning.soft_targets
     finetuning.task_mixture finetuning.trainer heads loop objectives
     pretraining pretraining_data tasks.answer_files tasks.answer_metrics
@@ -35,7 +35,7 @@ RANKS = (
     serving tasks.chinese tasks.custom tasks.glue tasks.ner tasks.race
     tasks.registry tasks.squad""",
     """convert_checkpoint demo demo_client describe embed export
-    inspect_records litert_runner report shrink tpu_check
+    inspect_records litert_runner litert_tasks report shrink tpu_check
     train_tokenizer""",
     "demo_pipeline",
 )

@@ -150,6 +150,27 @@ def test_a_run_that_only_skips_ends(tmp_path, monkeypatch):
         run.train()
 
 
+def test_a_good_step_between_bad_ones_counts(tmp_path, monkeypatch):
+    """Four bad steps, though not one after the other, are no end."""
+    monkeypatch.setattr(loop, "MAX_BAD_STEPS", 4)
+    run = make_run(
+        tmp_path,
+        num_train_steps=6,
+        on_nonfinite="skip",
+        steps_per_loop=2,
+        save_checkpoints_steps=6,
+    )
+    run.batches = poisoned(range(32))  # two batches of every three
+    run.train()
+    assert run.trainer.step == 6
+    assert [r.get("skipped_updates") for r in run.history.rows[:2]] == [1, 1]
+
+
+def test_a_stop_after_the_end_is_the_end(tmp_path):
+    """`stop_step` does not lengthen a run."""
+    assert make_run(tmp_path, stop_step=99).last == 20
+
+
 def test_a_full_disk_names_the_last_good_checkpoint(tmp_path):
     """A checkpoint that cannot be written leaves the earlier one in place."""
     run = make_run(tmp_path, num_train_steps=21, save_checkpoints_steps=7)
@@ -249,8 +270,10 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
     """The three ratios are those of numpy; MFU is FLOPs over the peak."""
-    monitor = Monitor(tokens=8, flops=1e6, batch=16, peak_flops=1e9)
-    run = make_run(tmp_path, num_train_steps=3, steps_per_loop=3)
+    monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
+    run = make_run(
+        tmp_path, num_train_steps=6, steps_per_loop=3, save_checkpoints_steps=3
+    )
     run.monitor = monitor
     run.train()
     values, ratios = tiny.values(run.trainer), []
@@ -263,7 +286,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
         )
         u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
         ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
-    row = run.history.rows[0]
+    first, row = (r for r in run.history.rows if r["split"] == "train")
     assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
     assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
     median = sorted(ratios)[len(ratios) // 2]
@@ -271,6 +294,12 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     speed = row["examples_per_second"]
     assert row["tokens_per_second"] == pytest.approx(8 * speed)
     assert row["model_flops_utilization"] == pytest.approx(speed * 1e-3)
+    assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
+    left = 3 * 16 / first["examples_per_second"] / 3600
+    assert first["hours_left"] == pytest.approx(left)
+    assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
+    told = [r["kind"] for r in run.history.rows if r["split"] == "health"]
+    assert told == ["mask_rate"]  # at the first checkpoint, and once
 
 
 def test_the_best_weights_are_kept(tmp_path):
@@ -316,3 +345,5 @@ def test_pace_aims_at_seconds():
     pace.measure(1, 30.0)
     pace.measure(2, 0.2)
     assert pace.steps() == 50
+    pace.measure(1000, 0.1)
+    assert pace.steps() == 1000  # within which SIGTERM is not seen

@@ -180,6 +180,9 @@ def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
     assert (np.diff(rates[end:]) < 0).all()
     assert np.abs(np.diff(rates[start:])).max() <= 0.1 + 1e-6
     assert rates[start] == pytest.approx(0.1)
+    # Before, the run that is continued: decay from the first step.
+    before = (1 - np.arange(start) / 200) ** power
+    np.testing.assert_allclose(rates[:start], before, rtol=1e-6)
 
 
 def test_no_warmup_starts_at_the_peak():

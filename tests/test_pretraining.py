@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from albert_tf import checkpoints, records
+from albert_tf import checkpoints
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
@@ -17,6 +17,7 @@ from albert_tf.pretraining import (
     pretrain,
     with_rate,
 )
+from albert_tf.records import checks, find
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training import TrainingConfig
 
@@ -159,17 +160,17 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     """One error with the file and the last good checkpoint, which is whole."""
     copy, output = tmp_path / "copy", tmp_path / "model"
     subprocess.run(["cp", "-r", data_dir, copy], check=True)
-    metadata = records.read_metadata(str(copy))
+    metadata = find.read_metadata(str(copy))
     name = metadata.splits["train"][0].file
     run(str(copy), config[0], output, training={"stop_step": 2})
-    checked = records.check
+    checked = checks.check
 
     def check_and_damage(data_dir, metadata):
         checked(data_dir, metadata)
         damage(copy / name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "check", check_and_damage)
+        patch.setattr(checks, "check", check_and_damage)
         with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
             run(str(copy), config[0], output)
     assert checkpoints.latest(str(output)).endswith("ckpt-2")
@@ -198,7 +199,7 @@ def test_a_truncated_record_file_is_named(data_dir, config, tmp_path):
     """The file and what to do are in the error, before any training."""
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", data_dir, copy], check=True)
-    metadata = records.read_metadata(str(copy))
+    metadata = find.read_metadata(str(copy))
     path = copy / metadata.splits["train"][0].file
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InputError, match=f"{path.name} has .* bytes"):

@@ -12,9 +12,9 @@ from tiny_corpus import (
     write_corpus,
 )
 
-from albert_tf import records
 from albert_tf.errors import InputError
 from albert_tf.pretraining_data import build
+from albert_tf.records import checks, find
 from albert_tf.tokenization import tokenizer_from_files
 
 
@@ -80,11 +80,11 @@ def test_every_token_once_per_duplicate(corpus, whole):
 def test_files_and_metadata(whole):
     """Names, tokenizer, metadata and statistics are as documented."""
     output, metadata = whole
-    assert metadata == records.read_metadata(str(output))
+    assert metadata == find.read_metadata(str(output))
     names = {entry.file for e in metadata.splits.values() for entry in e}
     assert "train-00000-of-00006.tfrecord" in names
     assert set(contents(output)) == names | TOKENIZER_FILES | {"metadata.json"}
-    records.check(str(output), metadata)
+    checks.check(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
     assert statistics["documents"] == 40
@@ -109,6 +109,23 @@ def test_processes_change_nothing(corpus, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     build.run(*settings(corpus, tmp_path / "out", num_processes=2))
     assert contents(tmp_path / "out") == contents(whole[0])
+
+
+def test_the_probe_does_not_wait_for_every_duplicate(
+    corpus, whole, tmp_path, monkeypatch
+):
+    """It runs once, when the files of the first duplicate are there."""
+    output, calls, probe = tmp_path / "out", [], build.probe_leak
+
+    def noted(builder, jobs):
+        calls.append(sorted(p.name[:11] for p in output.glob("*.tfrecord")))
+        return probe(builder, jobs)
+
+    monkeypatch.setattr(build, "probe_leak", noted)
+    build.run(*settings(corpus, output))
+    held_out = [entry.file[:11] for entry in whole[1].splits["eval"]]
+    assert calls == [sorted(held_out) + [f"train-0000{i}" for i in range(3)]]
+    assert contents(output) == contents(whole[0])
 
 
 def test_seed_changes_records(corpus, whole, tmp_path):

@@ -19,6 +19,7 @@ from tiny_corpus import (
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.pretraining_data import build, shards
+from albert_tf.records import framing
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +148,8 @@ def full(*args, **kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def full_for_gfile(*args, **kwargs):
-    """Fail as TensorFlow does when it writes to a full disk."""
+def full_remote(*args, **kwargs):
+    """Fail as TensorFlow does, which writes remote files."""
     raise tf.errors.ResourceExhaustedError(None, None, "No space left")
 
 
@@ -156,9 +157,10 @@ def full_for_gfile(*args, **kwargs):
     "place, name, failure",
     [
         (shards.ShardStore, "flush", full),
-        (shards.files, "write_json", full_for_gfile),
-        (tf.io, "TFRecordWriter", full_for_gfile),
-        (files, "write_json", full_for_gfile),
+        (framing, "write", full),
+        (framing, "write", full_remote),
+        (files, "write_json", full),
+        (files, "write_json", full_remote),
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
-from albert_tf import records
 from albert_tf.pretraining_data import leak_probe
 from albert_tf.pretraining_data.advice import LEAK
+from albert_tf.records import decoding
 
 V, NUMBER = 600, 2500
 
@@ -15,7 +15,7 @@ def example(a, b, swapped):
     """Return an example of two segments, without masks."""
     ids = np.concatenate([[2], a, [3], b, [3]])
     nothing = np.zeros(0, np.int64)
-    return records.Example(
+    return decoding.Example(
         input_ids=ids,
         segment_ids=np.repeat([0, 1], [len(a) + 2, len(b) + 1]),
         starts=None,
@@ -123,7 +123,7 @@ def test_probe_ignores_masks():
         ids = item.input_ids.copy()
         ids[4:9] = 4
         masked.append(
-            records.Example(
+            decoding.Example(
                 ids,
                 item.segment_ids,
                 None,

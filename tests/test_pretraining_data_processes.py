@@ -1,13 +1,20 @@
 """Work spread over processes is the work of one."""
 
 import concurrent.futures
+import contextlib
+import functools
 import os
-import threading
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from albert_tf.pretraining_data.processes import _work, ordered_map
+from albert_tf.pretraining_data.processes import _in_order, ordered_map
+
+HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
@@ -28,20 +35,76 @@ def late_first(n: int) -> int:
     return fail_at_three(n)
 
 
+def die_at_three(n: int) -> int:
+    """End as a process ends that the system kills for its memory."""
+    if n == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
 def work(function, items):
-    """Yield what this thread and another one, ready at once, make."""
-    ready = threading.Thread()  # never started: not alive
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield from _work(function, iter(items), pool, 2, ready)
+    """Yield what two threads make."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        yield from _in_order(functools.partial(pool.submit, function), items, 4)
 
 
 @pytest.mark.slow
-def test_results_come_in_order_from_every_process():
-    """Order and number do not depend on who is faster; this process works."""
-    found = list(ordered_map(square, range(1500), 3))
-    assert [value for value, _ in found] == [n * n for n in range(1500)]
+@pytest.mark.parametrize("number", [2, 3])
+def test_results_come_in_order_from_every_process(number):
+    """Order and number do not depend on who is faster; all of them work."""
+    found = list(ordered_map(square, range(500), number))
+    assert [value for value, _ in found] == [n * n for n in range(500)]
     workers = {pid for _, pid in found}
-    assert os.getpid() in workers and len(workers) > 1
+    assert len(workers) == number and os.getpid() not in workers
+
+
+@pytest.mark.slow
+def test_a_killed_process():
+    """The error says what to do; what came before is given."""
+    found = []
+    with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
+        for n in ordered_map(die_at_three, range(500), 2):
+            found.append(n)
+    assert found == list(range(len(found))) and len(found) <= 3
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that only waits to be met does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="asks Linux")
+def test_processes_end_with_the_one_that_uses_them():
+    """Killed, a program leaves no process behind that works or waits."""
+    code = (
+        "import test_pretraining_data_processes as here\n"
+        "for _, pid in here.ordered_map(here.square, range(10**6), 2):\n"
+        "    print(pid, flush=True)"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"},
+        stdout=subprocess.PIPE,
+    )
+    pids = {int(program.stdout.readline()) for _ in range(200)}
+    assert pids and all(map(alive, pids))
+    program.kill()
+    program.wait()
+    program.stdout.close()
+    deadline = time.monotonic() + 30
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
+def test_one_process_is_this_one(items, number):
+    """Neither one process nor a single item needs another process."""
+    found = list(ordered_map(square, items, number))
+    assert found == [(n * n, os.getpid()) for n in items]
 
 
 def test_results_come_in_order():
@@ -54,7 +117,7 @@ def test_items_are_read_only_a_little_ahead():
     read = []
     items = (read.append(n) or min(n, 1) for n in range(1000))
     next(work(late_first, items))
-    assert len(read) <= 6
+    assert len(read) == 4
 
 
 def test_the_first_error_in_order_is_met():

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf import records
 from albert_tf.errors import InputError
-from albert_tf.records import reading
+from albert_tf.records import checks, find, reading
 
 TOKENS, SLOTS = 8, 2
 COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
@@ -36,6 +36,11 @@ def example(number, tokens=TOKENS, slots=SLOTS):
     return tf.train.Example(features=features).SerializeToString()
 
 
+def first_file(data_dir):
+    """Return the path of the first training file."""
+    return f"{data_dir}/train-00000-of-00004.tfrecord"
+
+
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
     """A folder of numbered examples, with small shuffling blocks."""
@@ -58,8 +63,8 @@ def data_dir(tmp_path, monkeypatch):
 
 def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
     """Return the numbers of the first `count` training examples."""
-    metadata = records.read_metadata(data_dir)
-    batches = records.train_batches(
+    metadata = find.read_metadata(data_dir)
+    batches = reading.train_batches(
         data_dir, metadata, batch_size=batch_size, seed=seed, **kwargs
     )
     taken = batches.take(count // batch_size)
@@ -68,10 +73,10 @@ def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
 
 def test_metadata_round_trip(data_dir):
     """What was written is read back equal."""
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     assert metadata.count("train") == 93 and metadata.count("eval") == 11
     metadata.write(data_dir)
-    assert records.read_metadata(data_dir) == metadata
+    assert find.read_metadata(data_dir) == metadata
 
 
 def test_every_epoch_holds_every_record_once(data_dir):
@@ -82,6 +87,31 @@ def test_every_epoch_holds_every_record_once(data_dir):
         assert sorted(epoch) == list(range(93))
     assert epochs[0] != epochs[1] != epochs[2]
     assert numbers(data_dir, 93, seed=4) != epochs[0]
+
+
+def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
+    """Two blocks of one file do not have the same permutation."""
+    stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
+    orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
+    assert 2 <= len(orders) == len(set(orders))
+
+
+def test_batches_have_static_shapes(data_dir):
+    """A TPU compiles for them: B too is known before reading."""
+    metadata = find.read_metadata(data_dir)
+    train = reading.train_batches(data_dir, metadata, batch_size=6, seed=1)
+    held_out = reading.eval_batches(data_dir, metadata, batch_size=6)
+    for spec in (train.element_spec, held_out.element_spec):
+        assert {s.shape[0] for s in spec.values()} == {6}
+        assert spec["input_ids"].shape == (6, TOKENS)
+
+
+def test_a_file_with_fewer_records_is_an_error(data_dir):
+    """Cut between two records, where no checksum tells."""
+    with tf.io.TFRecordWriter(first_file(data_dir)) as writer:
+        writer.write(example(0))
+    with pytest.raises(tf.errors.OpError, match="expected to contain"):
+        numbers(data_dir, 93)
 
 
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
@@ -103,9 +133,9 @@ def test_shards_read_together_what_one_reader_reads(data_dir):
 
 def test_batch(data_dir):
     """A batch has the agreed keys, types and shapes, and the right values."""
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     batch = next(
-        iter(records.train_batches(data_dir, metadata, batch_size=6, seed=1))
+        iter(reading.train_batches(data_dir, metadata, batch_size=6, seed=1))
     )
     shapes = {name: (v.dtype, tuple(v.shape)) for name, v in batch.items()}
     tokens, slots = (tf.int32, (6, TOKENS)), (tf.int32, (6, SLOTS))
@@ -129,9 +159,9 @@ def test_batch(data_dir):
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
     """Held-out examples come once, in order; filling weighs nothing."""
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     seen = []
-    for batch in records.eval_batches(
+    for batch in reading.eval_batches(
         data_dir, metadata, batch_size=batch_size
     ):
         assert all(v.shape[0] == batch_size for v in batch.values())
@@ -142,21 +172,16 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
     assert seen == list(range(93, 104))
 
 
-def first_file(data_dir):
-    """Return the path of the first training file."""
-    return f"{data_dir}/train-00000-of-00004.tfrecord"
-
-
 def test_truncated_file_is_named(data_dir):
     """A truncated file is found before training, and while reading."""
     path = first_file(data_dir)
     with open(path, "rb+") as file:
         file.truncate(700)
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        records.check(data_dir, metadata)
+        checks.check(data_dir, metadata)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        with records.errors_explained(data_dir):
+        with checks.errors_explained(data_dir):
             numbers(data_dir, 93)
 
 
@@ -165,52 +190,52 @@ def test_records_of_something_else_are_named(data_dir):
     with tf.io.TFRecordWriter(first_file(data_dir)) as writer:
         writer.write(b"\x99 no example")
     size = tf.io.gfile.stat(first_file(data_dir)).length
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     first, *others = metadata.splits["train"]
     first = dataclasses.replace(first, bytes=size)
     splits = metadata.splits | {"train": (first, *others)}
     metadata = dataclasses.replace(metadata, splits=splits)
     with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
-        records.check(data_dir, metadata)
+        checks.check(data_dir, metadata)
 
 
 def test_records_of_another_length_are_named(data_dir):
     """Records longer than the metadata says are an error with the numbers."""
     metadata = dataclasses.replace(
-        records.read_metadata(data_dir), max_seq_length=6
+        find.read_metadata(data_dir), max_seq_length=6
     )
     metadata.write(data_dir)
     message = "train-00000.*`input_ids` holds 8 values instead of 6"
     with pytest.raises(InputError, match=message):
-        records.check(data_dir, metadata)
+        checks.check(data_dir, metadata)
     with pytest.raises(InputError, match=message):
-        with records.errors_explained(data_dir):
+        with checks.errors_explained(data_dir):
             numbers(data_dir, 1)
 
 
 def test_other_errors_pass(data_dir):
     """An error that is not the records' is not explained away."""
     with pytest.raises(tf.errors.InvalidArgumentError):
-        with records.errors_explained(data_dir):
+        with checks.errors_explained(data_dir):
             raise tf.errors.InvalidArgumentError(None, None, "something else")
 
 
 def test_sound_records_pass_the_check(data_dir):
     """Whole files of the right length are accepted."""
-    records.check(data_dir, records.read_metadata(data_dir))
+    checks.check(data_dir, find.read_metadata(data_dir))
 
 
 def test_missing_file_is_named(data_dir):
     """A file that the metadata lists and that is not there is an error."""
     tf.io.gfile.remove(first_file(data_dir))
     with pytest.raises(InputError, match="train-00000.*is missing"):
-        records.check(data_dir, records.read_metadata(data_dir))
+        checks.check(data_dir, find.read_metadata(data_dir))
 
 
 def test_metadata_errors(data_dir, tmp_path):
     """A missing, foreign or damaged metadata.json says what to do."""
     with pytest.raises(InputError, match="create_pretraining_data.py"):
-        records.read_metadata(str(tmp_path / "nothing"))
+        find.read_metadata(str(tmp_path / "nothing"))
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -220,15 +245,15 @@ def test_metadata_errors(data_dir, tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
-            records.read_metadata(data_dir)
+            find.read_metadata(data_dir)
 
 
 def test_split_without_records(data_dir):
     """Reading a split that has no records is an error, not an endless loop."""
-    metadata = records.read_metadata(data_dir)
+    metadata = find.read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)
     with pytest.raises(InputError, match="must hold eval records"):
-        records.eval_batches(data_dir, metadata, batch_size=2)
+        reading.eval_batches(data_dir, metadata, batch_size=2)
     with pytest.raises(InputError, match="must hold train records"):
-        records.train_batches(data_dir, metadata, batch_size=2, seed=0)
+        reading.train_batches(data_dir, metadata, batch_size=2, seed=0)

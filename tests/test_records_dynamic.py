@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import masking, records
+from albert_tf import masking
 from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data import build
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import BuildConfig
+from albert_tf.records import checks, decoding, find, reading
 from albert_tf.tokenization import TokenizerConfig, load_tokenizer
 
 T = 32
@@ -57,9 +58,9 @@ def corpus(tmp_path_factory):
 
 def read(folder, split):
     """Return the decoded records of a split, in the order of the files."""
-    metadata = records.read_metadata(str(folder))
+    metadata = find.read_metadata(str(folder))
     return [
-        records.decode(data)
+        decoding.decode(data)
         for entry in metadata.splits[split]
         for data in tf.data.TFRecordDataset(
             str(folder / entry.file)
@@ -96,9 +97,7 @@ def test_few_bytes_per_token(corpus):
     sizes = [
         sum(
             entry.bytes
-            for entry in records.read_metadata(str(corpus / kind)).splits[
-                "train"
-            ]
+            for entry in find.read_metadata(str(corpus / kind)).splits["train"]
         )
         for kind in ("static", "dynamic")
     ]
@@ -108,8 +107,8 @@ def test_few_bytes_per_token(corpus):
 def batches(corpus, count, batch_size=8, **kwargs):
     """Return training batches of the dynamic records."""
     folder = str(corpus / "dynamic")
-    metadata = records.read_metadata(folder)
-    dataset = records.train_batches(
+    metadata = find.read_metadata(folder)
+    dataset = reading.train_batches(
         folder, metadata, batch_size=batch_size, seed=5, **kwargs
     )
     return [
@@ -132,8 +131,8 @@ def test_batches_hold_what_static_ones_hold(corpus):
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(corpus / kind)
-        dataset = records.train_batches(
-            folder, records.read_metadata(folder), batch_size=4, seed=1
+        dataset = reading.train_batches(
+            folder, find.read_metadata(folder), batch_size=4, seed=1
         )
         shapes.append(dataset.element_spec)
     assert shapes[0] == shapes[1]
@@ -143,7 +142,7 @@ def test_batches_hold_what_static_ones_hold(corpus):
 
 def test_batches_restore_the_records(corpus):
     """With its labels put back, an epoch is the records, each once."""
-    count = records.read_metadata(str(corpus / "dynamic")).count("train")
+    count = find.read_metadata(str(corpus / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(corpus / "dynamic"))
     found = []
     for batch in batches(corpus, count, batch_size=1):
@@ -199,7 +198,7 @@ def test_words_are_masked_whole(corpus):
 
 def test_masks_change_with_the_epoch(corpus):
     """The same record has other masks the second time."""
-    count = records.read_metadata(str(corpus / "dynamic")).count("train")
+    count = find.read_metadata(str(corpus / "dynamic")).count("train")
     found = rows(batches(corpus, 2 * count, batch_size=1))
     assert len(set(found)) > 1.9 * count
 
@@ -227,7 +226,7 @@ def test_another_tokenizer_is_refused(corpus, tmp_path):
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
     with pytest.raises(InputError, match="must be the one that made"):
-        records.train_batches(
+        reading.train_batches(
             str(tmp_path / "out"), metadata, batch_size=2, seed=0
         )
 
@@ -273,12 +272,12 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
     metadata.write(str(tmp_path / "out"))
     with pytest.raises(InputError, match=message):
-        records.check(str(tmp_path / "out"), metadata)
+        checks.check(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
-        with records.errors_explained(str(tmp_path / "out")):
+        with checks.errors_explained(str(tmp_path / "out")):
             next(
                 iter(
-                    records.train_batches(
+                    reading.train_batches(
                         str(tmp_path / "out"), metadata, batch_size=2, seed=0
                     )
                 )

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from albert_tf import records
 from albert_tf.errors import InputError
+from albert_tf.records import checks, decoding, find, reading
 
 TOKENS, SLOTS = 8, 2
 
@@ -51,9 +52,9 @@ def folder(tmp_path):
 
 def epoch(data_dir, count):
     """Return the numbers of one epoch of training examples."""
-    metadata = records.read_metadata(str(data_dir))
-    records.check(str(data_dir), metadata)
-    batches = records.train_batches(
+    metadata = find.read_metadata(str(data_dir))
+    checks.check(str(data_dir), metadata)
+    batches = reading.train_batches(
         str(data_dir), metadata, batch_size=1, seed=0
     )
     return sorted(int(b["input_ids"][0, 0]) for b in batches.take(count))
@@ -61,7 +62,7 @@ def epoch(data_dir, count):
 
 def test_folder_of_released_records(folder):
     """Lengths come from the first record, numbers from counting all."""
-    metadata = records.read_metadata(str(folder))
+    metadata = find.read_metadata(str(folder))
     assert metadata.max_seq_length == TOKENS
     assert metadata.max_predictions_per_seq == SLOTS
     assert metadata.vocab_size == 0 and not metadata.tokenizer_fingerprint
@@ -69,7 +70,7 @@ def test_folder_of_released_records(folder):
     assert not records.is_described(str(folder))
     assert epoch(folder, 33) == list(range(33))
     batch = next(
-        iter(records.eval_batches(str(folder), metadata, batch_size=5))
+        iter(reading.eval_batches(str(folder), metadata, batch_size=5))
     )
     assert batch["input_ids"][:, 0].numpy().tolist() == list(range(33, 38))
 
@@ -80,31 +81,31 @@ def test_globs_of_released_records(folder, monkeypatch):
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
     assert epoch("part-0.tfrecord", 20) == list(range(20))
-    metadata = records.read_metadata("part-*")
+    metadata = find.read_metadata("part-*")
     with pytest.raises(InputError, match="must hold eval records"):
-        records.eval_batches("part-*", metadata, batch_size=2)
+        reading.eval_batches("part-*", metadata, batch_size=2)
 
 
 def test_nothing_there(tmp_path):
     """A missing or empty folder, and a glob of nothing, are errors."""
     for data_dir in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="create_pretraining_data.py"):
-            records.read_metadata(str(data_dir))
+            find.read_metadata(str(data_dir))
     with pytest.raises(InputError, match="match at least one file"):
-        records.read_metadata(f"{tmp_path}/*.tfrecord")
+        find.read_metadata(f"{tmp_path}/*.tfrecord")
 
 
 def test_unfinished_build_is_no_released_data(folder):
     """Records beside the manifest of a build are not taken for whole."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a finished folder"):
-        records.read_metadata(str(folder))
+        find.read_metadata(str(folder))
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"no record at all", "begins with something else"),
+        (b"no record at all", "must be a TFRecord file"),
         (b"", "must not be empty"),
     ],
 )
@@ -112,7 +113,7 @@ def test_files_that_are_no_records(tmp_path, content, message):
     """Other files, and empty ones, are named."""
     (tmp_path / "a.tfrecord").write_bytes(content)
     with pytest.raises(InputError, match=f"{message}|a.tfrecord.*{message}"):
-        records.read_metadata(str(tmp_path))
+        find.read_metadata(str(tmp_path))
 
 
 def test_features_that_are_missing(tmp_path):
@@ -122,10 +123,10 @@ def test_features_that_are_missing(tmp_path):
     with pytest.raises(
         InputError, match="without masked_lm_ids, next_sentence_labels"
     ):
-        records.read_metadata(str(tmp_path))
+        find.read_metadata(str(tmp_path))
     write(tmp_path / "a.tfrecord", [b"\x99 no example"])
     with pytest.raises(InputError, match="a.tfrecord, record 0 without"):
-        records.read_metadata(str(tmp_path))
+        find.read_metadata(str(tmp_path))
 
 
 def test_files_of_different_lengths(folder):
@@ -134,7 +135,7 @@ def test_files_of_different_lengths(folder):
     with pytest.raises(
         InputError, match="part-2.*`input_ids` holds 6 values instead of 8"
     ):
-        records.check(str(folder), records.read_metadata(str(folder)))
+        checks.check(str(folder), find.read_metadata(str(folder)))
 
 
 def test_truncated_file(folder):
@@ -142,16 +143,16 @@ def test_truncated_file(folder):
     path = folder / "part-1.tfrecord-00001"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(InputError, match="must be whole.*part-1"):
-        records.read_metadata(str(folder))
+        find.read_metadata(str(folder))
 
 
 def test_decoding_a_released_record():
     """Originals, segments and label of a record are as it was written."""
-    found = records.decode(example(3))
+    found = decoding.decode(example(3))
     assert found.input_ids.tolist() == [3] + [7] * 7
     assert found.originals().tolist() == [3, 9] + [7] * 6
     assert found.segment_ids.tolist() == [0, 1] * 4
     assert found.swapped and (found.slots, found.length) == (SLOTS, TOKENS)
     np.testing.assert_array_equal(found.starts, True)
     with pytest.raises(ValueError):
-        records.decode(b"\x99 no example")
+        decoding.decode(b"\x99 no example")

@@ -1,10 +1,14 @@
 """Filled masks and the order of sentences, against the Python model."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 from exporting import LENGTH, MASKED, close, copied, strings
 
 from albert_tf import checkpoints
+from albert_tf.config import AlbertConfig
+from albert_tf.model import AlbertForPretraining
 from albert_tf.serving.base import ServingConfig
 from albert_tf.serving.registry import load_server
 from albert_tf.tokenization import pack
@@ -39,6 +43,27 @@ def test_masks_are_filled_as_by_the_python_model(
         assert (found["probabilities"][row, rest:] == 0).all()
         assert (found["pieces"][row, rest:] == b"").all()
     assert found["pieces"].shape == (len(MASKED), most, 5)
+
+
+def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
+    pretrained_dir, tokenizer, tmp_path
+):
+    """They take their share of the probability, as in training."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    known = tokenizer.vocab_size
+    config = AlbertConfig.from_model_dir(folder)
+    config = dataclasses.replace(config, vocab_size=2 * known)
+    config.save(folder)
+    model = AlbertForPretraining(config)
+    checkpoints.save(folder, checkpoints.named_variables(model))
+    server = load_server(folder, ServingConfig(top_k=known))
+    found = server.fill_mask(strings(["a [MASK]"]))["probabilities"][0, 0]
+    inputs = pack(tokenizer, tokenizer.encode_masked("a [MASK]"), [], LENGTH)
+    place = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
+    logits = model(*(tf.constant(x[None]) for x in (*inputs, place)))
+    shares = tf.nn.softmax(logits["mlm_logits"])[0, 0, :known].numpy()
+    close(found, -np.sort(-shares))
+    assert shares.sum() < 0.99
 
 
 def test_a_batch_without_masks_has_no_fillings(signatures):

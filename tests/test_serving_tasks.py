@@ -1,15 +1,12 @@
 """Answers, choices and entities from raw text, against the tasks in Python."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, strings
+from exporting import close, model_dir, strings
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
 from albert_tf.export import ExportConfig, export
 from albert_tf.serving.base import ServingConfig
 from albert_tf.serving.calibration import batches
@@ -28,17 +25,6 @@ CONTEXTS = (
     "walked",
 )
 QUESTIONS = ("who reads", "what is painted in the streets", "a", "", "she")
-
-
-def model_dir(folder, pretrained_dir, task) -> str:
-    """Write a fine-tuned model directory of a task, random weights."""
-    ignore = shutil.ignore_patterns("*ckpt*", "check*")
-    shutil.copytree(pretrained_dir, folder, ignore=ignore)
-    task.save(str(folder))
-    config = AlbertConfig.from_model_dir(str(folder))
-    model = task.build_model(config, "float32")
-    checkpoints.save(str(folder), checkpoints.named_variables(model))
-    return model
 
 
 def outputs_of(task, model, features, tokenizer, **more):

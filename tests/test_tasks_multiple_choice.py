@@ -10,8 +10,7 @@ import tiny_tasks
 from albert_tf.errors import InputError
 from albert_tf.tasks.base import DataConfig, TaskConfig, read_splits
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.choice_files import Choices
-from albert_tf.tasks.multiple_choice import with_choice
+from albert_tf.tasks.choice_files import Choices, with_choice
 from albert_tf.tasks.registry import find, load_task
 
 EXAMPLES = [

@@ -1,4 +1,4 @@
-"""Questions: rows and places of answers, both heads, answers and files."""
+"""Questions: both heads, answers and files."""
 
 import dataclasses
 import json
@@ -8,119 +8,20 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_tasks
+from tiny_questions import EXAMPLES, make_task
 
 from albert_tf.errors import InputError
 from albert_tf.tasks.answers import Answer
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.features import Features
 from albert_tf.tasks.question_features import question_windows
 from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.squad_files import Question
-
-CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
-
-
-def asked(name, text, answer=None, context=CONTEXT):
-    """Return a question; "" as the answer means that there is none."""
-    if answer is None:
-        return Question(name, text, context, None)
-    start = context.index(answer)
-    span = (start, start + len(answer)) if answer else (0, 0)
-    return Question(name, text, context, (answer,) if answer else (), span)
-
-
-EXAMPLES = [
-    asked("a", "is it good", "PLOT of this"),
-    asked("b", "is the film bad", "Good film"),
-    asked("c", "so is it", ""),
-    asked("d", "this film", "one", context="so the one and this"),
-    asked("e", "is it bad", "poor in it"),
-]
-
-
-def make_task(head="simple", **config):
-    values = {"max_seq_length": 16, "max_query_length": 4, "doc_stride": 3}
-    task = find("squad-2.0").with_data(DataConfig())
-    settings = TaskConfig(answer_head=head, **values | config)
-    return task.with_config(settings).fitted(EXAMPLES)
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
-
-
-def test_labels_are_the_words_of_the_answer(words):
-    """The pieces between the labels are those of the answer, or none."""
-    features = make_task().features(EXAMPLES, words)
-    found = {}
-    rows = np.split(features.tokens, features.row_splits[1:-1])
-    names = np.repeat([q.id for q in EXAMPLES], features.notes["rows"])
-    for name, row, (start, end) in zip(
-        names, rows, features.arrays["labels"], strict=True
-    ):
-        if start:
-            answer = " ".join(words.pieces(row[start : end + 1]))
-            found.setdefault(name, set()).add(answer)
-        else:
-            assert end == 0
-    expected = {
-        "a": {"plot of this"},
-        "b": {"good film"},
-        "d": {"one"},
-        "e": {"poor in it"},
-    }
-    assert found == expected
-
-
-def test_rows_are_question_and_window(words):
-    """A row is [CLS] question [SEP] window [SEP], the window segment 1."""
-    task = make_task()
-    features = task.features(EXAMPLES, words)
-    row = features.tokens[: features.row_splits[1]]
-    cls, sep = words.cls_id, words.sep_id
-    query = words.encode("is it good")
-    context = words.encode(CONTEXT)
-    assert row.tolist() == [cls, *query, sep, *context[: 16 - 6], sep]
-    assert features.second_starts[0] == 5
-    # Of a question that is too long the beginning is kept.
-    long = task.features([asked("x", "is it so very good", "one")], words)
-    assert long.tokens[:6].tolist()[1:5] == words.encode("is it so very")
-    assert long.second_starts[0] == 6
-
-
-def test_windows_know_their_place_in_the_text(words):
-    """Offsets of every row give back the words that stand in it."""
-    features = make_task().features(EXAMPLES, words)
-    questions = question_windows(features)
-    assert [len(rows) for rows in questions] == features.notes["rows"].tolist()
-    for question, rows in zip(EXAMPLES, questions, strict=True):
-        best = 0
-        for row, window in rows:
-            ids = features.tokens[slice(*features.row_splits[row : row + 2])]
-            for i, piece in enumerate(words.pieces(ids[window.position : -1])):
-                text = question.context[window.starts[i] : window.ends[i]]
-                assert piece in (text.lower(), "[UNK]")
-            best += window.is_best.sum()
-        assert best == len(words.encode(question.context))
-
-
-def test_parts_of_a_data_set_join(words):
-    """Features made in parts and joined predict as those made at once."""
-    task = make_task()
-    parts = [task.features(p, words) for p in (EXAMPLES[:2], EXAMPLES[2:])]
-    whole = question_windows(task.features(EXAMPLES, words))
-    joined = question_windows(Features.joined(parts))
-    for left, right in zip(whole, joined, strict=True):
-        for (i, one), (j, other) in zip(left, right, strict=True):
-            assert i == j
-            for x, y in zip(
-                dataclasses.astuple(one),
-                dataclasses.astuple(other),
-                strict=True,
-            ):
-                np.testing.assert_array_equal(x, y)
 
 
 def told(features, examples, question_score=9.0):
@@ -342,16 +243,22 @@ def test_the_task_of_a_model_directory(tmp_path, head):
     assert load_task(str(tmp_path)) == task
 
 
-def test_training_lowers_the_loss(words):
-    """Gradients of the beam head reach every variable of it."""
+def test_the_loss_reaches_every_variable(words):
+    """Gradients of the beam head reach every variable of it.
+
+    What shifts all logits that a softmax compares has none.
+    """
     task = make_task("beam")
     _, batch = first_batch(task, words)
     model = task.build_model(tiny.CONFIG, "float32")
     with tf.GradientTape() as tape:
         sums, _ = task.losses(model, batch, tf.constant([1, 2]))
     variables = [
-        v.value for v in model.trainable_variables if "albert/" not in v.path
+        v
+        for v in model.trainable_variables
+        if "albert/" not in v.path
+        and not v.path.endswith(("start/bias", "end/bias", "beta"))
     ]
-    gradients = tape.gradient(sums["task"], variables)
-    assert len(variables) == 11
-    assert all(np.abs(g).max() > 0 for g in gradients)
+    gradients = tape.gradient(sums["task"], [v.value for v in variables])
+    assert len(variables) == 8
+    assert all(np.abs(g).max() > 1e-6 for g in gradients)

@@ -27,6 +27,27 @@ def test_names_are_those_of_google_cloud(text, shape, chips, replicas):
     assert found == (shape, chips, replicas)
 
 
+@pytest.mark.parametrize(
+    "name, pod, petaflops, terabytes, digits",
+    [
+        ("v3", 1024, 126, 340, 2),
+        ("v4", 4096, 1100, 1100, 2),
+        ("v5e", 256, 50.63, 51.2, 3),
+        ("v6e", 256, 234.9, 102.4, 3),
+    ],
+)
+def test_rates_of_chips_add_up_to_those_of_pods(
+    name, pod, petaflops, terabytes, digits
+):
+    """Arithmetic and all-reduce of a pod, as the documentation rounds them."""
+    chip = CHIPS[name]
+    rounding = 0.5 * 10 ** (1 - digits)
+    assert pod * chip.flops == pytest.approx(petaflops * 1e15, rel=rounding)
+    assert pod * chip.link_bytes == pytest.approx(
+        terabytes * 1e12, rel=rounding
+    )
+
+
 def test_every_slice_has_a_name_that_is_read_back():
     """`accelerator_type` and the shape both name the same slice."""
     for generation, chip in CHIPS.items():
@@ -36,7 +57,9 @@ def test_every_slice_has_a_name_that_is_read_back():
             assert parse(str(topology)) == topology
 
 
-@pytest.mark.parametrize("text", ["v9-8", "v5e-7", "v5e:3x3", "tpu", "", "v3"])
+@pytest.mark.parametrize(
+    "text", ["v9-8", "v5e-7", "v5e:3x3", "v3-16", "v2-1024", "tpu", "", "v3"]
+)
 def test_an_unknown_slice_is_refused_with_the_list(text):
     """The error gives what was received and all legal names."""
     with pytest.raises(InputError) as error:

@@ -85,6 +85,17 @@ def test_groups_come_from_the_same_depth_or_the_first(tmp_path, rule, origins):
     assert f"ffn_3_* from ffn_{origins[3]}_*" in said
 
 
+def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
+    """`best/` comes before the newest checkpoint."""
+    saved(tmp_path, tiny.CONFIG)
+    model = make(tiny.CONFIG, 5)
+    best = checkpoints.named_variables(model)
+    checkpoints.save(str(tmp_path / checkpoints.BEST), best)
+    found, said, _ = started(tmp_path, tiny.CONFIG)
+    assert_equal(found, table(model))
+    assert f"{checkpoints.BEST}/ckpt-0" in said
+
+
 def test_unshared_layers_are_stacked_in_blocks(tmp_path):
     """Three unshared layers from a shared one and a half: by depth."""
     source = change(num_hidden_layers=2, sharing="attention")
@@ -159,6 +170,7 @@ def test_a_missing_weight_is_named(tmp_path):
     [
         ("hidden_size", 32),
         ("vocab_size", 60),
+        ("type_vocab_size", 3),
         ("num_attention_heads", 4),
         ("hidden_act", "relu"),
         ("inner_group_num", 2),
@@ -168,6 +180,12 @@ def test_another_kind_of_model_is_refused(key, value):
     """Weights of the same shapes that mean something else are too."""
     with pytest.raises(InputError, match=f"{key}={getattr(tiny.CONFIG, key)}"):
         warm_start.check_source(tiny.CONFIG, change(**{key: value}))
+
+
+def test_heads_of_another_width_are_refused():
+    """As many heads of another width are other heads."""
+    with pytest.raises(InputError, match="head_size=8 instead of 4"):
+        warm_start.check_source(tiny.CONFIG, change(attention_head_size=4))
 
 
 @pytest.mark.parametrize("whole_run, step", [(False, 0), (True, 5)])

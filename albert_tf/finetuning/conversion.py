@@ -47,15 +47,15 @@ def content_hash(path: str) -> str:
     """Return the SHA-256 of a file, or of a folder's files and their names."""
     digest = hashlib.sha256()
     paths = [path]
-    if files.gfile().isdir(path):
+    if files.is_folder(path):
         paths = sorted(
             files.join(folder, name)
-            for folder, _, names in files.gfile().walk(path)
+            for folder, _, names in files.walk(path)
             for name in names
         )
     for name in paths:
         digest.update(name.removeprefix(path).encode() + b"\0")
-        with files.gfile().GFile(name, "rb") as file:
+        with files.opened(name, "rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
@@ -78,7 +78,7 @@ class Cache:
         if not self.folder:
             return make()
         path = self.path(key)
-        if files.gfile().exists(path):
+        if files.exists(path):
             try:
                 return self._read(path)
             except (*DAMAGE, zipfile.BadZipFile) as error:
@@ -86,7 +86,7 @@ class Cache:
         arrays = make()
         content = io.BytesIO()
         np.savez(content, **arrays)
-        files.gfile().makedirs(self.folder)
+        files.make_folder(self.folder)
         files.write_bytes(path, content.getvalue())
         return arrays
 
@@ -139,12 +139,15 @@ def convert(
     return Features.joined(list(ordered_map(work, chunks, num_processes)))
 
 
-def key_of(task: Task, part: str, path: str, tokenizer: Tokenizer) -> dict:
-    """Return what the features of a data file follow from."""
+def key_of(
+    task: Task, part: str, path: str, number: int, tokenizer: Tokenizer
+) -> dict:
+    """Return what the features of a file, or of a sample, follow from."""
     return {
         "format": FORMAT,
         "part": part,
         "content": content_hash(path),
+        "examples": number,
         "tokenizer": tokenizer.fingerprint(),
         "task": task.description(),
     }
@@ -174,5 +177,7 @@ def cached_features(
         return to_arrays(found)
 
     cache = Cache(config.feature_cache_dir)
-    key = key_of(task, part, path, tokenizer) if cache.folder else {}
+    key = {}
+    if cache.folder:
+        key = key_of(task, part, path, len(examples), tokenizer)
     return from_arrays(cache.get(key, make))

@@ -47,7 +47,12 @@ def load_teacher(directory: str, job: Job) -> Task:
             f"Received: teacher={directory}"
         )
     task = load_task(directory)
-    job.task.for_model(task)
+    same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
+    if same != job.task:
+        raise InputError(
+            "`teacher` must have the labels of the training examples. "
+            f"Received: teacher={directory}"
+        )
     tokenizer = load_tokenizer(directory)
     if tokenizer.fingerprint() != job.tokenizer.fingerprint():
         raise InputError(

@@ -1,6 +1,9 @@
 """What a fine-tuning run is about: its flags, its task and its data."""
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
@@ -55,6 +58,15 @@ class FinetuningConfig:
         "model_dir",
         "First weights of the encoder: those of `model_dir`, or random ones.",
         choices=("model_dir", "random"),
+    )
+    max_train_examples: int = setting(
+        0,
+        "Learn from a random sample of the examples, the same in every run; "
+        "0 is all.",
+        minimum=0,
+    )
+    max_eval_examples: int = setting(
+        0, "Evaluate on such a sample of each split; 0 is all.", minimum=0
     )
     num_train_epochs: float = setting(
         3.0, "Passes over the data, without `num_train_steps`.", minimum=0.0
@@ -151,6 +163,14 @@ class FinetuningConfig:
         }
         return tuple(part for part, wants in wanted.items() if wants)
 
+    def most_examples(self, part: str) -> int:
+        """Return how many examples of a part are taken; 0 is all."""
+        limits = {
+            "train": self.max_train_examples,
+            "eval": self.max_eval_examples,
+        }
+        return limits.get(part, 0)
+
     def encoder(self) -> AlbertConfig:
         """Return the architecture, with the dropout that the flags ask for."""
         config = AlbertConfig.from_model_dir(self.source_dir)
@@ -223,6 +243,33 @@ class Job:
         return "\n".join(lines)
 
 
+def sample(examples: Sequence, most: int) -> Sequence:
+    """Return a random sample in the order of the file; all if `most` is 0."""
+    if not 0 < most < len(examples):
+        return examples
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(examples), most, replace=False)
+    return [examples[i] for i in np.sort(chosen)]
+
+
+def read_parts(
+    run: FinetuningConfig, data: DataConfig, task: Task
+) -> tuple[Task, dict[str, dict[str, Sequence]]]:
+    """Return the task with its labels, and {part: {split: examples}}.
+
+    The labels are those of all training examples, also where a sample is
+    learnt from.
+    """
+    parts: dict[str, dict] = {}
+    for part in run.parts():
+        splits = read_splits(task, data, part)
+        if part == "train":
+            task = task.fitted(splits[""])
+        most = run.most_examples(part)
+        parts[part] = {k: sample(x, most) for k, x in splits.items()}
+    return task, parts
+
+
 def converted(
     task: Task,
     data: DataConfig,
@@ -255,11 +302,7 @@ def prepare(
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
     task = choose_task(run, data, task_config)
     check_fit(task, config, tokenizer)
-    parts: dict[str, dict] = {}
-    for part in run.parts():
-        parts[part] = read_splits(task, data, part)
-        if part == "train":
-            task = task.fitted(parts[part][""])
+    task, parts = read_parts(run, data, task)
     splits = {
         part: converted(
             task, data, tokenizer, conversion, part, parts.get(part, {})

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf import files
@@ -59,7 +58,7 @@ def _write_shard(
     """Write the frames of a shard in the order of the text."""
     shard, frames = item
     with files.atomic_path(_shard_path(folder, shard)) as temporary:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
+        with files.opened(temporary, "wb") as file:
             for _, frame in sorted(frames):
                 file.write(frame)
 
@@ -81,7 +80,7 @@ class BeamStore:
     def __init__(self, folder: str, num_shards: int):
         self.folder, self.num_shards = folder, num_shards
         self.counts: Counter = Counter()
-        tf.io.gfile.makedirs(folder)
+        files.make_folder(folder)
 
     def path(self, shard: int) -> str:
         """Return the name of a shard's file."""
@@ -95,10 +94,9 @@ class BeamStore:
         self, paths: list[str], job: TextJob, runner: str, options: str
     ) -> None:
         """Tokenise the text into the shards, unless that was done before."""
-        if not tf.io.gfile.exists(self._counts_path):
+        if not files.exists(self._counts_path):
             for shard in range(self.num_shards):
-                with tf.io.gfile.GFile(self.path(shard), "wb") as file:
-                    file.write(b"")
+                files.write_bytes(self.path(shard), b"")
             self._run(paths, job, runner, options)
         self.counts.update(files.read_json(self._counts_path, "`text.json`"))
 

@@ -1,19 +1,17 @@
 """The builder: the two passes over the text, and what they made."""
 
 import contextlib
+import functools
 import importlib
 import os
 from collections import Counter
-from collections.abc import Iterator
-
-import tensorflow as tf
+from collections.abc import Callable, Iterator
 
 from albert_tf import files, records
 from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data.advice import warnings
 from albert_tf.pretraining_data.documents import token_dtype
-from albert_tf.pretraining_data.leak_probe import probe
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import (
     BuildConfig,
@@ -35,10 +33,37 @@ from albert_tf.progress import Progress
 from albert_tf.tokenization import TokenizerConfig, build_tokenizer
 
 
-def _make_files(jobs: list[FileJob], num_processes: int) -> list[Counter]:
-    """Make the files that are not finished; return the counts of all."""
+def _probed(jobs: list[FileJob]) -> list[int]:
+    """Return which files share no text and hold training records."""
+    return [
+        i
+        for i, job in enumerate(jobs)
+        if job.split == records.TRAIN and job.duplicate == 0
+    ]
+
+
+def probe_leak(builder: Builder, jobs: list[FileJob]) -> dict:
+    """Return what the leak probe finds in the files."""
+    # It takes a second to import scikit-learn, which no worker needs.
+    from albert_tf.pretraining_data import leak_probe
+
+    names = [os.path.basename(jobs[i].path) for i in _probed(jobs)]
+    return leak_probe.probe(
+        builder.build.output_dir, names, builder.tokenizer.vocab_size
+    )
+
+
+def _make_files(
+    jobs: list[FileJob], num_processes: int, probe: Callable[[], dict]
+) -> list[Counter]:
+    """Make the files that are not finished; return the counts of all.
+
+    The probe, which keeps what it found, is first called as soon as it can
+    be: while it runs here, other processes go on with the next files.
+    """
     found = [read_counts(job) for job in jobs]
     missing = [i for i, counts in enumerate(found) if counts is None]
+    probed = _probed(jobs)
     progress = Progress(len(jobs), len(jobs) - len(missing), "file")
     made = ordered_map(make_file, [jobs[i] for i in missing], num_processes)
     for index, counts in zip(missing, made, strict=True):
@@ -46,6 +71,8 @@ def _make_files(jobs: list[FileJob], num_processes: int) -> list[Counter]:
         progress.advance(
             1, f"{sum(c['records'] for c in found if c):,} records"
         )
+        if all(found[i] is not None for i in probed):
+            probe()
     progress.close()
     return found
 
@@ -68,10 +95,12 @@ def _first_pass(builder: Builder):
         beam, how = _beam(), (build.runner, build.pipeline_options)
         store = beam.BeamStore(builder.scratch, builder.num_shards)
         store.fill(builder.paths, builder.text_job(), *how)
-        return store, lambda jobs: beam.make_files(jobs, *how)
+        return store, lambda jobs, _: beam.make_files(jobs, *how)
     store = ShardStore(builder.scratch, builder.num_shards)
     fill(store, builder.paths, builder.text_job(), builder.num_processes)
-    return store, lambda jobs: _make_files(jobs, builder.num_processes)
+    return store, lambda jobs, probe: _make_files(
+        jobs, builder.num_processes, probe
+    )
 
 
 def _check_documents(
@@ -106,11 +135,11 @@ def describe(
     text: Counter,
     jobs: list[FileJob],
     counts: list[Counter],
+    leak: dict,
 ) -> records.Metadata:
     """Return the metadata of a finished build."""
     splits = {records.TRAIN: [], records.EVAL: []}
     made = {records.TRAIN: Counter(), records.EVAL: Counter()}
-    probed = []
     for job, found in zip(jobs, counts, strict=True):
         splits[job.split].append(
             records.RecordFile(
@@ -120,23 +149,15 @@ def describe(
             )
         )
         made[job.split].update(found)
-        if job.split == records.TRAIN and job.duplicate == 0:
-            probed.append(os.path.basename(job.path))
     length = builder.pairs.max_seq_length
-    vocab_size = builder.tokenizer.vocab_size
     return records.Metadata(
         max_seq_length=length,
         max_predictions_per_seq=builder.masking.predictions(length),
-        vocab_size=vocab_size,
+        vocab_size=builder.tokenizer.vocab_size,
         tokenizer_fingerprint=builder.identity["tokenizer"],
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=builder.identity,
-        statistics=summarize(
-            text,
-            made,
-            builder.masking,
-            probe(builder.build.output_dir, probed, vocab_size),
-        ),
+        statistics=summarize(text, made, builder.masking, leak),
     )
 
 
@@ -167,8 +188,10 @@ def _make(builder: Builder) -> None:
     )
     _check_documents(build, store, held_out)
     jobs = builder.file_jobs(store, held_out)
-    counts = make_files(jobs)
-    metadata = describe(builder, store.counts + held_out.counts, jobs, counts)
+    probe = functools.cache(functools.partial(probe_leak, builder, jobs))
+    counts = make_files(jobs, probe)
+    text = store.counts + held_out.counts
+    metadata = describe(builder, text, jobs, counts, probe())
     _check_splits(metadata, build.eval_fraction)
     metadata.write(build.output_dir)
 
@@ -178,7 +201,7 @@ def _disk_errors(output_dir: str) -> Iterator[None]:
     """Say what to do where a file cannot be read or written."""
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except files.errors() as error:
         if isinstance(error, OSError) and error.errno is None:
             raise  # says so already
         reason = getattr(error, "message", error)
@@ -212,15 +235,15 @@ def run(
         paths,
     )
     with _disk_errors(build.output_dir):
-        tf.io.gfile.makedirs(build.output_dir)
+        files.make_folder(build.output_dir)
         if not claim(build.output_dir, builder.identity):
             try:
                 _make(builder)
             except InputError:
                 made = files.join(build.output_dir, "*.tfrecord")
-                for path in tf.io.gfile.glob(made):
-                    tf.io.gfile.remove(path)
+                for path in files.matches(made):
+                    files.remove(path)
                 builder.clean()
                 raise
         builder.clean()
-    return records.read_metadata(build.output_dir)
+    return records.load_metadata(build.output_dir)

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.pretraining_data import boundaries
 from albert_tf.pretraining_data.reading import ReadingConfig, split_sentences
 from albert_tf.pretraining_data.text import (
@@ -121,8 +121,7 @@ def read_shard(
       distinct: whether parts of equal text are read once. They are all in
         one shard, because they are dealt by their text.
     """
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
+    data = files.read_bytes(path)
     documents = concatenate(
         [frame.select(wanted(frame.hashes)) for frame in _frames(data, dtype)]
     )
@@ -135,7 +134,7 @@ def part_sizes(
     path: str, dtype: np.dtype
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield hashes, keys and tokens of the parts of each frame."""
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with files.opened(path, "rb") as file:
 
         def take(count: int, dtype: type) -> np.ndarray:
             size = int(count) * np.dtype(dtype).itemsize

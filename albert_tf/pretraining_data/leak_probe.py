@@ -11,16 +11,18 @@ Glossary: n records, T tokens, V vocabulary.
 """
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
-import tensorflow as tf
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.preprocessing import normalize
 
-from albert_tf import files, records
+from albert_tf import files
+from albert_tf.records import framing
+from albert_tf.records.decoding import Example, decode
 
 # Records that are looked at, from files that share no text.
 SAMPLE = 8192
@@ -57,7 +59,7 @@ def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
     return counts
 
 
-def _bags(examples: list[records.Example], width: int) -> Bags:
+def _bags(examples: list[Example], width: int) -> Bags:
     segments = []
     for segment in (0, 1):
         rows = []
@@ -153,9 +155,8 @@ def measure(bags: Bags) -> dict:
     }
 
 
-def _first_records(path: str, count: int) -> list[records.Example]:
-    dataset = tf.data.TFRecordDataset(path).take(count)
-    return [records.decode(r) for r in dataset.as_numpy_iterator()]
+def _first_records(path: str, count: int) -> list[Example]:
+    return list(map(decode, itertools.islice(framing.read(path), count)))
 
 
 def probe(data_dir: str, names: list[str], vocab_size: int) -> dict:

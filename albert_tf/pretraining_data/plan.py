@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 
-import tensorflow as tf
-
 from albert_tf import files, records
 from albert_tf.errors import InputError
 from albert_tf.masking import DYNAMIC, STATIC, MaskingConfig
@@ -106,7 +104,7 @@ class BuildConfig:
                 "`pipeline_options` must come with a `runner`. Received: "
                 f"pipeline_options={self.pipeline_options}, runner=None"
             )
-        remote = "://" in (self.scratch_dir or self.output_dir)
+        remote = files.is_remote(self.scratch_dir or self.output_dir)
         if remote and not self.runner:
             raise InputError(
                 "`scratch_dir` must name a local folder when `output_dir` is "
@@ -120,7 +118,7 @@ def count_shards(paths: list[str]) -> int:
     total = 0
     for path in paths:
         ratio = GZIP_RATIO if path.endswith(".gz") else 1
-        total += ratio * tf.io.gfile.stat(path).length
+        total += ratio * files.size(path)
     return math.ceil(total / SHARD_BYTES)
 
 
@@ -128,8 +126,8 @@ def corpus_hash(paths: list[str]) -> str:
     """Return a hash of the contents of files, in order."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
-        digest.update(tf.io.gfile.stat(path).length.to_bytes(8, "little"))
-        with tf.io.gfile.GFile(path, "rb") as file:
+        digest.update(files.size(path).to_bytes(8, "little"))
+        with files.opened(path, "rb") as file:
             while data := file.read(1 << 22):
                 digest.update(data)
     return digest.hexdigest()
@@ -216,11 +214,11 @@ class Builder:
 
     def clean(self) -> None:
         """Remove what only an unfinished build needs."""
-        if tf.io.gfile.isdir(self.scratch):
-            tf.io.gfile.rmtree(self.scratch)
+        if files.is_folder(self.scratch):
+            files.remove_folder(self.scratch)
         manifest = files.join(self.build.output_dir, MANIFEST_FILE)
-        if tf.io.gfile.exists(manifest):
-            tf.io.gfile.remove(manifest)
+        if files.exists(manifest):
+            files.remove(manifest)
 
     def text_job(self) -> TextJob:
         """Return what the first pass needs."""
@@ -297,19 +295,19 @@ def claim(output_dir: str, identity: dict) -> bool:
     """Take a folder for a build; return whether it is already complete."""
     metadata = files.join(output_dir, records.METADATA_FILE)
     manifest = files.join(output_dir, MANIFEST_FILE)
-    if tf.io.gfile.exists(metadata):
-        found = records.read_metadata(output_dir).settings
+    if files.exists(metadata):
+        found = records.load_metadata(output_dir).settings
         _refuse_difference(found, identity, output_dir)
         return True
-    if tf.io.gfile.exists(manifest):
+    if files.exists(manifest):
         found = files.read_json(manifest, f"`{MANIFEST_FILE}`")
         _refuse_difference(found, identity, output_dir)
-    elif tf.io.gfile.glob(files.join(output_dir, "*.tfrecord")):
+    elif files.matches(files.join(output_dir, "*.tfrecord")):
         raise InputError(
             "`output_dir` must not hold other records; give another folder. "
             f"Received: output_dir={output_dir}"
         )
-    for left_over in tf.io.gfile.glob(files.join(output_dir, "*.tmp*")):
-        tf.io.gfile.remove(left_over)
+    for left_over in files.matches(files.join(output_dir, "*.tmp*")):
+        files.remove(left_over)
     files.write_json(manifest, identity)
     return False

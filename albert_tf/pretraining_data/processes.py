@@ -2,12 +2,16 @@
 
 import collections
 import concurrent.futures
+import functools
 import itertools
 import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+# Items of each process that wait, are worked on, or are done out of turn.
+WINDOW = 4
 
 
 def available() -> int:
@@ -17,56 +21,42 @@ def available() -> int:
     return os.cpu_count() or 1
 
 
-def _context() -> multiprocessing.context.BaseContext:
-    """Return a way to start processes that is safe after TensorFlow ran.
+def _context(function: Callable) -> multiprocessing.context.BaseContext:
+    """Return a way to start processes that is safe where threads run.
 
-    The server imports TensorFlow once; its children are forked from there.
+    A server imports what the function needs; its children are forked there.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["albert_tf.pretraining_data.build"])
+    module = getattr(function, "func", function).__module__
+    context.set_forkserver_preload([module])
     return context
 
 
-def _done(function: Callable, item) -> concurrent.futures.Future:
-    """Return what came of an item, an error too, to be met in its turn."""
-    future = concurrent.futures.Future()
-    try:
-        future.set_result(function(item))
-    except Exception as error:
-        future.set_exception(error)
-    return future
+def _end_with_parent() -> None:
+    """End this process when the one that uses it ends, however that ends."""
+
+    def watch():
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def _work(
-    function: Callable, items: Iterator, pool, most: int, starting
-) -> Iterator:
-    """Yield the results in order; this process works while it would wait.
-
-    Args:
-      function: what is done.
-      items: the arguments.
-      pool: the other processes.
-      most: items that the pool has at a time; twice as many may wait.
-      starting: a thread that ends when the pool is ready.
-    """
+def _in_order(
+    submit: Callable[[Any], concurrent.futures.Future],
+    items: Iterable[Any],
+    most: int,
+) -> Iterator[Any]:
+    """Yield the results of items in order, with so many of them at a time."""
     waiting = collections.deque()
-    while True:
-        if not starting.is_alive():
-            given = sum(not future.done() for future in waiting)
-            for item in itertools.islice(items, most - given):
-                waiting.append(pool.submit(function, item))
-        ready = waiting and waiting[0].done()
-        own = ()
-        if not ready and len(waiting) < 2 * most:
-            own = tuple(itertools.islice(items, 1))
-        if own:
-            waiting.append(_done(function, *own))
-        elif waiting:
+    for item in items:
+        waiting.append(submit(item))
+        if len(waiting) == most:
             yield waiting.popleft().result()
-        else:
-            return
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def ordered_map(
@@ -75,9 +65,10 @@ def ordered_map(
     """Yield `function(item)` for every item, in order.
 
     Args:
-      function: can be pickled, like its argument and result.
+      function: can be pickled, like its argument and result; a function of a
+        module, or a `functools.partial` of one.
       items: read only as far ahead as needed to keep the processes busy.
-      num_processes: including this one.
+      num_processes: that work; one is this process, several are others.
     """
     items = iter(items)
     first = list(itertools.islice(items, 2))
@@ -85,13 +76,13 @@ def ordered_map(
     if num_processes == 1 or len(first) < 2:
         yield from map(function, items)
         return
-    others = num_processes - 1
-    with concurrent.futures.ProcessPoolExecutor(others, _context()) as pool:
-        # Waits until TensorFlow is imported there.
-        starting = threading.Thread(target=pool.submit, args=(os.getpid,))
-        starting.start()
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_processes, _context(function), _end_with_parent
+    )
+    with pool:
+        submit = functools.partial(pool.submit, function)
         try:
-            yield from _work(function, items, pool, 2 * others, starting)
+            yield from _in_order(submit, items, WINDOW * num_processes)
         except concurrent.futures.process.BrokenProcessPool:
             raise ChildProcessError(
                 "A process was killed, most likely for want of memory; run "
@@ -99,5 +90,4 @@ def ordered_map(
                 f"`num_processes`. Received: num_processes={num_processes}"
             ) from None
         finally:
-            starting.join()
             pool.shutdown(cancel_futures=True)

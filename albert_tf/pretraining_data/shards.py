@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.pretraining_data.documents import (
@@ -122,7 +121,7 @@ def fill(
     skipped = store.counts["blocks"]
     for _ in range(skipped):
         next(text)
-    total = sum(tf.io.gfile.stat(path).length for path in paths) >> 20
+    total = sum(files.size(path) for path in paths) >> 20
     progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
     work = functools.partial(deal_block, job)
     for frames, counts in ordered_map(work, text, num_processes):

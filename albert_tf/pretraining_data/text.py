@@ -7,8 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 
-import tensorflow as tf
-
+from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.pretraining_data.reading import (
     FORMATS,
@@ -64,7 +63,7 @@ def _pieces(path: str, longest: int) -> Iterator[bytes]:
 
     A run ends inside a line only if that is longer than `longest` bytes.
     """
-    with tf.io.gfile.GFile(path, "rb") as raw:
+    with files.opened(path, "rb") as raw:
         file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
         rest = b""
         while data := file.read(BLOCK_BYTES):
@@ -196,7 +195,7 @@ def read_documents(
 def check_not_empty(paths: list[str]) -> None:
     """Raise `InputError` for input files without a byte."""
     for path in paths:
-        if tf.io.gfile.stat(path).length == 0:
+        if files.size(path) == 0:
             raise InputError(
                 "`input_file` must not hold empty files; remove it from the "
                 f"list. Received: {path}"

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files, records
 from albert_tf.masking import DYNAMIC, Masked, MaskingConfig, Words, mask
@@ -19,6 +18,7 @@ from albert_tf.pretraining_data.statistics import (
     count_masks,
 )
 from albert_tf.pretraining_data.wire import encode, encode_unmasked
+from albert_tf.records import framing
 
 # Examples that are masked and encoded together; the records depend on it.
 BATCH = 1024
@@ -137,29 +137,21 @@ def _write_records(job: FileJob, path: str) -> Counter:
         )
         for first in range(0, len(pairs), BATCH)
     )
-    with tf.io.TFRecordWriter(path) as writer:
-        for example in _encode(job, batches, tokenizer, counts, rng):
-            writer.write(example)
+    framing.write(path, _encode(job, batches, tokenizer, counts, rng))
     return counts
 
 
 def read_counts(job: FileJob) -> Counter | None:
     """Return the counts of a finished file; None if it must be made."""
-    if all(map(tf.io.gfile.exists, (job.counts_path, job.path))):
+    if all(map(files.exists, (job.counts_path, job.path))):
         return Counter(files.read_json(job.counts_path, "counts"))
     return None
 
 
 def make_file(job: FileJob) -> Counter:
     """Make a file of records, and return what was counted."""
-    try:
-        with files.atomic_path(job.path) as temporary:
-            counts = _write_records(job, temporary)
-            counts["file_bytes"] = tf.io.gfile.stat(temporary).length
-            files.write_json(job.counts_path, dict(counts))
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"The records could not be written ({error.message}); free some "
-            f"space and run the same command again. Received: {job.path}"
-        ) from None
+    with files.atomic_path(job.path) as temporary:
+        counts = _write_records(job, temporary)
+        counts["file_bytes"] = files.size(temporary)
+        files.write_json(job.counts_path, dict(counts))
     return counts

@@ -3,12 +3,12 @@
 A data directory holds `metadata.json`, which describes the records, the
 records themselves and the tokenizer's files. Records of the released code
 have no such file; what it would say is then found in the records.
+
+The package itself holds the description alone, which needs no TensorFlow:
+`find` looks for it, `checks` compares it with the records, `reading` makes
+batches of them and `decoding` shows one as arrays.
 """
 
-from albert_tf.records.checks import check, errors_explained, find_fault
-from albert_tf.records.decoding import Example, decode
-from albert_tf.records.dynamic import id_type
-from albert_tf.records.find import read_metadata
 from albert_tf.records.metadata import (
     EVAL,
     INPUT_IDS,
@@ -27,13 +27,9 @@ from albert_tf.records.metadata import (
     WORD_STARTS,
     Metadata,
     RecordFile,
+    id_type,
     is_described,
-)
-from albert_tf.records.reading import (
-    eval_batches,
-    parse,
-    train_batches,
-    train_stream,
+    load_metadata,
 )
 
 __all__ = [
@@ -52,18 +48,9 @@ __all__ = [
     "TOKEN_IDS",
     "TRAIN",
     "WORD_STARTS",
-    "Example",
     "Metadata",
     "RecordFile",
-    "check",
-    "decode",
-    "errors_explained",
-    "eval_batches",
-    "find_fault",
     "id_type",
     "is_described",
-    "parse",
-    "read_metadata",
-    "train_batches",
-    "train_stream",
+    "load_metadata",
 ]

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.masking import DYNAMIC
-from albert_tf.records.dynamic import id_type
-from albert_tf.records.find import features_of, read_metadata, values_of
+from albert_tf.records import examples
+from albert_tf.records.find import read_metadata
 from albert_tf.records.metadata import (
     METADATA_FILE,
     NEXT_SENTENCE_LABELS,
@@ -18,6 +19,7 @@ from albert_tf.records.metadata import (
     Metadata,
     RecordFile,
     entry_path,
+    id_type,
     static_sizes,
 )
 
@@ -26,7 +28,7 @@ def _wrong_static(feature, metadata: Metadata) -> str:
     """Return what is wrong with a static record, or an empty string."""
     wrong = []
     for name, size in static_sizes(metadata).items():
-        found = len(values_of(feature[name]))
+        found = len(feature[name])
         if found != size:
             wrong.append(f"`{name}` holds {found} values instead of {size}")
     return "; ".join(wrong)
@@ -41,17 +43,17 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
         NEXT_SENTENCE_LABELS: 1,
     }
     for name, size in sizes.items():
-        found = len(values_of(feature[name]))
+        found = len(feature[name])
         if found != size:
             return f"`{name}` holds {found} values instead of {size}"
-    tokens = sum(values_of(feature[SEGMENT_LENGTHS]))
+    tokens = sum(feature[SEGMENT_LENGTHS])
     room = metadata.max_seq_length - 3
     if not 0 < tokens <= room:
         return f"`{SEGMENT_LENGTHS}` sum to {tokens} instead of 1 to {room}"
-    size = len(values_of(feature[TOKEN_IDS])[0])
+    size = len(feature[TOKEN_IDS][0])
     if size != tokens * id_type(metadata.vocab_size).itemsize:
         return f"`{TOKEN_IDS}` is {size} bytes long for {tokens} tokens"
-    size = len(values_of(feature[WORD_STARTS])[0])
+    size = len(feature[WORD_STARTS][0])
     if size != -(-tokens // 8):
         return f"`{WORD_STARTS}` is {size} bytes long for {tokens} tokens"
     return ""
@@ -66,7 +68,7 @@ def _first_fault(path: str, metadata: Metadata, split: str, limit: int) -> str:
         for number, record in enumerate(
             tf.data.TFRecordDataset(path).take(limit).as_numpy_iterator()
         ):
-            if wrong := wrong_with(features_of(record), metadata):
+            if wrong := wrong_with(examples.parse(record), metadata):
                 return f"{path}, record {number}: {wrong}"
     except tf.errors.DataLossError:
         return f"{path} is damaged or truncated after record {number}"
@@ -83,9 +85,9 @@ def _entries(metadata: Metadata):
 
 def _file_fault(path: str, entry: RecordFile) -> str:
     """Return what is wrong with a file as a whole, or nothing."""
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return f"{path} is missing"
-    if (size := tf.io.gfile.stat(path).length) != entry.bytes:
+    if (size := files.size(path)) != entry.bytes:
         return f"{path} has {size} bytes instead of {entry.bytes}"
     return ""
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from albert_tf.records.find import features_of, values_of
+from albert_tf.records import examples
 from albert_tf.records.metadata import (
     INPUT_IDS,
     INPUT_MASK,
@@ -59,11 +59,11 @@ CLS, SEP = -1, -2
 
 
 def _decode_dynamic(feature) -> Example:
-    a_size, b_size = values_of(feature[SEGMENT_LENGTHS])
+    a_size, b_size = feature[SEGMENT_LENGTHS]
     total = a_size + b_size
-    data = values_of(feature[TOKEN_IDS])[0]
+    data = feature[TOKEN_IDS][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
-    packed = np.frombuffer(values_of(feature[WORD_STARTS])[0], np.uint8)
+    packed = np.frombuffer(feature[WORD_STARTS][0], np.uint8)
     starts = np.unpackbits(packed, count=total).astype(bool)
 
     def framed(values, cls, sep):
@@ -77,7 +77,7 @@ def _decode_dynamic(feature) -> Example:
         starts=framed(starts, True, True),
         positions=nothing,
         labels=nothing,
-        swapped=bool(values_of(feature[NEXT_SENTENCE_LABELS])[0]),
+        swapped=bool(feature[NEXT_SENTENCE_LABELS][0]),
         slots=0,
         length=total + 3,
     )
@@ -85,7 +85,7 @@ def _decode_dynamic(feature) -> Example:
 
 def _decode_static(feature) -> Example:
     def array(name):
-        return np.array(values_of(feature[name]))
+        return np.array(feature[name])
 
     real = array(INPUT_MASK) > 0
     weights = array(MASKED_LM_WEIGHTS)
@@ -108,7 +108,7 @@ def decode(serialized: bytes) -> Example:
     Raises:
       ValueError: it is no record for pretraining.
     """
-    feature = features_of(serialized)
+    feature = examples.parse(serialized)
     decode_form = _decode_dynamic if TOKEN_IDS in feature else _decode_static
     try:
         return decode_form(feature)

@@ -5,7 +5,6 @@ Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import graph_masking
@@ -24,6 +23,7 @@ from albert_tf.records.metadata import (
     TOKEN_IDS,
     WORD_STARTS,
     Metadata,
+    id_type,
 )
 from albert_tf.tokenization import load_tokenizer
 
@@ -33,11 +33,6 @@ FEATURES = {
     SEGMENT_LENGTHS: tf.io.FixedLenFeature([2], tf.int64),
     NEXT_SENTENCE_LABELS: tf.io.FixedLenFeature([1], tf.int64),
 }
-
-
-def id_type(vocab_size: int) -> np.dtype:
-    """Return the type of the ids in dynamic records of a vocabulary."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:

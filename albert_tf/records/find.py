@@ -8,10 +8,10 @@ import os
 import posixpath
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from albert_tf import files
 from albert_tf.errors import InputError
+from albert_tf.records import examples, framing
 from albert_tf.records.metadata import (
     EVAL,
     INPUT_IDS,
@@ -29,42 +29,15 @@ from albert_tf.records.metadata import (
 PATTERN = "*.tfrecord*"
 
 
-def values_of(feature: tf.train.Feature):
-    """Return the values of a feature of any kind; none if it is missing."""
-    kind = feature.WhichOneof("kind")
-    return getattr(feature, kind).value if kind else ()
-
-
-def features_of(serialized: bytes):
-    """Return the features of a record, by name; `ValueError` if it is none."""
-    try:
-        return tf.train.Example.FromString(serialized).features.feature
-    except DecodeError as error:
-        raise ValueError(f"no tf.train.Example: {error}") from None
-
-
-def first_record(path: str) -> bytes | None:
-    """Return the first record of a file; none if it has none."""
-    try:
-        for record in tf.data.TFRecordDataset(path).take(1):
-            return record.numpy()
-    except tf.errors.DataLossError:
-        raise InputError(
-            "Records must be in TFRecord files, whole and not compressed. "
-            f"Received: {path}, which begins with something else"
-        ) from None
-    return None
-
-
 def _lengths(path: str) -> tuple[int, int]:
     """Return T and P of the first record of a file without metadata."""
-    record = first_record(path)
+    record = next(framing.read(path), None)
     if record is None:
         raise InputError(
             f"A file of records must not be empty; remove it. Received: {path}"
         )
     try:
-        found = features_of(record)
+        found = examples.parse(record)
     except ValueError:
         found = {}
     if TOKEN_IDS in found:
@@ -72,7 +45,7 @@ def _lengths(path: str) -> tuple[int, int]:
             "Unmasked records (--masking=dynamic) must have their "
             f"metadata.json and tokenizer beside them. Received: {path}"
         )
-    sizes = {name: len(values_of(found[name])) for name in found}
+    sizes = {name: len(found[name]) for name in found}
     missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - sizes)
     if missing:
         raise InputError(
@@ -109,7 +82,7 @@ def _name(path: str, folder: str) -> str:
     """Return a path relative to a folder, or absolute without a folder."""
     if folder:
         return path.removeprefix(folder.rstrip("/") + "/")
-    return path if "://" in path else os.path.abspath(path)
+    return path if files.is_remote(path) else os.path.abspath(path)
 
 
 def describe(paths: list[str], folder: str) -> Metadata:
@@ -123,7 +96,7 @@ def describe(paths: list[str], folder: str) -> Metadata:
     splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
     for path, count in zip(paths, _count(paths), strict=True):
         held_out = posixpath.basename(path).startswith(EVAL)
-        size = tf.io.gfile.stat(path).length
+        size = files.size(path)
         splits[EVAL if held_out else TRAIN].append(
             RecordFile(_name(path, folder), count, size)
         )
@@ -153,13 +126,13 @@ def read_metadata(data_dir: str) -> Metadata:
     """
     if is_described(data_dir):
         return load_metadata(data_dir)
-    if not tf.io.gfile.isdir(data_dir):
+    if not files.is_folder(data_dir):
         if not any(mark in data_dir for mark in "*?[,"):
-            if not tf.io.gfile.exists(data_dir):
+            if not files.exists(data_dir):
                 _refuse(data_dir)
         return describe(files.glob(data_dir, "`data_dir`"), "")
-    names = tf.io.gfile.glob(files.join(data_dir, PATTERN))
-    paths = sorted(name for name in names if ".tmp" not in name)
-    if not paths or tf.io.gfile.exists(files.join(data_dir, "manifest.json")):
+    names = files.matches(files.join(data_dir, PATTERN))
+    paths = [name for name in names if ".tmp" not in name]
+    if not paths or files.exists(files.join(data_dir, "manifest.json")):
         _refuse(data_dir)
     return describe(paths, data_dir)

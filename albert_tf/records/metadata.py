@@ -17,7 +17,7 @@ Glossary: T tokens, P predictions.
 
 import dataclasses
 
-import tensorflow as tf
+import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import InputError
@@ -117,6 +117,11 @@ def static_sizes(metadata: Metadata) -> dict[str, int]:
     )
 
 
+def id_type(vocab_size: int) -> np.dtype:
+    """Return the type of the ids in dynamic records of a vocabulary."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
+
+
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
     """Return the files of a split; none is an error."""
     if not metadata.count(split):
@@ -129,11 +134,11 @@ def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
 
 def entry_path(data_dir: str, entry: RecordFile) -> str:
     """Return the path of a file of records."""
-    if "://" in entry.file:
+    if files.is_remote(entry.file):
         return entry.file
     return files.join(data_dir, entry.file)
 
 
 def is_described(data_dir: str) -> bool:
     """Return whether a folder describes its records."""
-    return tf.io.gfile.exists(files.join(data_dir, METADATA_FILE))
+    return files.exists(files.join(data_dir, METADATA_FILE))

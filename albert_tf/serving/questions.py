@@ -6,6 +6,7 @@ a row, N = top_k answers.
 
 import tensorflow as tf
 
+from albert_tf.errors import InputError
 from albert_tf.serving.base import Server
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import (
@@ -94,6 +95,17 @@ class QuestionServer(Server):
 
     def numbers(self, **inputs):
         return self.model(**inputs)
+
+    def soft_numbers(self, **inputs):
+        if self.task.config.answer_head == "beam":
+            raise InputError(
+                "`precision` must not be int8 for a model with "
+                "answer_head=beam, whose log probabilities 8 bits cannot "
+                "hold. Received: precision=int8"
+            )
+        # Padding is left in: who asks looks at the context alone.
+        sequence = self._encode(**inputs)["sequence_output"]
+        return self.model.spans(sequence, tf.ones_like(inputs["input_ids"]))
 
     def _outputs(self, **inputs):
         return self.encode(**inputs) | self.numbers(**inputs)

@@ -5,13 +5,22 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+BLANK = "_"  # where the choice belongs in a question of RACE
+
+
+def with_choice(question: str, choice: str) -> str:
+    """Return a question with a choice in its blanks, or after it.
+
+    Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
+    """
+    if BLANK in question:
+        return question.replace(BLANK, choice)
+    return f"{question} {choice}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +127,12 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
 
 def race_files(path: str, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (level, file) of a folder of RACE, or of one file of it."""
-    if not tf.io.gfile.isdir(path):
+    if not files.is_folder(path):
         yield "", path
         return
     for level in levels:
         folder = files.join(path, level)
-        found = sorted(tf.io.gfile.glob(files.join(folder, "*.txt")))
+        found = files.matches(files.join(folder, "*.txt"))
         if not found:
             raise InputError(
                 f"A part of RACE must hold files {level}/*.txt. "

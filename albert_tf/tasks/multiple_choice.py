@@ -14,7 +14,13 @@ from albert_tf.errors import InputError
 from albert_tf.heads import AlbertChooser
 from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig
-from albert_tf.tasks.choice_files import LETTERS, READERS, Choices, Layout
+from albert_tf.tasks.choice_files import (
+    LETTERS,
+    READERS,
+    Choices,
+    Layout,
+    with_choice,
+)
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.tables import sibling, write_tsv
 from albert_tf.tokenization import Tokenizer
@@ -22,7 +28,6 @@ from albert_tf.tokenization import Tokenizer
 DEFAULTS = TaskConfig(
     max_seq_length=512, classifier_dropout=0.1, max_qa_length=128
 )
-BLANK = "_"  # where the choice belongs in a question of RACE
 # Subtracted from the logits of choices that an example has fewer than others.
 ABSENT = 1e4
 
@@ -33,16 +38,6 @@ class Choice:
 
     label: int
     probabilities: np.ndarray  # [C]
-
-
-def with_choice(question: str, choice: str) -> str:
-    """Return a question with a choice in its blanks, or after it.
-
-    Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
-    """
-    if BLANK in question:
-        return question.replace(BLANK, choice)
-    return f"{question} {choice}".strip()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -178,8 +178,8 @@ class TextGraph(tf.Module):
     are. Bytes that are not UTF-8 count as U+FFFD, as in
     `bytes.decode("utf-8", "replace")`.
 
-    Called eagerly, it lasts until the next `tf.random.set_seed`, with which
-    TensorFlow frees the SentencePiece model.
+    It lasts until the next `tf.random.set_seed`, with which TensorFlow frees
+    the SentencePiece model; one that was saved and loaded lasts.
     """
 
     def __init__(self, tokenizer: Tokenizer):

@@ -1,9 +1,10 @@
 """What is publicly known of each TPU generation, and the names of slices.
 
-Peak rates are meant to be those of the Cloud TPU documentation, which has a
-page for each generation: https://cloud.google.com/tpu/docs/v5e and so on. Only
-v5e's were read there; compare the others before you rely on them. Memory is
-not listed here: the compiler itself says how much of it a program may use.
+Peak rates are those of the Cloud TPU documentation, which has a page for each
+generation: https://docs.cloud.google.com/tpu/docs/v5e and so on, as read in
+2026; beside each chip stands what is not from there. Links count the bytes
+that leave a chip, half of the documented rate of both directions. Memory is not
+listed here: the compiler itself says how much of it a program may use.
 """
 
 import dataclasses
@@ -11,7 +12,8 @@ import re
 
 from albert_tf.errors import InputError
 
-FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16", "16x32", "32x32")
+FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+SQUARES = ("2x2", "4x4", "8x8", "8x16", "16x16", "16x32", "32x32")
 CUBES = (
     "2x2x1",
     "2x2x2",
@@ -50,13 +52,17 @@ class Chip:
 
 
 CHIPS = {
-    "v2": Chip("v2", 45e12, 700e9, 248e9, 2, 2, FLAT[:-2]),
-    "v3": Chip("v3", 123e12, 900e9, 328e9, 2, 2, FLAT),
-    # Two cores of a chip work as one, as TensorFlow runs v4 and v5p.
-    "v4": Chip("v4", 275e12, 1228e9, 300e9, 1, 2, CUBES, "megacore"),
-    "v5e": Chip("v5e", 197e12, 819e9, 200e9, 1, 1, ("1x1", *FLAT[:7])),
+    # Second-hand, for its page is gone. Links: four of 496 Gbit/s, as in "A
+    # domain-specific supercomputer for training deep neural networks" (2020).
+    "v2": Chip("v2", 45e12, 700e9, 248e9, 2, 2, SQUARES[:5]),
+    # Links: four of 656 Gbit/s; the page's 340 TB/s of a pod of 1024 agrees.
+    "v3": Chip("v3", 123e12, 900e9, 328e9, 2, 2, SQUARES),
+    # Links: the page's 1.1 PB/s of a pod of 4096. Two cores of a chip work as
+    # one, as TensorFlow runs v4 and v5p.
+    "v4": Chip("v4", 275e12, 1200e9, 268e9, 1, 2, CUBES, "megacore"),
+    "v5e": Chip("v5e", 197e12, 819e9, 200e9, 1, 1, FLAT),
     "v5p": Chip("v5", 459e12, 2765e9, 600e9, 1, 2, CUBES),
-    "v6e": Chip("v6e", 918e12, 1640e9, 400e9, 1, 1, ("1x1", *FLAT[:7])),
+    "v6e": Chip("v6e", 918e12, 1638e9, 400e9, 1, 1, FLAT),
 }
 # Other names of the same generations.
 ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}

@@ -169,13 +169,12 @@ def crossing(known: dict[int, int], memory: int) -> float:
     """Return the size at which a line through two known needs is `memory`.
 
     Args:
-      known: {batch size: bytes needed}.
+      known: {batch size: bytes needed}; with one alone the answer is 0.
       memory: bytes available.
     """
-    nearest = sorted(known, key=lambda n: abs(known[n] - memory))[:2]
-    if len(nearest) < 2:
-        return 2.0 * max(known, default=1)
-    n1, n2 = nearest
+    if len(known) < 2:
+        return 0.0
+    n1, n2 = sorted(known, key=lambda n: abs(known[n] - memory))[:2]
     slope = (known[n2] - known[n1]) / (n2 - n1)
     return n1 + (memory - known[n1]) / slope if slope > 0 else 2.0 * max(known)
 
@@ -202,6 +201,9 @@ def largest(
         if not between:
             return low
         known = {n: c.needed for n, c in tried.items() if c.needed}
+        # What a batch of nothing needs at least: with it one size is a line.
+        arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
+        known[0] = min(arguments, default=0)
         expected = crossing(known, memory)
         # The last one expected to fit, or else the first that is not.
         below = [n for n in between if n <= expected]

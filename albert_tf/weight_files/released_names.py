@@ -1,8 +1,9 @@
 """The one table of variable names: here, in the released files, on the hub.
 
 One row is one variable of the model. Its shape is written in the symbols
-V vocabulary, E embedding, H hidden, I intermediate, N positions, S segment
-types, W the width that is normalised (E, or H in albert_zh's first release).
+V vocabulary, E embedding, H hidden, A all heads of attention (H unless some
+were pruned), I intermediate, N positions, S segment types, W the width that is
+normalised (E, or H in albert_zh's first release).
 `{g}` and `{k}` stand for a group of layers and a block inside it. `.T` after
 a name says that the other file holds the transpose.
 """
@@ -54,31 +55,31 @@ _TABLE = (
      "bert/encoder/embedding_hidden_mapping_in/bias",
      None,
      "albert.encoder.embedding_hidden_mapping_in.bias"),
-    (_A + "query/kernel", "H H",
+    (_A + "query/kernel", "H A",
      _G + "attention_1/self/query/kernel",
      _Z + "attention/self/query/kernel",
      _F + "attention.query.weight.T"),
-    (_A + "query/bias", "H",
+    (_A + "query/bias", "A",
      _G + "attention_1/self/query/bias",
      _Z + "attention/self/query/bias",
      _F + "attention.query.bias"),
-    (_A + "key/kernel", "H H",
+    (_A + "key/kernel", "H A",
      _G + "attention_1/self/key/kernel",
      _Z + "attention/self/key/kernel",
      _F + "attention.key.weight.T"),
-    (_A + "key/bias", "H",
+    (_A + "key/bias", "A",
      _G + "attention_1/self/key/bias",
      _Z + "attention/self/key/bias",
      _F + "attention.key.bias"),
-    (_A + "value/kernel", "H H",
+    (_A + "value/kernel", "H A",
      _G + "attention_1/self/value/kernel",
      _Z + "attention/self/value/kernel",
      _F + "attention.value.weight.T"),
-    (_A + "value/bias", "H",
+    (_A + "value/bias", "A",
      _G + "attention_1/self/value/bias",
      _Z + "attention/self/value/bias",
      _F + "attention.value.bias"),
-    (_A + "output/kernel", "H H",
+    (_A + "output/kernel", "A H",
      _G + "attention_1/output/dense/kernel",
      _Z + "attention/output/dense/kernel",
      _F + "attention.dense.weight.T"),
@@ -240,6 +241,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
         "V": config.vocab_size,
         "E": config.embedding_size,
         "H": config.hidden_size,
+        "A": config.attention_width,
         "I": config.intermediate_size,
         "N": config.max_position_embeddings,
         "S": config.type_vocab_size,
@@ -265,8 +267,17 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     """Return the same model as a config that released files can express.
 
     Released layers are shared whole, within groups: `sharing="none"` is as
-    many groups as layers.
+    many groups as layers. Their heads have the width H / A.
     """
+    if config.attention_width != config.hidden_size:
+        raise InputError(
+            "Released layouts have heads of the width `hidden_size` / "
+            "`num_attention_heads`, so they cannot hold a model whose heads "
+            f"were pruned. Received: hidden_size={config.hidden_size}, "
+            f"num_attention_heads={config.num_attention_heads}, "
+            f"attention_head_size={config.attention_head_size}"
+        )
+    config = dataclasses.replace(config, attention_head_size=None)
     if config.sharing == "all":
         return config
     if config.sharing == "none":

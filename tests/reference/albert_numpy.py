@@ -65,9 +65,10 @@ def embed(weights, config, ids, segments):
 
 def attend(w, config, x, mask):
     """Return the output of self-attention and its maps [A, T, T]."""
-    size = config.hidden_size // config.num_attention_heads
-    context, maps = np.zeros_like(x), []
-    for a in range(config.num_attention_heads):
+    heads = config.num_attention_heads
+    size = config.attention_head_size or config.hidden_size // heads
+    context, maps = np.zeros([len(x), heads * size]), []
+    for a in range(heads):
         one = slice(a * size, (a + 1) * size)
         q, k, v = (w.dense(n, x)[:, one] for n in ("query", "key", "value"))
         scores = q @ k.T / np.sqrt(size) - 10000.0 * (1 - mask)

@@ -1,0 +1,147 @@
+"""Local files through the standard library, as TensorFlow's do it."""
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tiny_corpus import ROOT
+
+from albert_tf import files
+from albert_tf.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two files, a hidden one, and a folder with one."""
+    for name in ("b.txt", "a.txt", ".hidden.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.txt").write_text("c")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
+)
+def test_matches_are_those_of_tensorflow(folder, pattern):
+    """A pattern matches the same paths, sorted."""
+    pattern = f"{folder}/{pattern}"
+    assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
+
+
+def test_hidden_files(folder):
+    """They are matched by a pattern with their dot alone, as in a shell."""
+    assert files.matches(f"{folder}/*.txt") == [
+        f"{folder}/a.txt",
+        f"{folder}/b.txt",
+    ]
+    assert files.matches(f"{folder}/.*.txt") == [f"{folder}/.hidden.txt"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "sub", "nothing", "sub/nothing"])
+def test_what_stands_at_a_path(folder, name):
+    """Files and folders are told apart, as TensorFlow tells them."""
+    path = f"{folder}/{name}"
+    assert files.exists(path) == tf.io.gfile.exists(path)
+    assert files.is_folder(path) == tf.io.gfile.isdir(path)
+    assert files.is_file(path) == (name == "a.txt")
+
+
+def test_walking_a_folder(folder):
+    """Every folder is met with its names, as TensorFlow meets them."""
+
+    def met(found):
+        return {place: sorted(names) for place, _, names in found}
+
+    assert met(files.walk(str(folder))) == met(tf.io.gfile.walk(str(folder)))
+
+
+def test_folders_are_made_and_removed(folder):
+    """Making a folder that is there is no error; removing takes what is in."""
+    for _ in range(2):
+        files.make_folder(f"{folder}/x/y")
+    files.write_bytes(f"{folder}/x/y/file", b"abc")
+    assert files.size(f"{folder}/x/y/file") == 3
+    files.remove_folder(f"{folder}/x")
+    assert not files.exists(f"{folder}/x")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "new.txt"])
+def test_a_file_is_written_whole_or_not_at_all(folder, name):
+    """A failure leaves what was there, and nothing beside it."""
+    before = {path.name: path.is_file() for path in folder.iterdir()}
+    with pytest.raises(RuntimeError):
+        with files.atomic_path(f"{folder}/{name}") as temporary:
+            files.write_bytes(temporary, b"half")
+            raise RuntimeError
+    assert {path.name: path.is_file() for path in folder.iterdir()} == before
+    assert (folder / "a.txt").read_text() == "a.txt"
+    files.write_bytes(f"{folder}/{name}", b"whole")
+    assert (folder / name).read_bytes() == b"whole"
+
+
+def test_a_folder_replaces_another(folder):
+    """The old folder stays until the new one is whole, and then goes."""
+    path = folder / "sub"
+    with pytest.raises(RuntimeError):
+        with files.atomic_folder(str(path)) as temporary:
+            files.write_bytes(f"{temporary}/new", b"")
+            raise RuntimeError
+    assert [p.name for p in path.iterdir()] == ["c.txt"]
+    with files.atomic_folder(str(path)) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert [p.name for p in path.iterdir()] == ["new"]
+    assert not list(folder.glob("sub.*"))
+
+
+def test_glob_says_what_is_wrong(folder):
+    """Patterns without a file, folders, and nothing at all are errors."""
+    both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
+    assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
+    with pytest.raises(InputError, match="match at least one file.*no"):
+        files.glob(f"{folder}/a.txt,{folder}/no*", "`input_file`")
+    with pytest.raises(InputError, match=r"a directory.*did you mean .*/\*"):
+        files.glob(f"{folder}/s*", "`input_file`")
+    with pytest.raises(InputError, match="must not be empty"):
+        files.glob(" ,", "`input_file`")
+
+
+def test_errors_of_local_and_of_remote_files(tmp_path):
+    """Both kinds of errors are among those that `errors` names."""
+    for path in (f"{tmp_path}/no", f"file://{tmp_path}/no"):
+        with pytest.raises(files.errors()):
+            files.read_bytes(path)
+
+
+def test_remote_paths_go_through_tensorflow(tmp_path):
+    """A path with `://` is read, written, listed and renamed too."""
+    remote = f"file://{tmp_path}/sub"
+    files.make_folder(remote)
+    files.write_text(files.join(remote, "a.txt"), "naïve")
+    assert (tmp_path / "sub" / "a.txt").read_text("utf-8") == "naïve"
+    assert files.read_text(f"{remote}/a.txt", "It") == "naïve"
+    assert files.size(f"{remote}/a.txt") == 6
+    assert [p.rsplit("/")[-1] for p in files.matches(f"{remote}/*")] == [
+        "a.txt"
+    ]
+    assert files.is_file(f"{remote}/a.txt") and files.is_folder(remote)
+    assert [names for _, _, names in files.walk(remote)] == [["a.txt"]]
+    files.remove(f"{remote}/a.txt")
+    files.remove_folder(remote)
+    assert not (tmp_path / "sub").exists()
+
+
+def test_local_files_need_no_tensorflow(tmp_path):
+    """TensorFlow is imported for the first remote path, not before."""
+    code = (
+        "import sys; from albert_tf import files\n"
+        f"files.write_text({str(tmp_path / 'x' / 'a')!r}, 'a')\n"
+        f"files.glob({str(tmp_path / '*' / 'a')!r}, '')\n"
+        "files.errors()\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "False\n", done.stderr

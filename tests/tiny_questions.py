@@ -1,0 +1,33 @@
+"""Questions about a short text, and the task they belong to."""
+
+from albert_tf.tasks.base import DataConfig, TaskConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.squad_files import Question
+
+CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
+
+
+def asked(name, text, answer=None, context=CONTEXT):
+    """Return a question; "" as the answer means that there is none."""
+    if answer is None:
+        return Question(name, text, context, None)
+    start = context.index(answer)
+    span = (start, start + len(answer)) if answer else (0, 0)
+    return Question(name, text, context, (answer,) if answer else (), span)
+
+
+EXAMPLES = [
+    asked("a", "is it good", "PLOT of this"),
+    asked("b", "is the film bad", "Good film"),
+    asked("c", "so is it", ""),
+    asked("d", "this film", "one", context="so the one and this"),
+    asked("e", "is it bad", "poor in it"),
+]
+
+
+def make_task(head="simple", **config):
+    """Return SQuAD 2.0 with rows of 16 tokens, fitted to `EXAMPLES`."""
+    values = {"max_seq_length": 16, "max_query_length": 4, "doc_stride": 3}
+    task = find("squad-2.0").with_data(DataConfig())
+    settings = TaskConfig(answer_head=head, **values | config)
+    return task.with_config(settings).fitted(EXAMPLES)
