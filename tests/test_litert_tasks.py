@@ -167,17 +167,12 @@ def test_spans_of_tags(tags, spans):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float16", "dynamic_int8", "int8"])
+@pytest.mark.parametrize("precision", ["float16", "dynamic_int8"])
 def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
     """Logits of questions stay near float32's; padding does no harm."""
-    more = {}
-    if precision == "int8":
-        file = tmp_path / "questions.json"
-        write_questions(file)
-        more["calibration_file"] = str(file)
     task = question_task("simple")
     server, runner = exported(
-        tmp_path, pretrained_dir, task, precision=precision, **more
+        tmp_path, pretrained_dir, task, precision=precision
     )
     row = runner.two_parts([9, 10], [11, 12, 13])
     found = runner.run([row, row])
@@ -188,7 +183,7 @@ def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
     }
     wanted = server.numbers(**inputs)
     scale = float(np.abs(wanted["start_logits"]).max())
-    tolerance = {"float16": 0.02, "dynamic_int8": 0.2, "int8": 1.0}[precision]
+    tolerance = {"float16": 0.02, "dynamic_int8": 0.2}[precision]
     for name, value in wanted.items():
         close(found[name][1, :used], value[0], tolerance * scale)
 
