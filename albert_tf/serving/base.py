@@ -66,6 +66,22 @@ def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     ]
 
 
+def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
+    """Return tensors [B, ...], refused unless each has as many rows.
+
+    What is computed from them waits for the check, or it may fail first, of
+    shapes that say nothing to a caller.
+    """
+    rows = [tf.shape(values)[0] for values in inputs.values()]
+    names = " and ".join(f"`{name}`" for name in inputs)
+    message = f"{names} must have as many rows"
+    checks = [
+        tf.debugging.assert_equal(rows[0], other, message) for other in rows[1:]
+    ]
+    with tf.control_dependencies(checks):
+        return [tf.identity(values) for values in inputs.values()]
+
+
 class Server:
     """An ALBERT with its tokenizer, and the functions that it serves.
 
@@ -195,11 +211,7 @@ class Server:
 
     def pack_pair(self, text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
         """Return the inputs [B, T] of the model for pairs of strings [B]."""
-        tf.debugging.assert_equal(
-            tf.shape(text),
-            tf.shape(text_pair),
-            "`text` and `text_pair` must have as many strings",
-        )
+        text, text_pair = as_many(text=text, text_pair=text_pair)
         return self.pack(self.segment(text), self.segment(text_pair))
 
     def with_pieces(self, inputs: Tensors) -> Tensors:

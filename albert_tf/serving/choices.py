@@ -5,7 +5,7 @@ Shapes: B questions, C choices of each, T tokens.
 
 import tensorflow as tf
 
-from albert_tf.serving.base import Server
+from albert_tf.serving.base import Server, as_many
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import two_part_rows
 from albert_tf.tasks.base import TaskConfig
@@ -81,10 +81,8 @@ class ChoiceServer(Server):
           `choice` int32 [B], its number from 0; `text` [B]; `probabilities`
           [B, C].
         """
-        tf.debugging.assert_equal(
-            tf.shape(context)[0],
-            tf.shape(choices)[0],
-            "`context` and `choices` must have as many rows",
+        context, question, choices = as_many(
+            context=context, question=question, choices=choices
         )
         shape = tf.shape(choices)
         flat = tf.reshape(choices, [-1])

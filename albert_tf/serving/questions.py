@@ -7,7 +7,7 @@ a row, N = top_k answers.
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.serving.base import Server
+from albert_tf.serving.base import Server, as_many
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import (
     Windows,
@@ -128,6 +128,7 @@ class QuestionServer(Server):
           Where questions may have no answer, `null_odds` [B]: how much
           likelier that is, as a logarithm.
         """
+        question, context = as_many(question=question, context=context)
         most = self.task.config.max_query_length
         query = self.segment(question)[:, :most]
         spanned = self.offsets(context)
