@@ -41,7 +41,7 @@ def number(prefix: str) -> int:
 def checksum(path: str) -> int:
     """Return the CRC-32 of a file."""
     value = 0
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with files.opened(path, "rb") as file:
         while chunk := file.read(_CHUNK):
             value = zlib.crc32(chunk, value)
     return value
@@ -49,7 +49,7 @@ def checksum(path: str) -> int:
 
 def _tensor_files(prefix: str) -> list[str]:
     directory, name = os.path.split(prefix)
-    found = tf.io.gfile.listdir(directory or ".")
+    found = files.names(directory or ".")
     starts = (f"{name}.index", f"{name}.data-")
     return sorted(file for file in found if file.startswith(starts))
 
@@ -65,7 +65,7 @@ def write_manifest(prefix: str, about: dict) -> None:
     entries = {}
     for name in _tensor_files(prefix):
         path = files.join(directory, name)
-        size = tf.io.gfile.stat(path).length
+        size = files.size(path)
         entries[name] = {"bytes": size, "crc32": checksum(path)}
     files.write_json(manifest_path(prefix), {"about": about, "files": entries})
 
@@ -73,7 +73,7 @@ def write_manifest(prefix: str, about: dict) -> None:
 def about(prefix: str) -> dict:
     """Return the facts of the run that a manifest keeps; {} without one."""
     path = manifest_path(prefix)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return {}
     return files.read_json(path, "The manifest")["about"]
 
@@ -92,15 +92,15 @@ def _missing_part(prefix: str) -> str:
 def fault(prefix: str) -> str:
     """Return what is wrong with a checkpoint's files, "" if nothing is."""
     path = manifest_path(prefix)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return _missing_part(prefix)
     try:
         entries = files.read_json(path, "The manifest")["files"]
         for name, entry in entries.items():
             part = files.join(os.path.dirname(prefix), name)
-            if not tf.io.gfile.exists(part):
+            if not files.exists(part):
                 return f"{name} is missing"
-            size = tf.io.gfile.stat(part).length
+            size = files.size(part)
             if size != entry["bytes"]:
                 return f"{name} has {size} bytes instead of {entry['bytes']}"
             if checksum(part) != entry["crc32"]:
@@ -120,9 +120,9 @@ def listed(directory: str) -> list[str]:
     except ValueError:  # the file is empty
         state = None
     if state is None:
-        if not tf.io.gfile.isdir(directory):
+        if not files.is_folder(directory):
             return []
-        matches = map(_PART.match, tf.io.gfile.listdir(directory))
+        matches = map(_PART.match, files.names(directory))
         steps = {int(m[1]) for m in matches if m and m[2] == ".json"}
         return [prefix(directory, step) for step in sorted(steps, reverse=True)]
     newest, *others = (
@@ -162,14 +162,14 @@ def latest(directory: str) -> str | None:
 
 def remove(directory: str, step: int) -> None:
     """Remove whatever there is of one checkpoint."""
-    for name in tf.io.gfile.listdir(directory):
+    for name in files.names(directory):
         match = _PART.match(name)
         if match and int(match[1]) == step:
-            path = files.join(directory, name.rstrip("/"))
-            if tf.io.gfile.isdir(path):
-                tf.io.gfile.rmtree(path)
+            path = files.join(directory, name)
+            if files.is_folder(path):
+                files.remove_folder(path)
             else:
-                tf.io.gfile.remove(path)
+                files.remove(path)
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
@@ -183,6 +183,6 @@ def adopt(directory: str, step: int, keep: int) -> None:
         f'all_model_checkpoint_paths: "{NAME}{n}"\n' for n in kept
     ]
     files.write_text(files.join(directory, STATE_FILE), "".join(lines))
-    matches = map(_PART.match, tf.io.gfile.listdir(directory))
+    matches = map(_PART.match, files.names(directory))
     for n in {int(match[1]) for match in matches if match} - set(kept):
         remove(directory, n)

@@ -152,7 +152,7 @@ class Saver:
         """
         prefix = checkpoint_files.prefix(self.directory, step)
         try:
-            tf.io.gfile.makedirs(self.directory)
+            files.make_folder(self.directory)
             self._checkpoint.write(prefix)
             checkpoint_files.write_manifest(prefix, about or {})
             checkpoint_files.adopt(self.directory, step, self.keep)
@@ -196,7 +196,7 @@ def for_inference(model_dir: str) -> str:
 def claim(model_dir: str, config: AlbertConfig) -> None:
     """Make a model directory for a config, or refuse another model's."""
     path = files.join(model_dir, CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         if latest(model_dir):
             raise InputError(
                 f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "

@@ -67,7 +67,7 @@ def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
     """Return the file of the first pattern that matches in any folder."""
     for pattern in patterns:
         for folder in folders:
-            found = sorted(tf.io.gfile.glob(files.join(folder, pattern)))
+            found = files.matches(files.join(folder, pattern))
             if len(found) > 1:
                 raise InputError(
                     "Only one vocabulary may stand beside the weights. "
@@ -123,7 +123,7 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
 
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
-    has_tokenizer = tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE))
+    has_tokenizer = files.exists(files.join(folder, TOKENIZER_FILE))
     return Source(
         MODEL_DIR,
         prefix,
@@ -172,7 +172,7 @@ def open_source(path: str, config_file: str | None = None) -> Source:
         )
     if tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes:
         return open_tf1(prefix, config_file)
-    if tf.io.gfile.isdir(path):
+    if files.is_folder(path):
         prefix = checkpoints.for_inference(path)
     return open_model_dir(prefix, config_file)
 
@@ -228,9 +228,7 @@ TARGETS = {
 
 def check_output(path: str) -> None:
     """Refuse to write where something is already."""
-    if tf.io.gfile.exists(path) and (
-        not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)
-    ):
+    if files.exists(path) and (not files.is_folder(path) or files.names(path)):
         raise InputError(
             f"`output` must be a new or empty folder. Received: output={path}"
         )

@@ -74,16 +74,16 @@ EXPORTS = (
 def is_export(folder: str) -> bool:
     """Return whether a folder was written by this program."""
     return any(
-        all(tf.io.gfile.exists(files.join(folder, name)) for name in written)
+        all(files.exists(files.join(folder, name)) for name in written)
         for written in EXPORTS
     )
 
 
 def check_target(folder: str) -> None:
     """Refuse a place that holds anything but an earlier export."""
-    if not tf.io.gfile.exists(folder) or is_export(folder):
+    if not files.exists(folder) or is_export(folder):
         return
-    if not tf.io.gfile.isdir(folder) or tf.io.gfile.listdir(folder):
+    if not files.is_folder(folder) or files.names(folder):
         raise InputError(
             "`export_dir` must be new, empty or an earlier export, which is "
             f"replaced. Received: export_dir={folder}"
@@ -96,7 +96,7 @@ def asset_paths(model_dir: str, server: Server) -> list[str]:
     if server.tokenizer:
         names += [TOKENIZER_FILE, server.tokenizer.file_name]
     paths = [files.join(model_dir, name) for name in names]
-    return [path for path in paths if tf.io.gfile.exists(path)]
+    return [path for path in paths if files.exists(path)]
 
 
 def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
@@ -124,7 +124,7 @@ def copy_assets(server: Server, config: ExportConfig, to: str) -> None:
     """Put the files that say what the model is beside it."""
     for path in asset_paths(config.model_dir, server):
         name = path.rsplit("/", 1)[-1]
-        tf.io.gfile.copy(path, files.join(to, name))
+        files.copy(path, files.join(to, name))
 
 
 def write_litert(server: Server, config: ExportConfig, to: str) -> None:
@@ -155,9 +155,9 @@ def model_size(folder: str) -> int:
         onnx_file.ONNX_FILE,
     )
     return sum(
-        tf.io.gfile.stat(path).length
+        files.size(path)
         for name in names
-        for path in tf.io.gfile.glob(files.join(folder, name))
+        for path in files.matches(files.join(folder, name))
     )
 
 

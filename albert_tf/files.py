@@ -82,6 +82,12 @@ def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
     return _gfile().walk(path) if is_remote(path) else os.walk(path)
 
 
+def names(path: str) -> list[str]:
+    """Return the sorted names in a folder, those of folders without a slash."""
+    found = _gfile().listdir(path) if is_remote(path) else os.listdir(path)
+    return sorted(name.rstrip("/") for name in found)
+
+
 def opened(path: str, mode: str) -> BinaryIO:
     """Open a file; `mode` is `rb` or `wb`."""
     return _gfile().GFile(path, mode) if is_remote(path) else open(path, mode)
@@ -101,6 +107,14 @@ def rename(path: str, to: str) -> None:
         _gfile().rename(path, to, overwrite=True)
     else:
         os.replace(path, to)
+
+
+def copy(path: str, to: str) -> None:
+    """Copy a file; a file of the new name goes."""
+    if is_remote(path) or is_remote(to):
+        _gfile().copy(path, to, overwrite=True)
+    else:
+        shutil.copyfile(path, to)
 
 
 def remove(path: str) -> None:

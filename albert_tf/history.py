@@ -25,7 +25,7 @@ class History:
     def __init__(self, directory: str, step: int = 0):
         self.path = files.join(directory, HISTORY_FILE)
         self.rows: list[dict] = []
-        if step and tf.io.gfile.exists(self.path):
+        if step and files.exists(self.path):
             earlier = History.read(directory).rows
             self.rows = [row for row in earlier if row["step"] <= step]
 
@@ -74,7 +74,7 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
         axis.set_visible(False)
     path = files.join(directory, CURVES_FILE)
     with files.atomic_path(path) as temporary:
-        with tf.io.gfile.GFile(temporary, "wb") as file:
+        with files.opened(temporary, "wb") as file:
             figure.savefig(file, format="png", dpi=110)
 
 

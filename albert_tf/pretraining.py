@@ -129,7 +129,7 @@ def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
     if records.is_described(run.data_dir):
         return load_tokenizer(run.data_dir)
     for folder in filter(None, (run.data_dir, run.init_checkpoint)):
-        if tf.io.gfile.exists(files.join(folder, TOKENIZER_FILE)):
+        if files.exists(files.join(folder, TOKENIZER_FILE)):
             return load_tokenizer(folder)
     print(
         "Note: no tokenizer is known; a model directory without its files "

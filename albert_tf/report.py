@@ -11,8 +11,6 @@ import html
 import json
 import sys
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.config import CONFIG_FILE
 from albert_tf.errors import InputError
@@ -119,7 +117,7 @@ def table(title: str, rows: dict) -> str:
 def read_flags(model_dir: str) -> dict[str, str]:
     """Return {flag: value} of a run's flagfile; {} without one."""
     path = files.join(model_dir, FLAG_FILE)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return {}
     lines = files.read_text(path, "The flagfile").splitlines()
     pairs = [line.lstrip("-").partition("=") for line in lines if line]
@@ -129,7 +127,7 @@ def read_flags(model_dir: str) -> dict[str, str]:
 def read_statistics(flags: dict[str, str]) -> dict:
     """Return the statistics of the run's records; {} if they are gone."""
     path = files.join(flags.get("data_dir", ""), "metadata.json")
-    if not flags.get("data_dir") or not tf.io.gfile.exists(path):
+    if not flags.get("data_dir") or not files.exists(path):
         return {}
     metadata = files.read_json(path, "`metadata.json`")
     top = ("max_seq_length", "max_predictions_per_seq", "vocab_size")
@@ -191,7 +189,7 @@ def notes(history: History) -> str:
 
 def page(model_dir: str) -> str:
     """Return the HTML of a model directory's report."""
-    if not tf.io.gfile.exists(files.join(model_dir, HISTORY_FILE)):
+    if not files.exists(files.join(model_dir, HISTORY_FILE)):
         raise InputError(
             f"`MODEL_DIR` must hold a {HISTORY_FILE}, as a run leaves it at "
             f"its first checkpoint. Received: {model_dir}"
@@ -200,7 +198,7 @@ def page(model_dir: str) -> str:
     if not history.rows:
         raise InputError(f"The history is empty. Received: {model_dir}")
     path = files.join(model_dir, CONFIG_FILE)
-    exists = tf.io.gfile.exists(path)
+    exists = files.exists(path)
     config = files.read_json(path, "The config") if exists else {}
     cards = "".join(
         f'<div class="fact"><b>{html.escape(value)}</b>'

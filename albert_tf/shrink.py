@@ -254,11 +254,11 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
     source = config.model_dir
     with files.atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
-        if tf.io.gfile.exists(files.join(source, TOKENIZER_FILE)):
+        if files.exists(files.join(source, TOKENIZER_FILE)):
             load_tokenizer(source).save(folder)
         task = files.join(source, TASK_FILE)
-        if tf.io.gfile.exists(task):
-            tf.io.gfile.copy(task, files.join(folder, TASK_FILE))
+        if files.exists(task):
+            files.copy(task, files.join(folder, TASK_FILE))
         flags = settings.flagfile(config, data)
         files.write_text(files.join(folder, FLAG_FILE), flags)
         variables = {n: tf.Variable(w) for n, w in model.weights.items()}
@@ -284,7 +284,7 @@ def shrink(config: ShrinkConfig, data: DataConfig) -> None:
       config: what becomes of which model.
       data: the task's data; none is needed if no head is removed.
     """
-    if tf.io.gfile.exists(config.output_dir):
+    if files.exists(config.output_dir):
         raise InputError(
             "`output_dir` must be new. "
             f"Received: output_dir={config.output_dir}"

@@ -74,7 +74,7 @@ def check_source(source: AlbertConfig, target: AlbertConfig) -> None:
 def check(model_dir: str, target: AlbertConfig, tokenizer: Tokenizer) -> None:
     """Refuse a source with another vocabulary or another kind of weights."""
     check_source(AlbertConfig.from_model_dir(model_dir), target)
-    if not tf.io.gfile.exists(files.join(model_dir, TOKENIZER_FILE)):
+    if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
         return
     if load_tokenizer(model_dir).fingerprint() != tokenizer.fingerprint():
         raise InputError(

@@ -57,6 +57,20 @@ def test_walking_a_folder(folder):
     assert met(files.walk(str(folder))) == met(tf.io.gfile.walk(str(folder)))
 
 
+def test_names_in_a_folder(folder):
+    """They are TensorFlow's, hidden ones too, sorted."""
+    found = files.names(str(folder))
+    assert found == sorted(tf.io.gfile.listdir(str(folder)))
+    assert ".hidden.txt" in found and "sub" in found
+
+
+def test_a_copy_takes_the_place_of_what_was_there(folder):
+    """The bytes are those of the source, which stays."""
+    files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
+    assert files.read_bytes(f"{folder}/a.txt") == b"c"
+    assert files.exists(f"{folder}/sub/c.txt")
+
+
 def test_folders_are_made_and_removed(folder):
     """Making a folder that is there is no error; removing takes what is in."""
     for _ in range(2):

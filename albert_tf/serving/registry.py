@@ -37,7 +37,7 @@ def load_own_tokenizer(
     model_dir: str, config: AlbertConfig
 ) -> Tokenizer | None:
     """Return the tokenizer of a model directory, None if it has none."""
-    if not tf.io.gfile.exists(files.join(model_dir, TOKENIZER_FILE)):
+    if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
         return None
     tokenizer = load_tokenizer(model_dir)
     if tokenizer.vocab_size > config.vocab_size:

@@ -280,7 +280,7 @@ def example_file(task: Task, data: DataConfig, file: str) -> str:
     if task.folder:
         tried.append(files.join(data.data_dir, task.folder, file))
     for path in tried:
-        if tf.io.gfile.exists(path):
+        if files.exists(path):
             return path
     raise InputError(
         f"`data_dir` must hold {file} of {task.name}. Received: "

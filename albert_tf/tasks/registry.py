@@ -1,7 +1,5 @@
 """All tasks by name, and the task of a fine-tuned model directory."""
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.tasks import (
@@ -48,7 +46,7 @@ def find(name: str) -> Task:
 
 def is_finetuned(model_dir: str) -> bool:
     """Return whether a model directory holds a fine-tuned model."""
-    return tf.io.gfile.exists(files.join(model_dir, TASK_FILE))
+    return files.exists(files.join(model_dir, TASK_FILE))
 
 
 def load_task(model_dir: str) -> Task:

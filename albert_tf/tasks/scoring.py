@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.evaluation import Evaluator
 from albert_tf.tasks.base import Task
@@ -110,6 +108,6 @@ def write_metrics(output_dir: str, values: dict) -> None:
     """Write `metrics.json`; what an earlier run measured on others stays."""
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}
-    if tf.io.gfile.exists(path):
+    if files.exists(path):
         earlier = files.read_json(path, METRICS_FILE)
     files.write_json(path, earlier | values)

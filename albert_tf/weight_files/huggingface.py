@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import safetensors
 import safetensors.numpy
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.config import AlbertConfig
@@ -52,9 +51,8 @@ PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 
 def is_folder(path: str) -> bool:
     """Return whether a folder holds a Hugging Face model's weights."""
-    return tf.io.gfile.exists(files.join(path, CONFIG)) and any(
-        tf.io.gfile.exists(files.join(path, name))
-        for name in (SAFETENSORS, PICKLE)
+    return files.exists(files.join(path, CONFIG)) and any(
+        files.exists(files.join(path, name)) for name in (SAFETENSORS, PICKLE)
     )
 
 
@@ -223,7 +221,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
     the prefix `albert.`; here it is always there.
     """
     path = files.join(folder, SAFETENSORS)
-    if tf.io.gfile.exists(path):
+    if files.exists(path):
         tensors = _open_safetensors(path)
     else:
         path = files.join(folder, PICKLE)
@@ -240,7 +238,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
 def text_settings(folder: str) -> dict[str, bool]:
     """Return the settings of `TextConfig` that a folder's tokenizer has."""
     path = files.join(folder, TOKENIZER_CONFIG)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return {}
     values = files.read_json(path, f"`{TOKENIZER_CONFIG}`")
     found = {}
@@ -261,7 +259,7 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
     """Write a vocabulary and its `tokenizer_config.json`."""
     text = tokenizer.config
     path = files.join(folder, tokenizer.file_name)
-    with tf.io.gfile.GFile(path, "wb") as file:
+    with files.opened(path, "wb") as file:
         file.write(tokenizer.content)
     files.write_json(
         files.join(folder, TOKENIZER_CONFIG),

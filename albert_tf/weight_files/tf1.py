@@ -37,7 +37,7 @@ RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 def _ordered(prefix: str) -> list[str]:
     """Return the prefixes of the checkpoints in a folder, or of one."""
-    paths = tf.io.gfile.glob(files.join(prefix, "*" + INDEX))
+    paths = files.matches(files.join(prefix, "*" + INDEX))
     return sorted(path.removesuffix(INDEX) for path in paths)
 
 
@@ -48,19 +48,19 @@ def find_prefix(path: str) -> str | None:
       path: a prefix, or a folder; in a folder `model.ckpt-best`, then the
         newest that its `checkpoint` file names, then the only one.
     """
-    if tf.io.gfile.exists(path + INDEX):
+    if files.exists(path + INDEX):
         return path
-    if not tf.io.gfile.isdir(path):
+    if not files.is_folder(path):
         return None
     found = _ordered(path)
     hub = files.join(path, HUB_PREFIX)
     wishes = (
         files.join(path, BEST_PREFIX),
         tf.train.latest_checkpoint(path),
-        hub if tf.io.gfile.exists(hub + INDEX) else None,
+        hub if files.exists(hub + INDEX) else None,
     )
     for wish in wishes:
-        if wish and tf.io.gfile.exists(wish + INDEX):
+        if wish and files.exists(wish + INDEX):
             return wish
     if len(found) > 1:
         raise InputError(
@@ -110,8 +110,8 @@ def find_config(prefix: str) -> str:
         folders = [files.join(module, HUB_ASSETS), module]
     for place in folders:
         exact = files.join(place, CONFIG_FILE)
-        others = tf.io.gfile.glob(files.join(place, "*config*.json"))
-        if tf.io.gfile.exists(exact):
+        others = files.matches(files.join(place, "*config*.json"))
+        if files.exists(exact):
             return exact
         if len(others) == 1:
             return others[0]
@@ -161,7 +161,7 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
     name = tokenizer.file_name
     if tokenizer.kind == "sentencepiece":
         name = SPM_NAME
-    with tf.io.gfile.GFile(files.join(folder, name), "wb") as file:
+    with files.opened(files.join(folder, name), "wb") as file:
         file.write(tokenizer.content)
 
 
