@@ -11,7 +11,7 @@ Glossary: B instances, T tokens, P predictions, N longest n-gram.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -157,6 +157,28 @@ def random_order(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(keys == np.iinfo(np.int64).max, tokens, order)
 
 
+def visits(
+    order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the rows that go on, where each is, and the n drawn there.
+
+    Args:
+      order: [B, T] word starts in the order to visit, padded with T.
+      ngrams: [B, T] the n of the n-gram drawn at each visit, 1..N.
+      left: [B] tokens still to cover; the caller lowers it, to 0 at the end.
+    """
+    tokens = order.shape[1]
+    rows = np.arange(len(order))
+    for visit in range(tokens):
+        start = order[rows, visit]
+        alive = (left[rows] > 0) & (start < tokens)
+        if not alive.all():
+            rows, start = rows[alive], start[alive]
+        if not rows.size:
+            return
+        yield rows, start, ngrams[rows, visit]
+
+
 def choose_spans(
     order: np.ndarray,
     ends: np.ndarray,
@@ -185,28 +207,22 @@ def choose_spans(
     steps = np.zeros((batch, tokens + 1), np.int8)  # +1 begins, -1 ends a span
     drawn = np.zeros(longest + 1, np.int64)
     used = np.zeros(longest + 1, np.int64)
-    rows, left = np.arange(batch), budget.copy()
-    for visit in range(tokens):
-        start = order[rows, visit]
-        alive = (left > 0) & (start < tokens)
-        if not alive.all():
-            rows, left, start = rows[alive], left[alive], start[alive]
-        if not rows.size:
-            break
-        wanted = ngrams[rows, visit]
+    left = budget.copy()
+    for rows, start, wanted in visits(order, ngrams, left):
+        room = left[rows]
         free = ~closed[rows, start]
         drawn += np.bincount(wanted[free], minlength=longest + 1)
         end, taken = start, np.zeros_like(wanted)
         for n in range(longest):
             further = ends[rows, end]
             fits = (taken == n) & (n < wanted) & ~closed[rows, end]
-            fits &= further - start <= left
+            fits &= further - start <= room
             closed[rows, end] |= fits
             end = np.where(fits, further, end)
             taken += fits
         steps[rows, start] += taken > 0
         steps[rows, end] -= taken > 0
-        left = left - (end - start)
+        left[rows] = room - (end - start)
         used += np.bincount(taken, minlength=longest + 1)
     used[0] = 0
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0

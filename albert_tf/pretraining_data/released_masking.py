@@ -15,6 +15,7 @@ from albert_tf.masking import (
     Words,
     draw_ngrams,
     random_order,
+    visits,
     word_ends,
 )
 
@@ -53,22 +54,16 @@ def choose_spans(
     steps = np.zeros((batch, tokens + 1), np.int8)
     drawn = np.zeros(longest + 1, np.int64)
     used = np.zeros(longest + 1, np.int64)
-    rows, left = np.arange(batch), budget.copy()
-    for visit in range(tokens):
-        start = order[rows, visit]
-        alive = (left > 0) & (start < tokens)
-        if not alive.all():
-            rows, left, start = rows[alive], left[alive], start[alive]
-        if not rows.size:
-            break
-        wanted = ngrams[rows, visit]
+    left = budget.copy()
+    for rows, start, wanted in visits(order, ngrams, left):
+        room = left[rows]
         drawn += np.bincount(wanted, minlength=longest + 1)
         end, taken = start, np.zeros_like(wanted)
         clear, heads = np.ones(len(rows), bool), []
         for n in range(longest):
             further = ends[rows, end]
             fits = (taken == n) & (n < wanted) & real[rows, end]
-            fits &= further - start <= left
+            fits &= further - start <= room
             clear &= ~(fits & closed[rows, end])
             heads.append(np.where(fits, end, start))
             end = np.where(fits, further, end)
@@ -78,7 +73,7 @@ def choose_spans(
             closed[rows, head] |= clear
         steps[rows, start] += clear
         steps[rows, end] -= clear
-        left = left - np.where(clear, end - start, 0)
+        left[rows] = room - np.where(clear, end - start, 0)
         # After the last word of a record n counts on, as released.
         n = np.where(real[rows, end], taken, wanted)
         used += np.bincount(n[clear], minlength=longest + 1)
