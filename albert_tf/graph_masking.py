@@ -1,6 +1,6 @@
 """The masking of `masking`, as TensorFlow operations of an input pipeline.
 
-The choice of spans is that of `masking.choose_spans` exactly, given the same
+The choice of spans is exactly that of `masking_spans.choose_spans`, given its
 order and n-grams. The random numbers of an example are a hash of the seed and
 of the example's position in the stream: they depend neither on the batch nor
 on the machine, so that a resumed run masks as an unbroken one.
@@ -89,7 +89,7 @@ class Bounds:
 def word_bounds(
     starts: tf.Tensor, maskable: tf.Tensor, whole_words: bool
 ) -> Bounds:
-    """Find the words; see `masking.word_starts` and `masking.word_ends`."""
+    """Find the words; see `word_starts` and `word_ends` of `masking_spans`."""
     batch, tokens = tf.shape(maskable)[0], maskable.shape[1]
     after_special = tf.pad(~maskable[:, :-1], [[0, 0], [1, 0]])
     begins = maskable

@@ -11,10 +11,16 @@ Glossary: B instances, T tokens, P predictions, N longest n-gram.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
+from albert_tf.masking_spans import (
+    choose_spans,
+    random_order,
+    word_ends,
+    word_starts,
+)
 from albert_tf.settings import setting, validate
 
 # Shares of the masked tokens that become [MASK] and that stay themselves; the
@@ -117,116 +123,6 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
     """
     due = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
     return np.clip(due, 1, slots)
-
-
-def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return where words begin, [B, T] bool.
-
-    The first token of a segment begins a word even where its piece does not,
-    so that no word reaches across [SEP].
-    """
-    after_special = np.zeros_like(maskable)
-    after_special[:, 1:] = ~maskable[:, :-1]
-    return maskable & (starts | after_special)
-
-
-def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the position after the word that begins at t, [B, T + 1]."""
-    batch, tokens = starts.shape
-    boundary = np.where(
-        starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
-    )
-    ends = np.full((batch, tokens + 1), tokens, np.int32)
-    ends[:, :-2] = np.minimum.accumulate(boundary[:, :0:-1], axis=1)[:, ::-1]
-    return ends
-
-
-def random_order(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the positions of word starts in random order, [B, T] int64.
-
-    A row's other columns hold T. Sorting (random number, position) packed
-    into one integer is several times faster than an argsort.
-    """
-    tokens = starts.shape[1]
-    bits = tokens.bit_length()
-    keys = rng.integers(0, 1 << (62 - bits), starts.shape, dtype=np.int64)
-    keys = (keys << bits) | np.arange(tokens)
-    keys = np.where(starts, keys, np.iinfo(np.int64).max)
-    keys.sort(axis=1)
-    order = keys & ((1 << bits) - 1)
-    return np.where(keys == np.iinfo(np.int64).max, tokens, order)
-
-
-def visits(
-    order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the rows that go on, where each is, and the n drawn there.
-
-    Args:
-      order: [B, T] word starts in the order to visit, padded with T.
-      ngrams: [B, T] the n of the n-gram drawn at each visit, 1..N.
-      left: [B] tokens still to cover; the caller lowers it, to 0 at the end.
-    """
-    tokens = order.shape[1]
-    rows = np.arange(len(order))
-    for visit in range(tokens):
-        start = order[rows, visit]
-        alive = (left[rows] > 0) & (start < tokens)
-        if not alive.all():
-            rows, start = rows[alive], start[alive]
-        if not rows.size:
-            return
-        yield rows, start, ngrams[rows, visit]
-
-
-def choose_spans(
-    order: np.ndarray,
-    ends: np.ndarray,
-    maskable: np.ndarray,
-    budget: np.ndarray,
-    ngrams: np.ndarray,
-    longest: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the covered tokens and the n-gram counts; no randomness here.
-
-    Args:
-      order: [B, T] word starts in the order to visit, padded with T.
-      ends: [B, T + 1] from `word_ends`.
-      maskable: [B, T] bool, false at special tokens and padding.
-      budget: [B] tokens to cover.
-      ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
-      longest: N.
-
-    Returns:
-      covered [B, T] bool; n-grams by length drawn and by length used, each
-      [N + 1].
-    """
-    batch, tokens = maskable.shape
-    closed = np.ones((batch, tokens + 1), bool)  # at word starts: not free
-    closed[:, :-1] = ~maskable
-    steps = np.zeros((batch, tokens + 1), np.int8)  # +1 begins, -1 ends a span
-    drawn = np.zeros(longest + 1, np.int64)
-    used = np.zeros(longest + 1, np.int64)
-    left = budget.copy()
-    for rows, start, wanted in visits(order, ngrams, left):
-        room = left[rows]
-        free = ~closed[rows, start]
-        drawn += np.bincount(wanted[free], minlength=longest + 1)
-        end, taken = start, np.zeros_like(wanted)
-        for n in range(longest):
-            further = ends[rows, end]
-            fits = (taken == n) & (n < wanted) & ~closed[rows, end]
-            fits &= further - start <= room
-            closed[rows, end] |= fits
-            end = np.where(fits, further, end)
-            taken += fits
-        steps[rows, start] += taken > 0
-        steps[rows, end] -= taken > 0
-        left[rows] = room - (end - start)
-        used += np.bincount(taken, minlength=longest + 1)
-    used[0] = 0
-    covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
-    return covered, drawn, used
 
 
 def draw_ngrams(

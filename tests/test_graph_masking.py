@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from albert_tf import graph_masking, masking
+from albert_tf import graph_masking, masking, masking_spans
 from albert_tf.masking import MaskingConfig, Words
 
 V, MASK_ID, SEP = 500, 4, 3
@@ -60,12 +60,17 @@ def test_spans_equal_numpy(budget, whole_words):
     _, starts, maskable, _ = instances(rng)
     begins = maskable
     if whole_words:
-        begins = masking.word_starts(starts, maskable)
-    order = masking.random_order(begins, rng)
+        begins = masking_spans.word_starts(starts, maskable)
+    order = masking_spans.random_order(begins, rng)
     ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
     due = np.full(len(starts), budget)
-    expected, *_ = masking.choose_spans(
-        order, masking.word_ends(begins, maskable), maskable, due, ngrams, 4
+    expected, *_ = masking_spans.choose_spans(
+        order,
+        masking_spans.word_ends(begins, maskable),
+        maskable,
+        due,
+        ngrams,
+        4,
     )
     bounds = graph_masking.word_bounds(
         tf.constant(starts), tf.constant(maskable), whole_words

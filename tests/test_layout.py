@@ -14,7 +14,7 @@ MAX_LINES = 350
 # From the ground up. A module imports from its own rank or from lower ones;
 # the scripts stand above all. A package's name stands for all its modules.
 RANKS = (
-    """config errors files flops health metrics progress settings
+    """config errors files flops health masking_spans metrics progress settings
     text.character_graph text.normalization text.sentencepiece_rules
     text.wordpiece tokenization tpu.chips tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop

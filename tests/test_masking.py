@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from albert_tf import masking
+from albert_tf import masking, masking_spans
 from albert_tf.masking import MaskingConfig, Words
 
 V, MASK_ID, CLS, SEP = 500, 4, 2, 3
@@ -68,12 +68,12 @@ def test_spans_equal_reference(budget):
     """The vectorised choice of spans equals the one made word by word."""
     rng = np.random.default_rng(1)
     _, starts, maskable, _ = instances(rng)
-    begins = masking.word_starts(starts, maskable)
-    order = masking.random_order(begins, rng)
+    begins = masking_spans.word_starts(starts, maskable)
+    order = masking_spans.random_order(begins, rng)
     ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
-    covered, drawn, used = masking.choose_spans(
+    covered, drawn, used = masking_spans.choose_spans(
         order,
-        masking.word_ends(begins, maskable),
+        masking_spans.word_ends(begins, maskable),
         maskable,
         np.full(len(starts), budget),
         ngrams,
@@ -91,12 +91,12 @@ def test_order_visits_every_word_once():
     """The random order is a permutation of the word starts, then padding."""
     rng = np.random.default_rng(2)
     starts = rng.random((50, 20)) < 0.4
-    order = masking.random_order(starts, rng)
+    order = masking_spans.random_order(starts, rng)
     for row, visited in zip(starts, order, strict=True):
         count = row.sum()
         assert sorted(visited[:count]) == np.flatnonzero(row).tolist()
         assert (visited[count:] == 20).all()
-    first = masking.random_order(np.ones((8000, 8), bool), rng)[:, 0]
+    first = masking_spans.random_order(np.ones((8000, 8), bool), rng)[:, 0]
     assert stats.chisquare(np.bincount(first, minlength=8)).pvalue > 1e-4
 
 

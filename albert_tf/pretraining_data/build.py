@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -44,13 +45,23 @@ def _probed(jobs: list[FileJob]) -> list[int]:
 
 def probe_leak(builder: Builder, jobs: list[FileJob]) -> dict:
     """Return what the leak probe finds in the files."""
-    # It takes a second to import scikit-learn, which no worker needs.
+    # Slow to import: see `_import_ahead`.
     from albert_tf.pretraining_data import leak_probe
 
     names = [os.path.basename(jobs[i].path) for i in _probed(jobs)]
     return leak_probe.probe(
         builder.build.output_dir, names, builder.tokenizer.vocab_size
     )
+
+
+def _import_ahead(num_processes: int) -> None:
+    """Import the leak probe while the processes that do the work begin.
+
+    It takes a second to import scikit-learn, which no worker needs.
+    """
+    name = "albert_tf.pretraining_data.leak_probe"
+    if num_processes > 1:
+        threading.Thread(target=importlib.import_module, args=[name]).start()
 
 
 def _make_files(
@@ -181,6 +192,7 @@ def _make(builder: Builder) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     build = builder.build
     builder.tokenizer.save(build.output_dir)
+    _import_ahead(builder.num_processes)
     store, make_files = _first_pass(builder)
     dtype = token_dtype(builder.tokenizer.vocab_size)
     held_out = hold_out(

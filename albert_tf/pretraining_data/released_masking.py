@@ -10,14 +10,8 @@ Glossary: B instances, T tokens, N longest n-gram.
 
 import numpy as np
 
-from albert_tf.masking import (
-    MaskingConfig,
-    Words,
-    draw_ngrams,
-    random_order,
-    visits,
-    word_ends,
-)
+from albert_tf.masking import MaskingConfig, Words, draw_ngrams
+from albert_tf.masking_spans import random_order, visits, word_ends
 
 
 def words_of(tokenizer) -> Words:
@@ -35,7 +29,7 @@ def choose_spans(
     ngrams: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what `masking.choose_spans` does, chosen as released.
+    """Return what `masking_spans.choose_spans` does, chosen as released.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
