@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints import named_variables
+from albert_tf.distribution import distribute
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
@@ -123,8 +124,8 @@ class Evaluator:
         return dataset.prefetch(tf.data.AUTOTUNE)
 
     def _distributed(self, dataset: tf.data.Dataset):
-        return self.strategy.distribute_datasets_from_function(
-            lambda context: self._host_part(dataset, context)
+        return distribute(
+            self.strategy, lambda context: self._host_part(dataset, context)
         )
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.distribution import is_tpu
+from albert_tf.distribution import distribute, is_tpu
 from albert_tf.dropout import fold_in
 from albert_tf.encoder_loop import AUTO, LOOPS, REMATERIALIZE, choose
 from albert_tf.errors import InputError
@@ -314,6 +314,4 @@ class Trainer(Evaluator):
                 context.get_per_replica_batch_size(size),
             )
 
-        return iter(
-            self.strategy.distribute_datasets_from_function(host_dataset)
-        )
+        return iter(distribute(self.strategy, host_dataset))

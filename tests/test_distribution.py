@@ -9,6 +9,7 @@ from albert_tf.distribution import (
     STRATEGIES,
     DistributionConfig,
     choose,
+    distribute,
     is_chief,
     make_strategy,
 )
@@ -103,3 +104,11 @@ def test_one_process_is_the_chief(jobs, task, expected):
             )
 
     assert is_chief(Strategy()) is expected
+
+
+def test_the_end_of_an_iteration_waits_for_no_tuning():
+    """One CPU iterates over the dataset itself, which tf.data does not tune."""
+    strategy = make_strategy(DistributionConfig())
+    found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
+    assert found.options().autotune.enabled is False
+    assert [int(x) for x in found] == [0, 1, 2]
