@@ -147,6 +147,10 @@ FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
 }
 
 
+# Formats that TensorFlow runs, and so XLA compiles.
+COMPILED = ("saved_model", "hub")
+
+
 def model_size(folder: str) -> int:
     """Return the bytes of the files of an export that hold weights."""
     names = (
@@ -179,6 +183,11 @@ def report(server: Server, config: ExportConfig, folder: str) -> None:
 
 def export(config: ExportConfig, serving: ServingConfig) -> None:
     """Write what a model directory serves, whole or not at all."""
+    if serving.jit_compile and config.to not in COMPILED:
+        raise InputError(
+            f"`jit_compile` is for to={' or to='.join(COMPILED)}. Received: "
+            f"to={config.to}, jit_compile=True"
+        )
     folder = config.export_dir.rstrip("/")
     check_target(folder)
     if config.to == "litert":

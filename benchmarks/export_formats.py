@@ -62,15 +62,14 @@ def tensorflow():
     return tf
 
 
-def saved_model_call(folder: str, jit: bool):
+def saved_model_call(folder: str):
     """Return a function from ids to outputs of a SavedModel."""
     tf = tensorflow()
     loaded = tf.saved_model.load(folder)
     signature = loaded.signatures["ids"]
-    function = tf.function(signature, jit_compile=jit) if jit else signature
 
     def call(inputs):
-        found = function(**{k: tf.constant(v) for k, v in inputs.items()})
+        found = signature(**{k: tf.constant(v) for k, v in inputs.items()})
         return {k: v.numpy() for k, v in found.items() if v.dtype == tf.float32}
 
     call.keep = loaded
@@ -122,7 +121,7 @@ def caller(name: str, folder: str):
         return litert_call(folder)
     if name == "onnx":
         return onnx_call(folder)
-    return saved_model_call(folder, jit=name == "xla")
+    return saved_model_call(folder)
 
 
 def work(args) -> None:
@@ -132,17 +131,11 @@ def work(args) -> None:
     call = caller(args.work, args.folder)
     one = {k: v[:1] for k, v in inputs.items()}
     many = {k: np.resize(v, [32, v.shape[1]]) for k, v in inputs.items()}
-    if args.work == "xla":  # each shape is compiled
-        one, many = (
-            {k: np.ascontiguousarray(v) for k, v in x.items()}
-            for x in (one, many)
-        )
     found = measure(call, one, many, args.seconds)
     key = "probabilities" if "probabilities" in call(one) else "pooled_output"
     rows = [
         call({k: v[i : i + 32] for k, v in inputs.items()})[key]
         for i in range(0, len(inputs[IDS[0]]), 32)
-        if args.work != "xla" or i == 0
     ]
     values = np.concatenate(rows)
     if "wanted" in data:
@@ -161,9 +154,14 @@ def export(args, name: str, folder: str) -> int:
         command += [f"--model_dir={args.model_dir}", f"--folder={folder}"]
         subprocess.run(command, check=True, capture_output=True)
         return export_peers.size(name, folder)
+    from albert_tf.export import model_size
+
     command = [sys.executable, "-m", "albert_tf.export"]
-    command += [f"--model_dir={args.model_dir}", f"--export_dir={folder}"]
+    command += [f"--model_dir={args.model_dir}"]
     command += [f"--max_seq_length={args.length}"]
+    if name == "xla":
+        command += ["--jit_compile", "--fixed_length"]
+    command += [f"--export_dir={folder}"]
     if name.startswith("litert_"):
         precision = name.removeprefix("litert_")
         command += ["--to=litert", f"--precision={precision}"]
@@ -172,8 +170,6 @@ def export(args, name: str, folder: str) -> int:
     elif name == "onnx":
         command += ["--to=onnx"]
     subprocess.run(command, check=True, capture_output=True)
-    from albert_tf.export import model_size
-
     return model_size(folder)
 
 
@@ -284,21 +280,13 @@ def main() -> None:
 
 def row(args, name, folder, inputs, parameters) -> None:
     """Print a row of the table."""
-    # XLA runs the same SavedModel, with shapes fixed by the inputs.
-    source = os.path.join(folder, "saved_model" if name == "xla" else name)
-    size = 0
-    if not os.path.exists(source):
-        try:
-            kind = "saved_model" if name == "xla" else name
-            size = export(args, kind, source)
-        except subprocess.CalledProcessError as error:
-            reason = error.stderr.decode().strip().splitlines()[-1]
-            print(f"{name:20} not exported: {reason[:90]}", flush=True)
-            return
-    else:
-        from albert_tf.export import model_size
-
-        size = model_size(source)
+    source = os.path.join(folder, name)
+    try:
+        size = export(args, name, source)
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode().strip().splitlines()[-1]
+        print(f"{name:20} not exported: {reason[:90]}", flush=True)
+        return
     command = [sys.executable, __file__, f"--work={name}"]
     command += [f"--folder={source}", f"--inputs={inputs}"]
     command += [f"--seconds={args.seconds}"]

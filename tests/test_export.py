@@ -126,6 +126,35 @@ def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
         close(served(**inputs)[name], value)
 
 
+def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
+    """With `jit_compile` attention is XLA's too, with the same outputs."""
+    folder = str(tmp_path / "out")
+    config = ExportConfig(pretrained_dir, folder)
+    export(config, ServingConfig(max_seq_length=6, jit_compile=True))
+    served = tf.saved_model.load(folder).signatures["ids"]
+    library = served.graph.as_graph_def().library.function
+    compiled = {
+        node.op
+        for function in library
+        if function.attr["_XlaMustCompile"].b
+        for node in function.node_def
+    }
+    assert "Softmax" in compiled
+    ids = tf.constant([[2, 9, 10, 11, 3, 0], [2, 9, 3, 0, 0, 0]])
+    mask = tf.cast(ids > 0, tf.int32)
+    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    found, wanted = served(**inputs), pretrained_model.albert(**inputs)
+    for name in ("sequence_output", "pooled_output"):
+        close(found[name], wanted[name])
+
+
+def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
+    """LiteRT and ONNX are refused, with the formats that XLA compiles."""
+    config = ExportConfig(pretrained_dir, str(tmp_path / "out"), to="onnx")
+    with pytest.raises(InputError, match="to=saved_model or to=hub"):
+        export(config, ServingConfig(jit_compile=True))
+
+
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
     """Only a new or empty folder, or an earlier export, is written to."""
     (tmp_path / "thesis.txt").write_text("mine")

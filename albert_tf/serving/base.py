@@ -36,6 +36,11 @@ class ServingConfig:
     batch_size: int | None = setting(
         None, "The only batch size to take. Default: any.", minimum=1
     )
+    jit_compile: bool = setting(
+        False,
+        "Have XLA compile the encoder of a SavedModel, once for each shape of "
+        "its inputs: fix the length, or the batch too.",
+    )
     top_k: int = setting(
         5, "Pieces that fill_mask gives for each mask.", minimum=1
     )
@@ -114,6 +119,9 @@ class Server:
             )
             strings = tf.TensorSpec([None], tf.string, "text")
             self.segment = function(self.text_graph, [strings])
+        self.encoder = albert
+        if config.jit_compile:
+            self.encoder = tf.function(albert, jit_compile=True)
         # A function that others call is stored once.
         self.encode = self.body(self._encode)
         self.outputs = self.body(self._outputs)
@@ -175,7 +183,7 @@ class Server:
         return {}
 
     def _encode(self, input_ids, input_mask, segment_ids) -> Tensors:
-        encoded = self.albert(input_ids, input_mask, segment_ids)
+        encoded = self.encoder(input_ids, input_mask, segment_ids)
         return {name: encoded[name] for name in ENCODED}
 
     def _outputs(self, **inputs) -> Tensors:
