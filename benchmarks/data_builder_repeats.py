@@ -72,6 +72,13 @@ def kill(config: BenchmarkConfig) -> None:
     )
 
 
+def repeated(config: BenchmarkConfig, text, made, **settings) -> float:
+    """Build what is compared into the folder `made`; return the seconds."""
+    settings |= {"num_shards": 4, "dupe_factor": 2}
+    seconds, _ = timed_build(configs(config, text, made, **settings))
+    return seconds
+
+
 def processes(config: BenchmarkConfig) -> None:
     """Compare checksums of builds with 1, 2 and 3 processes."""
     rows = [["processes", "SHA-256 of all files"]]
@@ -79,16 +86,7 @@ def processes(config: BenchmarkConfig) -> None:
         text = small(config, output)
         for number in (1, 2, 3):
             made = output / str(number)
-            timed_build(
-                configs(
-                    config,
-                    text,
-                    made,
-                    num_shards=4,
-                    dupe_factor=2,
-                    num_processes=number,
-                )
-            )
+            repeated(config, text, made, num_processes=number)
             every = repr(sorted(checksums(made).items())).encode()
             rows.append([str(number), hashlib.sha256(every).hexdigest()])
     print(*table(rows), sep="\n")
@@ -104,16 +102,8 @@ def beam(config: BenchmarkConfig) -> None:
         text, found = small(config, output), {}
         for runner in (None, "DirectRunner"):
             made = output / str(runner)
-            seconds, _ = timed_build(
-                configs(
-                    config,
-                    text,
-                    made,
-                    num_shards=4,
-                    dupe_factor=2,
-                    num_processes=1,
-                    runner=runner,
-                )
+            seconds = repeated(
+                config, text, made, num_processes=1, runner=runner
             )
             found[runner] = checksums(made)
             print(f"{runner or 'local'}: {seconds['all'][0]:.1f} s")

@@ -91,7 +91,7 @@ def measure_evaluation(
         def work(batches=batches):
             return evaluator.predict(batches, task.measured_outputs)
 
-        # Every length is compiled before, once.
+        # Every length is traced before it counts.
         evaluator.predict(
             batches if bucketed else batches.take(1), task.measured_outputs
         )

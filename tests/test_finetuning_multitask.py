@@ -88,9 +88,8 @@ def test_portions_of_a_batch():
         portions([0.5, 0.5], 4, 4)
 
 
-def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
-    """Each task's mean loss counts by its weight, whatever its examples."""
-    values = arguments(data_dir, pretrained, tmp_path)
+def prepared(values):
+    """Return the settings and {task: job} of two tasks."""
     s = Settings(*build(**values))
     jobs = {
         name: prepare(
@@ -98,6 +97,12 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
         )
         for name in ("sst-2", "rte")
     }
+    return s, jobs
+
+
+def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
+    """Each task's mean loss counts by its weight, whatever its examples."""
+    s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     tasks = {name: job.task for name, job in jobs.items()}
     batches = mixed_batches(jobs, [12, 4], s, False)(0, 1, 0, 16)
     batch = next(iter(batches))
@@ -142,13 +147,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
     """Together they are 1; by default they are the tasks' sizes."""
     values = arguments(data_dir, pretrained, tmp_path)
-    s = Settings(*build(**values))
-    jobs = {
-        name: prepare(
-            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
-        )
-        for name in ("sst-2", "rte")
-    }
+    s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
     s = Settings(*build(**values, task_weights=("1", "3")))
     assert task_weights(s, jobs) == [0.25, 0.75]
