@@ -88,3 +88,18 @@ def copied(pretrained_dir, folder):
     """Return a copy of a model directory that may be changed."""
     shutil.copytree(pretrained_dir, folder)
     return str(folder)
+
+
+def question_task(head, impossible=True):
+    """Return a task of questions in short windows, scored as SQuAD 2.0."""
+    config = TaskConfig(
+        max_seq_length=20,
+        doc_stride=5,
+        max_query_length=6,
+        max_answer_length=7,
+        answer_head=head,
+        n_best_size=4,
+    )
+    task = find("squad-2.0" if impossible else "squad-1.1")
+    task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
+    return task.with_config(config)

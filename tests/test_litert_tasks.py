@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, model_dir, strings
+from exporting import close, model_dir, question_task, strings
 
 from albert_tf import litert_tasks
 from albert_tf.errors import InputError
@@ -29,20 +29,6 @@ CONTEXTS = (
     "",
 )
 QUESTIONS = ("who reads", "", "what is painted in the streets")
-
-
-def question_task(head):
-    """Return a task of questions in short windows."""
-    config = TaskConfig(
-        max_seq_length=20,
-        doc_stride=5,
-        max_query_length=6,
-        max_answer_length=7,
-        answer_head=head,
-        n_best_size=4,
-    )
-    task = dataclasses.replace(find("squad-2.0"), impossible=True)
-    return task.with_config(config)
 
 
 def write_questions(path):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, model_dir, strings
+from exporting import close, model_dir, question_task, strings
 
 from albert_tf.export import ExportConfig, export
 from albert_tf.serving.base import ServingConfig
@@ -44,20 +44,7 @@ def test_answers_equal_the_task_in_python(
     pretrained_dir, tokenizer, tmp_path, head
 ):
     """Texts and places of answers are Python's, also in many windows."""
-    task = find("squad-2.0" if head == "beam" else "squad-1.1")
-    task = task.with_config(
-        TaskConfig(
-            max_seq_length=20,
-            doc_stride=5,
-            max_query_length=6,
-            max_answer_length=7,
-            answer_head=head,
-            n_best_size=4,
-        )
-    )
-    task = dataclasses.replace(
-        task, impossible=head == "beam", scoring="squad2"
-    )
+    task = question_task(head, impossible=head == "beam")
     folder = tmp_path / "model"
     model = model_dir(folder, pretrained_dir, task)
     export(ExportConfig(str(folder), str(tmp_path / "out")), ServingConfig())

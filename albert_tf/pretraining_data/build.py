@@ -107,6 +107,7 @@ def _first_pass(builder: Builder):
         store = beam.BeamStore(builder.scratch, builder.num_shards)
         store.fill(builder.paths, builder.text_job(), *how)
         return store, lambda jobs, _: beam.make_files(jobs, *how)
+    _import_ahead(builder.num_processes)
     store = ShardStore(builder.scratch, builder.num_shards)
     fill(store, builder.paths, builder.text_job(), builder.num_processes)
     return store, lambda jobs, probe: _make_files(
@@ -192,7 +193,6 @@ def _make(builder: Builder) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     build = builder.build
     builder.tokenizer.save(build.output_dir)
-    _import_ahead(builder.num_processes)
     store, make_files = _first_pass(builder)
     dtype = token_dtype(builder.tokenizer.vocab_size)
     held_out = hold_out(

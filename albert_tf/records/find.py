@@ -7,8 +7,6 @@ those of the first record, and their number is counted.
 import os
 import posixpath
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.records import examples, framing
@@ -56,26 +54,9 @@ def _lengths(path: str) -> tuple[int, int]:
     return sizes[INPUT_IDS], sizes[MASKED_LM_POSITIONS]
 
 
-def _count(paths: list[str]) -> list[int]:
-    """Return the number of records of each file; reads them whole."""
-
-    def count(path):
-        return tf.data.TFRecordDataset(path).reduce(
-            tf.constant(0, tf.int64), lambda total, _: total + 1
-        )
-
-    counts = tf.data.Dataset.from_tensor_slices(paths).map(
-        count, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
-    found: list[int] = []
-    try:
-        found += (int(n) for n in counts.as_numpy_iterator())
-    except tf.errors.DataLossError:
-        raise InputError(
-            "The records must be whole; copy them again. Received: "
-            f"{paths[len(found)]}, or one after it, is damaged or truncated"
-        ) from None
-    return found
+def _count(path: str) -> int:
+    """Return the number of records of a file; reads it whole."""
+    return sum(1 for _ in framing.read(path))
 
 
 def _name(path: str, folder: str) -> str:
@@ -94,11 +75,11 @@ def describe(paths: list[str], folder: str) -> Metadata:
     print(f"Counting the records of {len(paths)} files without metadata.json")
     tokens, predictions = _lengths(paths[0])
     splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
-    for path, count in zip(paths, _count(paths), strict=True):
+    for path in paths:
         held_out = posixpath.basename(path).startswith(EVAL)
         size = files.size(path)
         splits[EVAL if held_out else TRAIN].append(
-            RecordFile(_name(path, folder), count, size)
+            RecordFile(_name(path, folder), _count(path), size)
         )
     return Metadata(
         max_seq_length=tokens,
