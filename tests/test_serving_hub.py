@@ -12,12 +12,14 @@ from albert_tf.serving.base import ServingConfig
 NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_released_signatures(
-    pretrained_dir, pretrained_model, tokenizer, tmp_path
+    pretrained_dir, pretrained_model, tokenizer, tmp_path, jit_compile
 ):
     """Names, shapes and values are those of `export_to_tfhub.py`."""
     out = str(tmp_path / "out")
-    export(ExportConfig(pretrained_dir, out, to="hub"), ServingConfig())
+    config = ServingConfig(jit_compile=jit_compile)
+    export(ExportConfig(pretrained_dir, out, to="hub"), config)
     served = tf.saved_model.load(out).signatures
     assert set(served) == {
         *("tokens", "sop", "mlm", "tokenization_info", "serving_default")
