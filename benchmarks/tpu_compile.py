@@ -94,12 +94,9 @@ def with_largest(case: Case) -> Case:
 
 def cases() -> dict[str, list[tuple[str, Case]]]:
     """Return the tables: {title: [(name of the row, case)]}."""
+    grid = [(size, size_case(size, t)) for t in SLICES for size in SIZES]
     return {
-        "size": [
-            (size, with_largest(size_case(size, t)))
-            for t in SLICES
-            for size in SIZES
-        ],
+        "size": grid,
         "depth": [
             (
                 f"base {' '.join(form)} L = {n}",
@@ -119,6 +116,7 @@ def cases() -> dict[str, list[tuple[str, Case]]]:
             (n, Case(t, (f"--flagfile=configs/pretraining/{n}.flags",)))
             for n, t in RECIPES.items()
         ],
+        "largest": [(size, with_largest(case)) for size, case in grid],
     }
 
 
