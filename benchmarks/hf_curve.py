@@ -72,7 +72,10 @@ class HuggingFace:
             checkpoints.save(source, trainer.weights)
             output = os.path.join(folder, "hf")
             convert(source, output, "huggingface")
-            self.model = AlbertForPreTraining.from_pretrained(output).train()
+            # The library drops out before its sentence-order classifier.
+            self.model = AlbertForPreTraining.from_pretrained(
+                output, classifier_dropout_prob=0.0
+            ).train()
         spared = ("bias", "LayerNorm.weight", "layer_norm.weight")
         groups = {True: [], False: []}
         for name, parameter in self.model.named_parameters():
