@@ -142,7 +142,7 @@ def test_truncated_file(folder):
     """A file that was cut off is an error before anything is trained."""
     path = folder / "part-1.tfrecord-00001"
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match="whole.*part-1"):
+    with pytest.raises(InputError, match="whole.*part-1.*cut off in record"):
         find.read_metadata(str(folder))
 
 
