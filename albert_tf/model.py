@@ -8,10 +8,10 @@ A `seed`, see `albert_tf/dropout.py`, means training; None means inference.
 
 import tensorflow as tf
 
+from albert_tf import fused
 from albert_tf.config import ACTIVATIONS, AlbertConfig
 from albert_tf.dropout import dropout, fold_in
 from albert_tf.encoder_loop import PLAIN
-from albert_tf.fused_gelu import fused_gelu
 from albert_tf.part import AlbertPart
 
 MASK_BIAS = -10000.0  # added to the scores of padding, as released
@@ -129,8 +129,8 @@ class FeedForward(AlbertPart):
     def call(self, x, seed=None):
         """Map hidden states [B, T, H] to [B, T, H]."""
         # The fused form needs XLA, which not every server of models has.
-        fused = seed is not None and self.config.hidden_act == "gelu"
-        activation = fused_gelu if fused else self.activation
+        compiled = seed is not None and self.config.hidden_act == "gelu"
+        activation = fused.gelu if compiled else self.activation
         inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
         inner = self.output_projection(inner)  # [B * T, H]
         inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from albert_tf import fused
 from albert_tf.evaluation import Batch
 from albert_tf.model import AlbertForPretraining
 
@@ -71,7 +72,8 @@ class PretrainingObjective:
         }
         sums, metrics = {}, {}
         for term, (logits, labels, weights) in parts.items():
-            loss = cross_entropy(logits, labels)
+            # Logits of V words are the largest tensor of a small model.
+            loss = fused.cross_entropy(logits, labels)
             right = hits(logits, labels)
             sums[term] = tf.reduce_sum(loss * weights)
             metrics[f"{term}_accuracy"] = (

@@ -18,7 +18,7 @@ RANKS = (
     text.character_graph text.normalization text.sentencepiece_rules
     text.wordpiece tokenization tpu.chips tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop
-    evaluation fused_gelu graph_masking head_pruning history learning_rate
+    evaluation fused graph_masking head_pruning history learning_rate
     masking model optimization part records report_chart text.graph
     text.offset_graph tpu.compiler weight_files""",
     """finetuning.conversion finetuning.recipes finetuning.soft_targets

@@ -1,0 +1,68 @@
+"""Operations for training that pass over memory as seldom as they can.
+
+Each is TensorFlow's own, compiled with XLA each way: what several operations
+would write and read again stays in registers, and only what is named here is
+kept for the backward pass. Under `jit_compile` they are part of the whole.
+"""
+
+import math
+
+import tensorflow as tf
+
+_SCALE = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+
+def _tanh(x):
+    return tf.tanh(_SCALE * (x + _CUBIC * x * x * x))
+
+
+@tf.function(jit_compile=True)
+def _gelu(x):
+    return 0.5 * x * (1.0 + _tanh(x))
+
+
+@tf.function(jit_compile=True)
+def _gelu_gradient(x, upstream):
+    t = _tanh(x)
+    slope = _SCALE * (1.0 + 3.0 * _CUBIC * x * x)
+    return upstream * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+
+
+@tf.custom_gradient
+def gelu(x: tf.Tensor):
+    """Return the tanh form of GELU of a tensor of any shape; keep x."""
+    return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
+
+
+@tf.function(jit_compile=True)
+def _log_normalizer(logits):
+    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - largest), axis=-1)
+    return tf.math.log(total) + largest[..., 0]
+
+
+@tf.function(jit_compile=True)
+def _cross_entropy_gradient(logits, labels, normalizer, upstream):
+    probs = tf.exp(logits - normalizer[..., None])
+    right = tf.equal(tf.range(logits.shape[-1]), labels[..., None])
+    return upstream[..., None] * (probs - tf.cast(right, probs.dtype))
+
+
+@tf.custom_gradient
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
+    """Return float32 [...] of float32 logits [..., C] and int32 labels [...].
+
+    Keeps the logits and their normalizers, where TensorFlow's own keeps the
+    gradient, which is as large as the logits.
+    """
+    normalizer = _log_normalizer(logits)
+    right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+
+    def gradient(upstream):
+        return (
+            _cross_entropy_gradient(logits, labels, normalizer, upstream),
+            None,
+        )
+
+    return normalizer - right, gradient
