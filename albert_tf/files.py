@@ -6,6 +6,7 @@ a path, what only reads and writes files needs no TensorFlow.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import posixpath
@@ -158,6 +159,37 @@ def atomic_folder(path: str) -> Iterator[str]:
             remove_folder(temporary)
     if exists(old):
         remove_folder(old)
+
+
+@contextlib.contextmanager
+def held(folder: str, name: str) -> Iterator[None]:
+    """Hold a local folder for the body; refuse one that is already held.
+
+    The system lets go of it when a process ends, however that ends. Stores
+    such as `gs://`, and some network disks, have no such lock.
+
+    Args:
+      folder: an existing folder.
+      name: of the setting that it comes from, for the error.
+    """
+    if is_remote(folder):
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(number)
+        raise InputError(
+            f"`{name}` must not be in use: another run still writes to it. "
+            f"Received: {name}={folder}"
+        ) from None
+    except OSError:
+        pass  # a disk without locks
+    try:
+        yield
+    finally:
+        os.close(number)
 
 
 def read_bytes(path: str) -> bytes:

@@ -169,6 +169,12 @@ class Run:
 
     def train(self) -> dict[str, float]:
         """Run to the last step, or until told to stop; return last metrics."""
+        if not self.chief:
+            return self._train()
+        with files.held(self.output_dir, "output_dir"):
+            return self._train()
+
+    def _train(self) -> dict[str, float]:
         training = self.trainer.training
         last, step = self.last, self.trainer.step
         stop, progress = StopRequest(), Progress(last, step)

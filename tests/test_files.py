@@ -159,3 +159,33 @@ def test_local_files_need_no_tensorflow(tmp_path):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout == "False\n", done.stderr
+
+
+HOLD = """
+import sys
+from albert_tf import files
+with files.held(sys.argv[1], "output_dir"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
+    """Even one that is killed lets go; another folder is not concerned."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"held\n"
+    with pytest.raises(InputError, match="`output_dir` must not be in use"):
+        with files.held(str(tmp_path), "output_dir"):
+            pass
+    with files.held(str(tmp_path.parent), "output_dir"):
+        pass
+    process.kill()
+    process.communicate()
+    for _ in range(2):
+        with files.held(str(tmp_path), "output_dir"):
+            pass

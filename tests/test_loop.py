@@ -54,6 +54,15 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
 
 
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    """Before its first step, while the first one is not over."""
+    run = make_run(tmp_path)
+    with files.held(str(tmp_path), "output_dir"):
+        with pytest.raises(InputError, match="another run still writes"):
+            run.train()
+    assert run.trainer.step == 0
+
+
 def test_a_half_written_checkpoint_is_not_picked_up(unbroken, tmp_path):
     """Data without an index, as a kill leaves them, do not count."""
     for path in unbroken[0].glob("ckpt-7.data*"):
