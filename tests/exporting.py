@@ -103,3 +103,14 @@ def question_task(head, impossible=True):
     task = find("squad-2.0" if impossible else "squad-1.1")
     task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
     return task.with_config(config)
+
+
+def xla_operations(served) -> set[str]:
+    """Return the kinds of operations that XLA compiles in a signature."""
+    library = served.graph.as_graph_def().library.function
+    return {
+        node.op
+        for function in library
+        if function.attr["_XlaMustCompile"].b
+        for node in function.node_def
+    }

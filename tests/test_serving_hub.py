@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, finetuned, packed
+from exporting import TEXTS, close, finetuned, packed, xla_operations
 
 from albert_tf.errors import InputError
 from albert_tf.export import ExportConfig, export
@@ -24,6 +24,7 @@ def test_released_signatures(
     assert set(served) == {
         *("tokens", "sop", "mlm", "tokenization_info", "serving_default")
     }
+    assert ("Softmax" in xla_operations(served["mlm"])) == jit_compile
     arrays = packed(tokenizer, TEXTS)
     positions = np.tile(np.arange(3, dtype=np.int32), [len(TEXTS), 1])
     wanted = pretrained_model(*map(tf.constant, (*arrays, positions)))
