@@ -167,10 +167,11 @@ def compiled_lines(facts: dict, topology: Topology) -> list[str]:
         amount = "more" if needed is None else gib(needed)
         return [f"does not fit {name}: needs {amount} of {there}, {said}"]
     parts = ", ".join(f"{k} {gib(n)}" for k, n in facts["hbm_parts"].items())
-    left = gib(max(facts["hbm_left_bytes"], 0))
+    left = gib(facts["hbm_left_bytes"])
     return [
         f"compiles for {name} and fits, {said}",
-        f"memory of a replica: {gib(needed)} of {there}, {left} left ({parts})",
+        f"memory of a replica at its peak: {gib(needed)} of {there}, {left} "
+        f"left ({parts})",
     ]
 
 

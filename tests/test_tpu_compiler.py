@@ -120,6 +120,23 @@ def test_a_step_is_compiled_for_all_replicas(compiler):
 
 
 @pytest.mark.slow
+def test_memory_is_what_lives_at_once(compiler):
+    """Of nine arrays of 1 GiB, each made from the one before, two or three."""
+
+    def step(x):
+        for _ in range(8):
+            x = tf.tanh(tf.matmul(x, x))
+        return tf.reduce_sum(x)
+
+    side = int((GIB / 4) ** 0.5)
+    spec = tf.TensorSpec([side, side], tf.float32)
+    compiled = compiler.compile(lower(CompileOnlyStrategy(8), step, [spec]))
+    assert compiled.parts["arguments"] == GIB
+    assert 2 * GIB <= compiled.needed <= 3.1 * GIB
+    assert compiled.needed == sum(compiled.parts.values())
+
+
+@pytest.mark.slow
 def test_too_large_a_step_is_a_result_with_its_size(compiler):
     """Three arrays of 8 GiB do not fit, and no exception says so."""
     strategy = CompileOnlyStrategy(8)

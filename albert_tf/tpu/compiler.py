@@ -129,9 +129,9 @@ class Compiled:
       seconds: how long it took.
       cpu_seconds: the time of all processors, which others' work on the
         machine does not lengthen.
-      needed: bytes of memory of a replica: arguments, results, temporaries
-        and code; None if the compiler did not say.
-      parts: those parts, {name: bytes}.
+      needed: bytes of a replica's memory at the worst moment: what lives
+        then, and the code; None if the compiler did not say.
+      parts: its parts, {name: bytes}.
       text: the optimized module.
     """
 
@@ -254,10 +254,13 @@ class Compiler:
             sizes = needed_and_there(message)
             return Compiled(False, *spent, sizes and sizes[0], {})
         stats = executable.get_compiled_memory_stats()
+        # `temp_size_in_bytes` is no measure: where layers are computed again
+        # it exceeds the memory of programs that the compiler lets pass.
         parts = {
             "arguments": stats.argument_size_in_bytes,
-            "results": stats.output_size_in_bytes - stats.alias_size_in_bytes,
-            "temporaries": stats.temp_size_in_bytes,
+            "temporaries": (
+                stats.peak_memory_in_bytes - stats.argument_size_in_bytes
+            ),
             "code": stats.generated_code_size_in_bytes,
         }
         text = executable.hlo_modules()[0].to_string()
