@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     given = parser.parse_args()
     config = AlbertConfig.from_json_file(given.albert_config_file)
+    os.makedirs(os.path.dirname(given.output) or ".", exist_ok=True)
     rows = train_both(config, given)
     with open(f"{given.output}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
