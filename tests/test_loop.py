@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from albert_tf import checkpoints, files, loop
 from albert_tf.errors import InputError
 from albert_tf.health import Monitor
 from albert_tf.history import History
-from albert_tf.loop import Budget, Pace, Run, due, next_stop
+from albert_tf.loop import Run
 from albert_tf.optimization import OptimizerConfig
 
 
@@ -266,17 +265,6 @@ def test_a_time_budget_stops_with_a_checkpoint(unbroken, tmp_path, capfd):
     assert tiny.largest_difference(unbroken[1], found) == 0.0
 
 
-@pytest.mark.parametrize(
-    "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
-)
-def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """An hour is over when 30 s of steps and two saves of 20 s do not fit."""
-    budget = Budget(1.0, start=time.monotonic() - elapsed)
-    budget.longest, budget.saving = 30.0, 20.0
-    assert budget.spent() is spent
-    assert not Budget(0.0, start=-1e9).spent()
-
-
 def test_trust_ratios_and_speed_are_measured(tmp_path):
     """The three ratios are those of numpy; MFU is FLOPs over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
@@ -335,24 +323,3 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
     assert history.column("eval", "mlm_loss")[0] == [10, 20]
     assert len(History(str(directory), 10).column("eval", "loss")[0]) == 1
     assert (directory / "curves.png").stat().st_size > 5000
-
-
-def test_stops_fall_on_every_cadence():
-    """No stretch runs over an evaluation, a checkpoint or the end."""
-    stops, step = [], 0
-    while step < 20:
-        step = next_stop(step, 20, 6, 7)
-        stops.append(step)
-    assert stops == [6, 7, 12, 14, 18, 20]
-    assert due(20, 20, 7) and due(14, 20, 7) and not due(15, 20, 7)
-
-
-def test_pace_aims_at_seconds():
-    """The first stretch, which compiles, does not set the pace."""
-    pace = Pace(fixed=0)
-    assert pace.steps() == 1
-    pace.measure(1, 30.0)
-    pace.measure(2, 0.2)
-    assert pace.steps() == 50
-    pace.measure(1000, 0.1)
-    assert pace.steps() == 1000  # within which SIGTERM is not seen
