@@ -67,12 +67,14 @@ def test_a_table_keeps_all_that_features_have():
         pad_id=3,
         max_seq_length=12,
         token_arrays={"tags": np.arange(9, dtype=np.int32)},
+        fills={"tags": -1e30},
         notes={"words": np.array(["a", "bcd"])},
         rows_per_example=2,
     )
     found = from_arrays(to_arrays(features))
     same(found, features)
     assert (found.pad_id, len(found)) == (3, 2)
+    assert found.fills == {"tags": -1e30}
 
 
 def test_the_cache_is_used(words, source, tmp_path, monkeypatch):

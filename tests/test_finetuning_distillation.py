@@ -97,6 +97,18 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
         load_teacher(folder, job)
 
 
+def test_a_beam_cannot_teach_logits(pretrained, teacher):
+    """Its outputs are other ones than those of the student's simple head."""
+    config = TaskConfig(
+        max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
+    )
+    beam = find("squad-2.0").with_config(config)
+    simple = beam.with_config(TaskConfig(answer_head="simple"))
+    assert load_teacher(teacher(simple), job_of(simple, pretrained)) == simple
+    with pytest.raises(InputError, match="answer_head=beam"):
+        load_teacher(teacher(beam), job_of(simple, pretrained))
+
+
 def test_tasks_without_soft_targets():
     """Spans have no smoothing, the beam head has no teacher."""
     questions = find("squad-1.1")

@@ -1,5 +1,7 @@
 """Smoothed labels and teachers' outputs against Keras and NumPy."""
 
+from typing import ClassVar
+
 import keras
 import numpy as np
 import pytest
@@ -72,10 +74,38 @@ def test_a_teacher_of_numbers():
     np.testing.assert_allclose(found, 0.75 * hard + 0.25 * soft, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "share", "temperature"),
+    [
+        ({"label_smoothing": 0.3}, 0.3, 1.0),
+        ({"teacher": "t", "distillation_temperature": 9e3}, 0.5, 9e3),
+    ],
+)
+def test_absent_choices_have_no_share(recipe, share, temperature):
+    """Of labels that are all alike, nor of a teacher's at any temperature."""
+    objective = SoftTargets(TASKS["multiple_choice"], RecipeConfig(**recipe))
+    mask = np.array([[1, 1, 0], [1, 1, 1]], "f4")
+    batch = {
+        "labels": LABELS[:2],
+        "choice_mask": mask,
+        "teacher_logits": tf.constant(TEACHER[:2]),
+    }
+    outputs = {"logits": tf.where(mask > 0, LOGITS[:2], -1e30)}
+    found = objective.example_losses(outputs, batch)["task"].numpy()
+    for i, number in enumerate((2, 3)):
+        student = LOGITS[i, :number].astype("f8")
+        teacher = TEACHER[i, :number] * bool(objective.recipe.teacher)
+        p = scipy.special.softmax(teacher / temperature)
+        soft = -p @ scipy.special.log_softmax(student / temperature)
+        hard = -scipy.special.log_softmax(student)[LABELS[i]]
+        expected = (1 - share) * hard + share * soft * temperature**2
+        np.testing.assert_allclose(found[i], expected, rtol=1e-5)
+
+
 class Tagging(Classification):
     """A task with an output for each token."""
 
-    token_outputs = ("tags",)
+    token_outputs: ClassVar = {"tags": -7.0}
 
 
 @pytest.mark.parametrize("bucketed", [False, True])
@@ -95,5 +125,6 @@ def test_outputs_of_tokens_stand_beside_them(bucketed):
         n = lengths[i]
         found = batch["teacher_tags"][0].numpy()
         np.testing.assert_array_equal(found[:n], tags[i, :n])
+        assert np.all(found[n:] == -7.0)
         assert found.shape == (batch["input_ids"].shape[1], 2)
         assert batch["teacher_logits"].numpy().tolist() == [[2 * i, 2 * i + 1]]

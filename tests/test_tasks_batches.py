@@ -118,6 +118,7 @@ def long_features():
         pad_id=0,
         max_seq_length=64,
         token_arrays={"tags": tokens * 2},
+        fills={"tags": -3},
     )
 
 
@@ -128,7 +129,7 @@ def rows_of(batches):
         for i in np.flatnonzero(batch["example_weights"]):
             real = batch["input_mask"][i] > 0
             assert not batch["input_ids"][i][~real].any()
-            assert np.all(batch["tags"][i][~real] == -1)
+            assert np.all(batch["tags"][i][~real] == -3)
             names = ("input_ids", "segment_ids", "tags")
             found[int(batch["labels"][i])] = [
                 batch[name][i][real].tolist() for name in names

@@ -58,6 +58,7 @@ def test_parts_make_the_whole(tokenizer):
             tokenizer.pad_id,
             LENGTH,
             token_arrays={"tags": np.arange(before, before + tokens)},
+            fills={"tags": -2},
             notes={"where": np.arange(first, last) * 2},
         )
 
@@ -67,6 +68,7 @@ def test_parts_make_the_whole(tokenizer):
         np.testing.assert_array_equal(
             getattr(found, name), getattr(whole, name)
         )
+    assert found.fills == {"tags": -2}
     for name in ("arrays", "token_arrays", "notes"):
         expected = getattr(whole, name)
         assert getattr(found, name).keys() == expected.keys()

@@ -22,7 +22,7 @@ from albert_tf.tasks.base import Task
 from albert_tf.tasks.features import Features
 from albert_tf.tokenization import Tokenizer
 
-FORMAT = 1  # to be raised when conversion changes
+FORMAT = 2  # to be raised when conversion changes
 LEAST_CHUNK = 256  # examples that are worth a trip to another process
 DAMAGE = (ValueError, KeyError, OSError, EOFError)  # of a cut or altered file
 Arrays = dict[str, np.ndarray]
@@ -103,7 +103,9 @@ def to_arrays(features: Features) -> Arrays:
     for field in dataclasses.fields(features):
         value = getattr(features, field.name)
         if isinstance(value, dict):
-            table |= {f"{field.name}/{k}": v for k, v in value.items()}
+            table |= {
+                f"{field.name}/{k}": np.asarray(v) for k, v in value.items()
+            }
         else:
             table[field.name] = np.asarray(value)
     return table

@@ -59,6 +59,12 @@ def load_teacher(directory: str, job: Job) -> Task:
             "`teacher` must have the tokenizer of `model_dir`. Received: "
             f"teacher={directory}"
         )
+    if task.token_outputs != job.task.token_outputs:
+        raise InputError(
+            "`teacher` must have the `answer_head` of its student, simple. "
+            f"Received: teacher={directory}, "
+            f"answer_head={task.config.answer_head}"
+        )
     check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
     return task
 

@@ -67,12 +67,14 @@ def with_teacher(
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
+    fills = dict(features.fills)
     for name, value in outputs.items():
         if name in task.token_outputs:
             value = value[inside[:, : value.shape[1]]]  # [tokens, ...]
             token_arrays[TEACHER + name] = value
+            fills[TEACHER + name] = task.token_outputs[name]
         else:
             arrays[TEACHER + name] = value
     return dataclasses.replace(
-        features, arrays=arrays, token_arrays=token_arrays
+        features, arrays=arrays, token_arrays=token_arrays, fills=fills
     )

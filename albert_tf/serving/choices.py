@@ -10,7 +10,8 @@ from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.windows import two_part_rows
 from albert_tf.tasks.base import TaskConfig
 from albert_tf.tasks.choice_files import BLANK
-from albert_tf.tasks.multiple_choice import ABSENT
+
+ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:

@@ -49,7 +49,8 @@ class Task(abc.ABC):
     the means to show in training (`metrics`), and the fields of `TaskConfig`
     that have a meaning for it (`takes`); whether labels can be smoothed
     (`smooths`), whether a teacher's outputs can be learnt (`distils`), and
-    which outputs have an axis of tokens (`token_outputs`).
+    which outputs have an axis of tokens, with what the model itself says at
+    padding (`token_outputs`).
     """
 
     kind: ClassVar[str]
@@ -58,7 +59,7 @@ class Task(abc.ABC):
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
     smooths: ClassVar[bool] = False
     distils: ClassVar[bool] = False
-    token_outputs: ClassVar[tuple[str, ...]] = ()
+    token_outputs: ClassVar[dict[str, float]] = {}
 
     name: str
     splits: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)

@@ -45,7 +45,7 @@ def batcher(
         second_starts = tf.constant(features.second_starts)
         tables = {"input_ids": (tf.constant(features.tokens), features.pad_id)}
         for name, values in features.token_arrays.items():
-            tables[name] = (tf.constant(values), -1)
+            tables[name] = (tf.constant(values), features.fills[name])
         arrays = {k: tf.constant(v) for k, v in features.arrays.items()}
 
     def width(row_lengths):
@@ -63,11 +63,11 @@ def batcher(
         places = tf.gather(first, rows)[..., None] + tf.cast(position, tf.int64)
         places = tf.where(inside, places, 0)  # in `features.tokens`
 
-        def at_tokens(values, padding):
+        def at_tokens(values, fill):
             axes = [1] * (values.shape.rank - 1)  # beyond that of tokens
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
-            padding = tf.cast(padding, values.dtype)
-            found = tf.where(there, tf.gather(values, places), padding)
+            fill = tf.cast(fill, values.dtype)
+            found = tf.where(there, tf.gather(values, places), fill)
             return tf.ensure_shape(found, [*inside.shape, *values.shape[1:]])
 
         picked = tf.maximum(indices, 0)

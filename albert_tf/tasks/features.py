@@ -41,8 +41,9 @@ class Features:
       arrays: further features [N, ...], such as `labels`.
       pad_id: the token of padding.
       max_seq_length: T.
-      token_arrays: int32 further features beside `tokens`; a batch has them
-        as [B, T], -1 at padding.
+      token_arrays: further features [tokens, ...]; a batch has them as
+        [B, T, ...].
+      fills: what each of `token_arrays` has in a batch beyond its row.
       notes: arrays that stay on the host, what `Task.predictions` must know
         of the rows. Those of parts of a data set can be put one after the
         other like everything here.
@@ -59,6 +60,7 @@ class Features:
     token_arrays: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict
     )
+    fills: dict[str, float] = dataclasses.field(default_factory=dict)
     notes: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     rows_per_example: int = 1
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf import metrics
 from albert_tf.errors import InputError
-from albert_tf.heads import AlbertChooser
+from albert_tf.heads import EXCLUDED, AlbertChooser
 from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.choice_files import (
@@ -28,8 +28,6 @@ from albert_tf.tokenization import Tokenizer
 DEFAULTS = TaskConfig(
     max_seq_length=512, classifier_dropout=0.1, max_qa_length=128
 )
-# Subtracted from the logits of choices that an example has fewer than others.
-ABSENT = 1e4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +157,11 @@ class MultipleChoice(Task):
         dropout = self.config.classifier_dropout
         return AlbertChooser(config, dropout, dtype, albert)
 
+    @staticmethod
+    def _present(logits, batch):
+        """Return logits [B, C] without choices that others have more of."""
+        return tf.where(batch["choice_mask"] > 0, logits, EXCLUDED)
+
     def outputs(self, model, batch, seed=None):
         logits = model(
             batch["input_ids"],
@@ -166,15 +169,13 @@ class MultipleChoice(Task):
             batch["segment_ids"],
             seed=seed,
         )
-        absent = 1.0 - batch["choice_mask"]  # [B, C]
-        return {"logits": logits - ABSENT * absent}
+        return {"logits": self._present(logits, batch)}
 
     def example_losses(self, outputs, batch):
         return {"task": cross_entropy(outputs["logits"], batch["labels"])}
 
     def soft_losses(self, outputs, targets, temperature, batch):
-        absent = 1.0 - batch["choice_mask"]
-        targets = targets["logits"] - ABSENT * absent
+        targets = self._present(targets["logits"], batch)
         logits = outputs["logits"]
         return {"task": soft_cross_entropy(logits, targets, temperature)}
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from albert_tf.errors import InputError
-from albert_tf.heads import AlbertForBeamSpans, AlbertForSpans
+from albert_tf.heads import EXCLUDED, AlbertForBeamSpans, AlbertForSpans
 from albert_tf.objectives import cross_entropy, soft_cross_entropy
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answer_files import AnswerPrediction, write_answers
@@ -81,8 +81,8 @@ class QuestionAnswering(Task):
     @property
     def token_outputs(self):
         if self.config.answer_head == "simple":
-            return ("start_logits", "end_logits")
-        return ()
+            return {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
+        return {}
 
     @property
     def distils(self):

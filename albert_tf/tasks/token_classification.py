@@ -71,7 +71,7 @@ class TokenClassification(Task):
     metrics = ("accuracy",)
     takes: ClassVar = ("max_seq_length", "classifier_dropout", "doc_stride")
     smooths = distils = True
-    token_outputs = ("logits",)
+    token_outputs: ClassVar = {"logits": 0.0}
 
     word_column: str = ""
     tag_column: str = ""
@@ -178,6 +178,7 @@ class TokenClassification(Task):
             tokenizer.pad_id,
             self.config.max_seq_length,
             token_arrays={"labels": np.concatenate(labels)} if known else {},
+            fills={"labels": NO_LABEL},
             notes={k: np.array(v, np.int32) for k, v in notes.items()},
         )
 
