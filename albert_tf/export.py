@@ -16,7 +16,7 @@ from albert_tf.errors import InputError
 from albert_tf.serving import litert, onnx_file
 from albert_tf.serving.base import Server, ServingConfig
 from albert_tf.serving.hub import HubModule
-from albert_tf.serving.registry import load_server
+from albert_tf.serving.registry import load_server, served_task
 from albert_tf.settings import setting, validate
 from albert_tf.tasks.base import TASK_FILE
 from albert_tf.tokenization import TOKENIZER_FILE
@@ -195,6 +195,10 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
     server = load_server(config.model_dir, serving)
     with files.atomic_folder(folder) as temporary:
         FORMATS[config.to](server, config, temporary)
+        if serving.null_score_diff_threshold is not None:
+            assets = "assets" if config.to in COMPILED else ""
+            task = served_task(config.model_dir, serving)
+            task.save(files.join(temporary, assets))
     report(server, config, folder)
 
 

@@ -5,6 +5,7 @@ import pytest
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answer_metrics import (
     cmrc,
+    decision_threshold,
     normalize_answer,
     squad1,
     squad2,
@@ -70,6 +71,26 @@ def test_answering_nothing_can_be_best():
     assert found["best_f1"] == pytest.approx(2 / 3)
     assert found["best_f1_thresh"] == 0.0
     assert found["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "odds", "expected"),
+    [
+        (["a", "a", ""], [-4.0, -3.0, 1.0], -1.0),
+        (["a", "a", ""], [2.0, 3.0, 5.0], 4.0),
+        (["a", "", "", ""], [-3.0, -3.0, 1.0, 2.0], -1.0),  # a tie
+        (["a", "a"], [-9.0, -8.0], 0.0),
+        (["a", "a"], [5.0, 6.0], 7.0),
+        (["", "b"], [3.0, 4.0], 0.0),
+        # Nothing is right but to be silent, 1 of 49: 1 / 49 * 49 is not 1.
+        (["", *"b" * 48], [-5.0] * 49, -6.0),
+    ],
+)
+def test_the_threshold_keeps_its_distance(answers, odds, expected):
+    """It stands halfway between two questions, or well beyond all of them."""
+    answers = [[text] if text else [] for text in answers]
+    predictions = ["a"] * len(answers)
+    assert decision_threshold(answers, predictions, odds) == expected
 
 
 def test_cmrc():

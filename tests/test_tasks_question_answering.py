@@ -209,6 +209,8 @@ def test_settings_that_leave_words_out():
         make_task(max_query_length=13)
     with pytest.raises(InputError, match="max_qa_length=5"):
         find("squad-1.1").with_config(TaskConfig(max_qa_length=5))
+    with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
+        find("squad-1.1").with_config(TaskConfig(null_score_diff_threshold=1.0))
     with pytest.raises(InputError, match="text_column=a"):
         find("squad-1.1").with_data(DataConfig(text_column="a"))
 

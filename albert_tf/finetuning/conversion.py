@@ -151,7 +151,7 @@ def key_of(
         "content": content_hash(path),
         "examples": number,
         "tokenizer": tokenizer.fingerprint(),
-        "task": task.description(),
+        "task": task.identity(),
     }
 
 

@@ -52,7 +52,7 @@ def check_members(directories: Sequence[str], job: Job) -> None:
                 "`ensemble` must name fine-tuned model directories. "
                 f"Received: ensemble={directory}"
             )
-        if load_task(directory).description() != load_task(first).description():
+        if load_task(directory).identity() != load_task(first).identity():
             raise InputError(
                 "The models of an `ensemble` must have the same task, labels "
                 f"and lengths. Received: ensemble={first},{directory}"

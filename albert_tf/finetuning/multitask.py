@@ -12,13 +12,13 @@ import tensorflow as tf
 from albert_tf import checkpoints, files, settings
 from albert_tf.distribution import is_chief, make_strategy, prepare_devices
 from albert_tf.errors import InputError
+from albert_tf.finetuning.directory import claim, keep_tuned
 from albert_tf.finetuning.distillation import check_targets
 from albert_tf.finetuning.job import Job, prepare
 from albert_tf.finetuning.recipes import check_freeze
 from albert_tf.finetuning.run import (
     Settings,
     bucketed,
-    claim,
     make_trainer,
     planned,
     run_training,
@@ -163,22 +163,29 @@ def finish(
         own = report(judges[name], (*job.eval, *job.predict), folder, chief)
         if own and chief:
             write_metrics(folder, {"task": name, **own})
+            keep_tuned(folder, judges[name])
         metrics |= {f"{name}_{split}": values for split, values in own.items()}
     if metrics and chief:
         write_metrics(s.run.output_dir, {"task": ",".join(jobs), **metrics})
     return metrics
 
 
-def make_directories(s: Settings, jobs: dict[str, Job]) -> None:
-    """Make the run's folder and each task's model directory."""
+def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
+    """Make the run's folder and each task's own; return what `claim` does."""
     first = next(iter(jobs.values()))
     checkpoints.claim(s.run.output_dir, first.config)
     first.tokenizer.save(s.run.output_dir)
     replay = files.join(s.run.output_dir, settings.FLAG_FILE)
     files.write_text(replay, s.flagfile())
-    for name, job in jobs.items():
-        folder = files.join(s.run.output_dir, name)
-        claim(dataclasses.replace(s.run, output_dir=folder), job)
+    return {
+        name: claim(
+            dataclasses.replace(
+                s.run, output_dir=files.join(s.run.output_dir, name)
+            ),
+            job,
+        )
+        for name, job in jobs.items()
+    }
 
 
 def train(s: Settings, jobs: dict[str, Job], strategy) -> dict | None:
@@ -188,7 +195,7 @@ def train(s: Settings, jobs: dict[str, Job], strategy) -> dict | None:
     sizes = portions(weights, training.train_batch_size, unit)
     shown = ", ".join(f"{n} of {k}" for k, n in zip(jobs, sizes, strict=True))
     print(f"A batch has {shown}")
-    make_directories(s, jobs)
+    jobs = make_directories(s, jobs)
     config = next(iter(jobs.values())).config
     tasks = {name: job.task for name, job in jobs.items()}
     trainer = make_trainer(

@@ -6,7 +6,6 @@ average.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 
@@ -25,6 +24,11 @@ from albert_tf.distribution import (
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Evaluator, Objective
 from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.finetuning.directory import (
+    claim,
+    keep_tuned,
+    mean_threshold,
+)
 from albert_tf.finetuning.distillation import check_targets, load_teacher, teach
 from albert_tf.finetuning.ensemble import (
     averaged_outputs,
@@ -32,7 +36,11 @@ from albert_tf.finetuning.ensemble import (
     load_ensemble,
 )
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
-from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
+from albert_tf.finetuning.recipes import (
+    RecipeConfig,
+    check_freeze,
+    evaluations_without_gain,
+)
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.finetuning.trainer import FinetuningTrainer
@@ -40,7 +48,6 @@ from albert_tf.loop import Run
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import training_batches
-from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.scoring import Judge, report, write_metrics
 from albert_tf.training import Trainer, TrainingConfig
 
@@ -111,25 +118,6 @@ def planned(
     )
 
 
-def claim(run: FinetuningConfig, job: Job) -> None:
-    """Make the output's model directory, or refuse another run's."""
-    checkpoints.claim(run.output_dir, job.config)
-    if is_finetuned(run.output_dir) and checkpoints.latest(run.output_dir):
-        # As JSON, for tuples are lists there.
-        new, old = (
-            json.dumps(task.description(), sort_keys=True)
-            for task in (job.task, load_task(run.output_dir))
-        )
-        if new != old:
-            raise InputError(
-                "`output_dir` holds a model of another task, or other labels, "
-                "columns or lengths; choose another folder. "
-                f"Received: output_dir={run.output_dir}"
-            )
-    job.tokenizer.save(run.output_dir)
-    job.task.save(run.output_dir)
-
-
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
     """Return whether batches of "train" or "eval" go together by length."""
     parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
@@ -160,7 +148,12 @@ def make_trainer(
 
 
 def run_training(
-    s: Settings, trainer: FinetuningTrainer, batches, evaluate, metric: str
+    s: Settings,
+    trainer: FinetuningTrainer,
+    batches,
+    evaluate,
+    metric: str,
+    improved: Callable[[], None] = lambda: None,
 ) -> bool:
     """Train; return whether the run is over rather than told to stop.
 
@@ -170,15 +163,22 @@ def run_training(
       batches: see `Run`.
       evaluate: see `Run`; not called without `do_eval`.
       metric: what the best weights are chosen by.
+      improved: called after an evaluation whose weights are kept.
     """
     output_dir = s.run.output_dir
+
+    def watch(history):
+        if evaluations_without_gain(history.column("eval", metric)[1]) == 0:
+            improved()
+        return trainer.watch(history, metric)
+
     run = Run(
         trainer,
         output_dir,
         batches,
         evaluate if s.run.do_eval else None,
         metric if s.run.do_eval else None,
-        lambda history: trainer.watch(history, metric),
+        watch,
     )
     run.train()
     over = run.ended_early or trainer.step >= s.training.num_train_steps
@@ -214,8 +214,18 @@ def train(
         )
 
     judge = Judge(trainer, job.task, bucketed(s.run, strategy, "eval"))
+
+    def improved():
+        if is_chief(strategy):
+            keep_tuned(s.run.output_dir, judge)
+
     over = run_training(
-        s, trainer, batches, lambda: judge.metrics(job.eval), job.best_metric
+        s,
+        trainer,
+        batches,
+        lambda: judge.metrics(job.eval),
+        job.best_metric,
+        improved,
     )
     if not over:
         return None
@@ -246,7 +256,7 @@ def run_job(
         examples = len(job.train[0].features)
         optimizer, training = planned(s.run, s.optimizer, s.training, examples)
         s = dataclasses.replace(s, optimizer=optimizer, training=training)
-        claim(s.run, job)
+        job = claim(s.run, job)
         path = files.join(s.run.output_dir, settings.FLAG_FILE)
         files.write_text(path, s.flagfile())
         evaluator = train(s, job, strategy)
@@ -262,6 +272,9 @@ def run_job(
     metrics = report(judge, splits, s.run.output_dir, chief)
     if metrics and chief:
         write_metrics(s.run.output_dir, {"task": job.task.name, **metrics})
+        own = s.run.do_train or s.run.output_dir == s.run.source_dir
+        if own and not s.run.ensemble:
+            keep_tuned(s.run.output_dir, judge)
     return metrics
 
 
@@ -298,6 +311,10 @@ def finetune(*configs) -> dict[str, dict[str, float]]:
     check_freeze(s.recipe.freeze, job.config)
     if s.run.ensemble:
         check_members(s.run.ensemble, job)
+        if s.task.null_score_diff_threshold is None:
+            value = None if s.run.do_eval else mean_threshold(s.run.ensemble)
+            task = job.task.with_null_threshold(value)
+            job = dataclasses.replace(job, task=task)
     if s.recipe.teacher and s.run.do_train:
         load_teacher(s.recipe.teacher, job)
     print(job.summary())

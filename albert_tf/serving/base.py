@@ -44,6 +44,11 @@ class ServingConfig:
     top_k: int = setting(
         5, "Pieces that fill_mask gives for each mask.", minimum=1
     )
+    null_score_diff_threshold: float | None = setting(
+        None,
+        "A question with null odds above this has no answer. Default: that "
+        "of the fine-tuned model.",
+    )
 
     def __post_init__(self):
         validate(self)

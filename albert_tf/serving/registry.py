@@ -18,6 +18,7 @@ from albert_tf.serving.sentences import (
     MultiLabelServer,
     RegressionServer,
 )
+from albert_tf.tasks.base import Task, TaskConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.weight_files.named_tensors import HEADS
@@ -81,6 +82,12 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
 
 def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a pretrained model."""
+    limit = serving.null_score_diff_threshold
+    if limit is not None:
+        raise InputError(
+            "`null_score_diff_threshold` is for models fine-tuned for "
+            f"questions. Received: null_score_diff_threshold={limit}"
+        )
     config = AlbertConfig.from_model_dir(model_dir)
     serving = with_length(serving, config, config.max_position_embeddings)
     tokenizer = load_own_tokenizer(model_dir, config)
@@ -89,10 +96,17 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     return PretrainedServer(model, weights, serving, tokenizer)
 
 
+def served_task(model_dir: str, serving: ServingConfig) -> Task:
+    """Return the task of a fine-tuned model, with the threshold to serve."""
+    limit = serving.null_score_diff_threshold
+    given = TaskConfig(null_score_diff_threshold=limit)
+    return load_task(model_dir).with_config(given)
+
+
 def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
-    task = load_task(model_dir)
+    task = served_task(model_dir, serving)
     if task.kind not in SERVERS:
         raise InputError(
             f"The task's kind must be one of {', '.join(SERVERS)} to be "

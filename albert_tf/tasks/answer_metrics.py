@@ -71,6 +71,30 @@ def squad1(
     }
 
 
+def best_number(
+    scores: Sequence[float],
+    answered: Sequence[bool],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+) -> tuple[float, int]:
+    """Return the best mean score, and how many questions to answer for it.
+
+    Questions are answered in the order of their null odds; the others count
+    as without an answer.
+    """
+    score = best = float(sum(not x for x in answered))
+    number = 0
+    order = sorted(range(len(scores)), key=lambda i: null_odds[i])
+    for n, i in enumerate(order, 1):
+        if answered[i]:
+            score += scores[i]
+        elif predictions[i]:
+            score -= 1
+        if score > best:
+            best, number = score, n
+    return best / len(scores), number
+
+
 def best_threshold(
     scores: Sequence[float],
     answered: Sequence[bool],
@@ -79,20 +103,11 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return the best mean score for any threshold, and that threshold.
 
-    Questions are answered in the order of their null odds; those above the
-    threshold count as without an answer.
+    It is the odds of the last question to answer, as the official search has
+    it, and 0 where it is best to answer nothing.
     """
-    score = best = float(sum(not x for x in answered))
-    threshold = 0.0
-    order = sorted(range(len(scores)), key=lambda i: null_odds[i])
-    for i in order:
-        if answered[i]:
-            score += scores[i]
-        elif predictions[i]:
-            score -= 1
-        if score > best:
-            best, threshold = score, null_odds[i]
-    return best / len(scores), threshold
+    best, number = best_number(scores, answered, predictions, null_odds)
+    return best, sorted(null_odds)[number - 1] if number else 0.0
 
 
 def raw_scores(answers: Sequence[Sequence[str]], predictions: Sequence[str]):
@@ -112,15 +127,19 @@ def decision_threshold(
 ) -> float:
     """Return the threshold that is best for F1.
 
-    Where it is best to answer nothing, the official search says 0, as if the
-    odds were probabilities; the threshold is then below all odds.
+    It lies halfway between the last question to answer and the next one, so
+    that no answer hangs on how a machine or a format rounds; the official one
+    is the odds of the last. Beyond all odds it is 0, or 1 away from them.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
-    best, threshold = best_threshold(scores, answered, predictions, null_odds)
-    if best * len(scores) == sum(not x for x in answered):
-        return min(0.0, min(null_odds) - 1.0)
-    return threshold
+    _, number = best_number(scores, answered, predictions, null_odds)
+    odds = sorted(null_odds)
+    if not number:
+        return min(0.0, odds[0] - 1.0)
+    last = odds[number - 1]
+    above = [x for x in odds[number:] if x > last]
+    return (last + above[0]) / 2 if above else max(0.0, last + 1.0)
 
 
 def squad2(

@@ -80,6 +80,13 @@ class Task(abc.ABC):
         changed = dataclasses.replace(self.config, **given)
         return dataclasses.replace(self, config=changed)
 
+    def with_null_threshold(self, value: float | None) -> "Task":
+        """Return the task with another `null_score_diff_threshold`."""
+        config = dataclasses.replace(
+            self.config, null_score_diff_threshold=value
+        )
+        return dataclasses.replace(self, config=config)
+
     # Examples.
 
     @abc.abstractmethod
@@ -248,6 +255,12 @@ class Task(abc.ABC):
     ) -> dict[str, float]:
         """Return the official metrics of predictions, 0 to 1."""
 
+    def tuned(
+        self, examples: Sequence[Any], predictions: Sequence[Any]
+    ) -> "Task":
+        """Return the task with what labelled predictions tell: a threshold."""
+        return self
+
     @abc.abstractmethod
     def write_predictions(
         self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
@@ -259,6 +272,10 @@ class Task(abc.ABC):
     def description(self) -> dict:
         """Return the content of `task.json`, from which the task is remade."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
+
+    def identity(self) -> dict:
+        """Return `description` without the threshold, which may change."""
+        return self.with_null_threshold(None).description()
 
     @classmethod
     def from_description(cls, values: dict) -> "Task":

@@ -58,9 +58,9 @@ class TaskConfig:
     )
     null_score_diff_threshold: float | None = setting(
         None,
-        "A question with null odds above this has no answer. Default: what "
-        "is best for F1 where answers are known, as the official evaluation "
-        "finds it, and 0 elsewhere.",
+        "A question with null odds above this has no answer. Default: that "
+        "of the fine-tuned model, which is what was best for F1 in its "
+        "evaluation; 0 if it was not evaluated.",
     )
     max_qa_length: int | None = setting(
         None,

@@ -90,6 +90,13 @@ class QuestionAnswering(Task):
 
     def with_config(self, config):
         task = super().with_config(config)
+        limit = config.null_score_diff_threshold
+        if limit is not None and self.impossible is False:
+            raise InputError(
+                "`null_score_diff_threshold` has no meaning where every "
+                "question has an answer. Received: "
+                f"null_score_diff_threshold={limit}"
+            )
         c = task.config
         # Room for [CLS], two [SEP] and as much context as a stride advances.
         room = c.max_seq_length - 3 - c.max_query_length
@@ -259,6 +266,12 @@ class QuestionAnswering(Task):
             [p.best[0].text for p in predictions],
             [p.null_odds for p in predictions],
         )
+
+    def tuned(self, examples, predictions):
+        unknown = any(question.answers is None for question in examples)
+        if unknown or not self.impossible:
+            return self
+        return self.with_null_threshold(self.threshold(examples, predictions))
 
     def score(self, examples, predictions):
         answers = [question.answers for question in examples]

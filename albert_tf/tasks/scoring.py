@@ -31,6 +31,9 @@ def metric_name(split: str, metric: str) -> str:
 class Judge:
     """Evaluates and predicts with the current weights of a model.
 
+    Its `tuned` is the task with the threshold that the last evaluation found,
+    with which data to predict are predicted.
+
     Args:
       evaluator: the model.
       task: what it is fine-tuned for.
@@ -46,6 +49,7 @@ class Judge:
         outputs: Callable | None = None,
     ):
         self.evaluator, self.task, self.bucketed = evaluator, task, bucketed
+        self.tuned = task
         self.outputs = outputs or task.measured_outputs
 
     def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
@@ -58,12 +62,14 @@ class Judge:
             for term in self.task.terms
             if f"{term}_loss" in outputs
         }
-        predictions = self.task.predictions(
-            split.examples, outputs, split.features
-        )
+        is_eval = split.name.startswith("eval")
+        task = self.task if is_eval else self.tuned
+        predictions = task.predictions(split.examples, outputs, split.features)
         if not losses:
             return {}, predictions
-        scores = self.task.score(split.examples, predictions)
+        scores = task.score(split.examples, predictions)
+        if is_eval:
+            self.tuned = task.tuned(split.examples, predictions)
         return {"loss": sum(losses.values()), **scores}, predictions
 
     def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
@@ -97,7 +103,7 @@ def report(
         stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
         path = files.join(output_dir, "_".join(filter(None, (stem, suffix))))
         if write:
-            written = judge.task.write_predictions(
+            written = judge.tuned.write_predictions(
                 path, split.examples, predictions
             )
             print(f"{len(split.examples)} predictions: {', '.join(written)}")

@@ -1,0 +1,67 @@
+"""The model directory that a run writes, and the threshold of its weights."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+
+from albert_tf import checkpoints
+from albert_tf.errors import InputError
+from albert_tf.finetuning.job import FinetuningConfig, Job
+from albert_tf.tasks.base import Task
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.scoring import Judge
+
+
+def same_task(one: Task, other: Task) -> bool:
+    """Return whether two tasks differ in their thresholds at most."""
+    # As JSON, for tuples are lists there.
+    first, second = (
+        json.dumps(task.identity(), sort_keys=True) for task in (one, other)
+    )
+    return first == second
+
+
+def claim(run: FinetuningConfig, job: Job) -> Job:
+    """Make the output's model directory, or refuse another run's.
+
+    Returns:
+      The job. Where no evaluation tunes its threshold and no flag gives it,
+      it has that of the weights that are there.
+    """
+    task = job.task
+    checkpoints.claim(run.output_dir, job.config)
+    if is_finetuned(run.output_dir) and checkpoints.latest(run.output_dir):
+        earlier = load_task(run.output_dir)
+        if not same_task(task, earlier):
+            raise InputError(
+                "`output_dir` holds a model of another task, or other labels, "
+                "columns or lengths; choose another folder. "
+                f"Received: output_dir={run.output_dir}"
+            )
+        if task.config.null_score_diff_threshold is None:
+            value = earlier.config.null_score_diff_threshold
+            task = task.with_null_threshold(value)
+    job.tokenizer.save(run.output_dir)
+    task.save(run.output_dir)
+    return job if run.do_eval else dataclasses.replace(job, task=task)
+
+
+def keep_tuned(model_dir: str, judge: Judge) -> None:
+    """Write the threshold that an evaluation found beside its weights."""
+    if judge.tuned != judge.task:
+        value = judge.tuned.config.null_score_diff_threshold
+        load_task(model_dir).with_null_threshold(value).save(model_dir)
+        print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
+
+
+def mean_threshold(directories: Sequence[str]) -> float | None:
+    """Return the mean of the thresholds of an ensemble, None if one has none.
+
+    The null odds of averaged logits are about the mean of the members'.
+    """
+    values = [
+        load_task(directory).config.null_score_diff_threshold
+        for directory in directories
+    ]
+    return None if None in values else statistics.mean(values)
