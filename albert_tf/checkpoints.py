@@ -6,6 +6,7 @@ names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 """
 
 import contextlib
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ from albert_tf.model import AlbertModel
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
+_ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
 
 
 def named_variables(model) -> dict[str, tf.Variable]:
@@ -35,6 +37,18 @@ def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:
     return tf.train.Checkpoint(variables=variables)
 
 
+def _key(name: str) -> str:
+    """Return the key of a variable in a checkpoint."""
+    return _PREFIX + "".join(_ESCAPES.get(c, c) for c in name) + _SUFFIX
+
+
+def _name(key: str) -> str:
+    """Return the name that `_key` made a key of."""
+    escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    meanings = {code: c for c, code in _ESCAPES.items()}
+    return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
+
+
 def read_table(prefix: str) -> dict[str, list[int]]:
     """Return {name: shape} of a checkpoint written by this module."""
     try:
@@ -46,8 +60,8 @@ def read_table(prefix: str) -> dict[str, list[int]]:
             f"Received: {prefix}"
         ) from None
     return {
-        key.removeprefix(_PREFIX).removesuffix(_SUFFIX).replace(".S", "/"): s
-        for key, s in shapes.items()
+        _name(key): shape
+        for key, shape in shapes.items()
         if key.startswith(_PREFIX)
     }
 
@@ -57,9 +71,8 @@ def reader(prefix: str) -> Callable[[str], np.ndarray]:
     stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
-        key = name.replace("/", ".S")
         try:
-            return stored.get_tensor(f"{_PREFIX}{key}{_SUFFIX}")
+            return stored.get_tensor(_key(name))
         except (IndexError, tf.errors.OpError) as error:
             raise damaged(prefix, error) from None
 

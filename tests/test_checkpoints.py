@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
 from albert_tf import checkpoints
@@ -27,6 +28,21 @@ def test_every_weight_is_restored(saved):
     checkpoints.restore_weights(other, directory)
     for left, right in zip(model.variables, other.variables, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_names_may_hold_any_mark(tmp_path):
+    """As of a task's head, squad-2.0/...; a point before a slash too."""
+    names = ("squad-2.0/kernel", "a./b", "a.S/..c", "plain")
+    saved, found = (
+        {name: tf.Variable(x * i) for i, name in enumerate(names, 1)}
+        for x in (1.0, 0.0)
+    )
+    checkpoints.save(str(tmp_path), saved)
+    prefix = checkpoints.for_inference(str(tmp_path))
+    assert checkpoints.read_table(prefix).keys() == set(names)
+    checkpoints.restore(prefix, found)
+    assert [float(v) for v in found.values()] == [1.0, 2.0, 3.0, 4.0]
+    assert checkpoints.reader(prefix)("a.S/..c") == 3.0
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
