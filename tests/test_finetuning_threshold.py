@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 import tiny_tasks
 from exporting import strings
-from tiny_runs import refusal, run
+from tiny_runs import build, refusal, run
 
 from albert_tf import checkpoints, files, litert_tasks
 from albert_tf.errors import InputError
 from albert_tf.export import ExportConfig, export
+from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.litert_runner import Runner
 from albert_tf.serving.base import ServingConfig
 from albert_tf.serving.registry import load_server
@@ -23,7 +24,7 @@ QUESTION = "is it"
 F1 = [0.5, 0.9, 0.7, 0.6]  # of the evaluations while training
 
 
-def write_questions(path, number, seed, known):
+def write_questions(path, number, seed, known, impossible=True):
     """Write questions about opinions, each third without an answer."""
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
@@ -31,7 +32,7 @@ def write_questions(path, number, seed, known):
         if known:
             start = text.rindex(" ") + 1
             answers = [{"text": text[start:], "answer_start": start}]
-            qa["is_impossible"] = i % 3 == 0
+            qa["is_impossible"] = impossible and i % 3 == 0
             qa["answers"] = [] if qa["is_impossible"] else answers
         paragraphs.append({"context": text, "qas": [qa]})
     files.write_json(str(path), {"data": [{"paragraphs": paragraphs}]})
@@ -282,3 +283,25 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
     # Equal members are their mean.
     assert read(output, "predictions") == read(whole[0], "predictions")
     assert threshold(members[0]) == odds[3]
+
+
+@pytest.mark.slow
+def test_a_task_of_several_has_its_threshold(questions, tmp_path):
+    """It stands in the task's own folder; the others have none."""
+    folder, output = tmp_path / "squad", str(tmp_path / "o")
+    for version, impossible in (("1.1", False), ("2.0", True)):
+        for part, number in (("train", 40), ("dev", 30)):
+            path = folder / f"{part}-v{version}.json"
+            write_questions(path, number, number, True, impossible)
+    values = {k: v for k, v in questions.items() if not k.endswith("_file")}
+    values |= {"task": "squad-1.1,squad-2.0", "data_dir": str(tmp_path)}
+    values |= {"output_dir": output, "do_predict": False}
+    metrics = finetune_together(*build(**values))["squad-2.0_eval"]
+    assert metrics["f1"] == pytest.approx(metrics["best_f1"])
+    own = os.path.join(output, "squad-2.0")
+    odds = read(own, "eval_null_odds")
+    value = threshold(own)
+    assert between(value, odds.values(), metrics["best_f1_thresh"])
+    above = {k for k, x in odds.items() if x > value}
+    assert withheld(read(own, "eval_predictions")) == above
+    assert threshold(os.path.join(output, "squad-1.1")) is None
