@@ -73,11 +73,13 @@ def test_a_model_directory_is_enough_to_predict(
     assert not (output / "task.json").exists()
 
 
-def test_texts_without_labels_can_be_predicted(copy, tmp_path):
-    """Without labels there are predictions and no metrics."""
-    path = tiny_tasks.write_tsv(
-        tmp_path / "new.tsv", ("text",), ("a good film",), ("so awful it is",)
-    )
+@pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
+def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
+    """Without all labels there are predictions and no metrics."""
+    columns = [("text", "a good film", "so awful it is")]
+    columns += [("label", *labels)] if labels else []
+    rows = zip(*columns, strict=True)
+    path = tiny_tasks.write_tsv(tmp_path / "new.tsv", *rows)
     found = run(
         model_dir=str(copy),
         output_dir=str(tmp_path / "o"),

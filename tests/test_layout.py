@@ -25,7 +25,8 @@ RANKS = (
     finetuning.task_mixture finetuning.trainer heads loop objectives
     pretraining pretraining_data tasks.answer_files tasks.answer_metrics
     tasks.answers tasks.base tasks.batches tasks.choice_files tasks.config
-    tasks.conll tasks.features tasks.layouts tasks.question_features
+    tasks.conll tasks.features tasks.labels tasks.layouts
+    tasks.question_features
     tasks.scoring tasks.squad_files tasks.submissions tasks.tables
     tasks.windows tpu.step training warm_start""",
     """tasks.classification tasks.multiple_choice tasks.question_answering

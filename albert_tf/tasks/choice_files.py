@@ -7,6 +7,7 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import InputError
+from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -69,9 +70,14 @@ class Layout:
 RACE_COLUMNS = Columns(text="article", format=".jsonl")
 
 
-def parse_choice(value: Any, number: int, where: str) -> int:
-    """Return the index of a choice that a letter or a number from 0 names."""
-    text = str(value).strip()
+def parse_choice(value: Any, number: int, where: str) -> int | None:
+    """Return the index of a choice that a letter or a number from 0 names.
+
+    None if the label is missing.
+    """
+    text = label_text(value, where)
+    if text is None:
+        return None
     if len(text) == 1 and text in LETTERS[:number]:
         return LETTERS.index(text)
     if text.isdecimal() and int(text) < number:
@@ -104,6 +110,7 @@ def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
         if part != "predict" or columns.label[0] in row.values:
             value = cell(row, columns.label[0], "label_column")
             label = parse_choice(value, len(choices), row.where)
+            require_label(label, part, row.where, value)
         name = str(number)
         if columns.id:
             name = str(cell(row, columns.id, "id_column"))
@@ -145,10 +152,10 @@ def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
     """Yield the questions of RACE, an article on each line of its files."""
     for level, file in race_files(path, layout.levels):
         for row in read_rows(file, RACE_COLUMNS):
-            yield from race_questions(row, level)
+            yield from race_questions(row, level, part)
 
 
-def race_questions(row: Row, level: str) -> Iterator[Choices]:
+def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
     """Yield the questions about one article."""
     name = str(row.values.get("id", row.where))
     article = text_cell(row, "article", "text_column")
@@ -166,9 +173,8 @@ def race_questions(row: Row, level: str) -> Iterator[Choices]:
     ):
         where = f"{row.where}, question {i + 1}"
         choices = check_choices(choices, where)
-        label = None
-        if answer is not None:
-            label = parse_choice(answer, len(choices), where)
+        label = parse_choice(answer, len(choices), where)
+        require_label(label, part, where, answer)
         yield Choices(f"{name}-{i}", article, question, choices, label, level)
 
 

@@ -13,6 +13,7 @@ from albert_tf.errors import InputError
 from albert_tf.metrics import confusion_table
 from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
 from albert_tf.tasks.base import Task
+from albert_tf.tasks.labels import class_texts, label_text
 from albert_tf.tasks.sentences import Prediction, SentenceTask
 from albert_tf.tasks.tables import sibling, write_tsv
 
@@ -25,7 +26,8 @@ class Classification(SentenceTask):
     smooths = distils = True
 
     def parse_label(self, values, where):
-        return self.check_class(str(values[0]), where)
+        text = label_text(values[0], where)
+        return None if text is None else self.check_class(text, where)
 
     def fitted(self, examples):
         return self.with_labels({example.label for example in examples})
@@ -64,17 +66,23 @@ class Classification(SentenceTask):
         return [*written, write_tsv(sibling(path, "confusion") + ".tsv", table)]
 
 
+# Of a class with a column of its own; booleans are of JSON.
+FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
 class MultiLabel(SentenceTask):
     """Any number of several classes, each apart.
 
     Labels stand in one column, as a JSON list or separated by commas, or in
-    several columns of 0 and 1 whose names are the classes.
+    several columns of 0 and 1 whose names are the classes. No class applies
+    to an empty cell; a column that is empty in every row says nothing.
     """
 
     kind = "multilabel"
     metrics = ("accuracy",)
     smooths = distils = True
     threshold = 0.5
+    label_columns = None
 
     def with_data(self, data):
         task = super().with_data(data)
@@ -86,23 +94,35 @@ class MultiLabel(SentenceTask):
     def parse_label(self, values, where):
         if len(values) > 1:
             return self._flags(values, where)
-        value = values[0]
-        if not isinstance(value, list):
-            value = str(value).split(",") if str(value).strip() else []
-        found = [str(label).strip() for label in value]
-        return tuple(self.check_class(label, where) for label in found)
+        texts = class_texts(values[0], where)
+        if texts is None:
+            return None
+        return tuple(self.check_class(text, where) for text in texts)
 
     def _flags(self, values, where):
         names = self.columns.label
-        for name, value in zip(names, values, strict=True):
-            if str(value) not in ("0", "1"):
+        texts = [label_text(value, where) for value in values]
+        if None in texts:
+            return None
+        for name, text in zip(names, texts, strict=True):
+            if text not in FLAGS:
                 raise InputError(
                     f"{where}: label column {name} must be 0 or 1. "
-                    f"Received: {value!r}"
+                    f"Received: {text!r}"
                 )
-        return tuple(
-            n for n, v in zip(names, values, strict=True) if str(v) == "1"
-        )
+        pairs = zip(names, texts, strict=True)
+        return tuple(name for name, text in pairs if FLAGS[text])
+
+    def read(self, part, path):
+        examples = super().read(part, path)
+        if any(example.label for example in examples) or not examples:
+            return examples
+        if part != "predict":
+            raise InputError(
+                f"{path}: the label column must not be empty in every row "
+                "of a file to learn from or to evaluate. Received: no class"
+            )
+        return [dataclasses.replace(e, label=None) for e in examples]
 
     def fitted(self, examples):
         return self.with_labels({x for e in examples for x in e.label})
@@ -160,9 +180,12 @@ class Regression(SentenceTask):
     distils = True
 
     def parse_label(self, values, where):
+        text = label_text(values[0], where)
+        if text is None:
+            return None
         try:
-            number = float(values[0])
-        except (TypeError, ValueError):
+            number = float(text)
+        except ValueError:
             number = math.nan
         if not math.isfinite(number):
             raise InputError(

@@ -124,6 +124,14 @@ class DataConfig:
         """Return the user's own file for "train", "eval" or "predict"."""
         return getattr(self, f"{part}_file")
 
+    def check_one_label_column(self, kind: str) -> None:
+        """Refuse several columns of labels for a kind that reads one."""
+        if len(self.label_column) > 1:
+            raise InputError(
+                f"`label_column` must be one column for a task of {kind}. "
+                f"Received: label_column={','.join(self.label_column)}"
+            )
+
     def refuse(self, kind: str, *names: str) -> None:
         """Raise InputError if one of the named settings is given.
 

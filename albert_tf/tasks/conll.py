@@ -35,6 +35,23 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
     return cells[position - 1]
 
 
+def tag_of(
+    cells: list[str], number: str, tagged: bool, where: str
+) -> str | None:
+    """Return the tag of a line, None if it has none.
+
+    Args:
+      cells: of the line.
+      number: of the column of tags, "" for the last of several.
+      tagged: whether it must be there.
+      where: "file:line".
+    """
+    last = len(cells)
+    if last == 1 or (not tagged and number.isdigit() and int(number) > last):
+        return None
+    return column(cells, number or str(last), "label_column", where).strip()
+
+
 def cells_of(line: str) -> list[str]:
     """Return the columns of a line, between tabs or else white space."""
     if "\t" in line:
@@ -77,9 +94,9 @@ def read_conll(
             words.append(
                 column(cells, word_column or "1", "text_column", where)
             )
-            if len(cells) > 1:
-                name = tag_column or str(len(cells))
-                tags.append(column(cells, name, "label_column", where))
+            tag = tag_of(cells, tag_column, tagged, where)
+            if tag:
+                tags.append(tag)
             elif tagged:
                 raise InputError(
                     f"{where}: a line must have a word and a tag. "

@@ -64,6 +64,7 @@ class MultipleChoice(Task):
                 "`main_metric` must be accuracy for multiple choice. "
                 f"Received: main_metric={data.main_metric}"
             )
+        data.check_one_label_column(self.kind)
         named = {
             "text": data.text_column,
             "text_pair": data.text_pair_column,

@@ -15,6 +15,7 @@ from albert_tf.heads import AlbertClassifier
 from albert_tf.metrics import METRICS
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.labels import require_label
 from albert_tf.tasks.layouts import LAYOUTS
 from albert_tf.tasks.submissions import write_submission
 from albert_tf.tasks.tables import (
@@ -67,6 +68,7 @@ class SentenceTask(Task):
 
     terms = ("task",)
     has_classes: ClassVar[bool] = True
+    label_columns: ClassVar[int | None] = 1  # at most; None is any number
 
     columns: Columns = Columns()
     predict_columns: Columns | None = None
@@ -77,6 +79,8 @@ class SentenceTask(Task):
 
     def with_data(self, data: DataConfig) -> "SentenceTask":
         data.refuse(self.kind, "choice_columns")
+        if self.label_columns:
+            data.check_one_label_column(self.kind)
         named = {
             "text": data.text_column,
             "text_pair": data.text_pair_column,
@@ -118,7 +122,11 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def parse_label(self, values: list, where: str) -> Any:
-        """Return the label of a row's label columns, or raise InputError."""
+        """Return the label of a row's label columns, None if it is missing.
+
+        Raises:
+          InputError: it is there and not as it must be.
+        """
 
     def read(self, part: str, path: str) -> list[Example]:
         columns = self.columns
@@ -141,19 +149,27 @@ class SentenceTask(Task):
 
     def _has_no_label(self, row: Row, columns: Columns) -> bool:
         """Return whether the annotators did not agree about a row."""
-        found = [row.values.get(name) for name in columns.label]
+        found = [str(row.values.get(name)).strip() for name in columns.label]
         return bool(columns.no_label) and found == [columns.no_label]
+
+    def _label(self, row: Row, columns: Columns, part: str) -> Any:
+        """Return a row's label; None only to predict."""
+        names = columns.label
+        if part == "predict":
+            there = names and all(name in row.values for name in names)
+            if not there or self._has_no_label(row, columns):
+                return None
+        values = [cell(row, name, "label_column") for name in names]
+        label = self.parse_label(values, row.where)
+        return require_label(label, part, row.where, *values)
 
     def _example(
         self, row: Row, columns: Columns, number: int, part: str
     ) -> Example:
-        pair, label = "", None
+        pair = ""
         if columns.text_pair:
             pair = text_cell(row, columns.text_pair, "text_pair_column")
-        known = all(name in row.values for name in columns.label)
-        if part != "predict" or (columns.label and known):
-            values = [cell(row, n, "label_column") for n in columns.label]
-            label = self.parse_label(values, row.where)
+        label = self._label(row, columns, part)
         name = str(number)
         if columns.id:
             name = str(cell(row, columns.id, "id_column"))

@@ -87,11 +87,7 @@ class TokenClassification(Task):
                 f"`main_metric` must be one of {', '.join(SCORES)}. "
                 f"Received: main_metric={data.main_metric}"
             )
-        if len(data.label_column) > 1:
-            raise InputError(
-                "`label_column` must be one column of tags. Received: "
-                f"label_column={','.join(data.label_column)}"
-            )
+        data.check_one_label_column(self.kind)
         return dataclasses.replace(
             self,
             word_column=data.text_column or self.word_column,
@@ -270,8 +266,8 @@ class TokenClassification(Task):
         known = all(sentence.tags is not None for sentence in examples)
         table: list[Sequence[str]] = []
         for sentence, p in zip(examples, predictions, strict=True):
-            columns = [sentence.words, sentence.tags, p.tags]
-            table += zip(*(c for c in columns if c is not None), strict=True)
+            tags = [sentence.tags] if known else []
+            table += zip(sentence.words, *tags, p.tags, strict=True)
             table.append(())
         written = [write_tsv(f"{path}.conll", table)]
         if known:

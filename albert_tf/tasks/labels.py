@@ -1,0 +1,90 @@
+"""What a cell says of a label: one rule for TSV, CSV and JSON lines.
+
+White space around a label is none of it. What is missing is no class of its
+own: only files to predict may lack labels.
+"""
+
+import json
+from typing import Any
+
+from albert_tf.errors import InputError
+
+# An empty cell, and what pandas and NumPy write for a number that is missing.
+# NA, null and None as texts may be classes.
+MISSING = ("", "nan", "NaN")
+
+
+def label_text(value: Any, where: str) -> str | None:
+    """Return a label as text, None for one that is missing.
+
+    A number or boolean of JSON is the text that it has there, so that 1 and
+    "1", true and "true" are one label; a whole number has no point.
+    """
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int | float):
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise InputError(
+            f"{where}: a label must be a text, a number or a boolean. "
+            f"Received: {str(value)[:60]}"
+        )
+    text = value.strip()
+    return None if text in MISSING else text
+
+
+def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
+    """Return a label; refuse that one is missing, except to predict.
+
+    Args:
+      label: None if it is missing.
+      part: "train", "eval" or "predict".
+      where: "file:line".
+      *cells: what stands there.
+    """
+    if label is None and part != "predict":
+        raise InputError(
+            f"{where}: the label must not be missing in a file to learn from "
+            "or to evaluate; empty cells, null and NaN are no labels. "
+            f"Received: label={', '.join(map(repr, cells))}"
+        )
+    return label
+
+
+def class_texts(value: Any, where: str) -> list[str] | None:
+    """Return the classes of a cell that holds any number of them.
+
+    A list, also one that JSON writes in a cell of a table, or texts between
+    commas. An empty cell is an empty set, for tables have no other; null and
+    NaN are missing: None.
+    """
+    items = value
+    if isinstance(value, str):
+        items = cell_items(value.strip(), where)
+    if not isinstance(items, list):
+        items = [items]
+        if label_text(value, where) is None:
+            return None
+    texts = [label_text(item, where) for item in items]
+    if None in texts:
+        raise InputError(
+            f"{where}: no class of a set may be empty. Received: {value!r}"
+        )
+    return texts
+
+
+def cell_items(text: str, where: str) -> list | str:
+    """Return the items of a cell, or the text that says that it has none."""
+    if text in MISSING:
+        return text or []
+    if not text.startswith("["):
+        return text.split(",")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise InputError(
+            f'{where}: a set of classes must be a JSON list as ["a", "b"], or '
+            f"texts between commas. Received: {text[:60]}"
+        ) from None
