@@ -136,6 +136,22 @@ def test_spans_are_marked(first, second, expected):
         marked_spans(row)
 
 
+def test_names_of_submissions_are_those_of_clue():
+    """As its notes on submitting and its example files have them."""
+    names = {
+        "tnews": "tnews11_predict.json",
+        "iflytek": "iflytek_predict.json",
+        "afqmc": "afqmc_predict.json",
+        "cmnli": "cmnli_predict.json",
+        "ocnli": "ocnli_50k_predict.json",
+        "csl": "csl_predict.json",
+        "cluewsc": "cluewsc11_predict.json",
+    }
+    assert {name: find(name).submissions for name in names} == {
+        name: {"": file} for name, file in names.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "stem", "file", "expected"),
     [

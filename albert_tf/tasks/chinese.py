@@ -2,7 +2,7 @@
 
 Names of files, labels and submissions are those of CLUE 1.1 and of the data
 sets' releases. `name11_predict.json` is CLUE's name for test sets that 1.1
-renewed.
+renewed; that of OCNLI says which of its training sets was used.
 """
 
 import dataclasses
@@ -83,6 +83,7 @@ ROWS = (
         "ocnli",
         Columns("sentence1", "sentence2", ("label",), no_label="-"),
         NLI,
+        "ocnli_50k",
         splits=FILES | {"train": {"": "train.50k.json"}},
     ),
     clue("csl", Columns("keyword", "abst", ("label",)), BINARY),
