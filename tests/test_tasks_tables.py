@@ -1,8 +1,11 @@
 """Rows of TSV, CSV and JSON lines, and the errors that name a line."""
 
 import pytest
+import tiny_tasks
 
 from albert_tf.errors import InputError
+from albert_tf.tasks.base import DataConfig, read_splits
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns, cell, read_rows, text_cell
 
 
@@ -109,3 +112,41 @@ def test_texts_of_json(tmp_path):
     assert text_cell(row, "a", "text_column") == "x y"
     with pytest.raises(InputError, match="t.jsonl:1.*null"):
         text_cell(row, "b", "text_column")
+
+
+def printed_of_rows(tmp_path, capsys, *rows):
+    """Return what is printed of an own table with a text and a label."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
+    data = DataConfig(train_file=path, text_column="text")
+    read_splits(find("classification").with_data(data), data, "train")
+    return capsys.readouterr().out
+
+
+def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys):
+    """File, line and column of the first cell, which keeps its quotes."""
+    doubled = 'he said ""no"" twice'
+    rows = ("a", "x"), ("b", "y"), (f'"{doubled}"', '"x"'), ('"c"', "y")
+    out = printed_of_rows(tmp_path, capsys, *rows)
+    assert out.count("Note") == out.count("\n") == 1
+    assert f't.tsv:4, column 1: the quotes around "{doubled}"' in out
+    assert ".csv" in out
+    out = printed_of_rows(tmp_path, capsys, ("a", "x"), ("b", '"y"'))
+    assert "t.tsv:3, column 2" in out
+
+
+def test_quotes_inside_a_text_are_not_noted(tmp_path, capsys):
+    """Only whole cells in quotes are what another program may have quoted."""
+    rows = [('"No," she said.', "x"), ('"', "y"), ('"a" and "b"', "x")]
+    assert printed_of_rows(tmp_path, capsys, *rows) == ""
+
+
+def test_quotes_of_official_files_are_text(tmp_path, capsys):
+    """GLUE has whole sentences in quotes, and is read as it is."""
+    (tmp_path / "RTE").mkdir()
+    header = "index", "sentence1", "sentence2", "label"
+    row = 0, '"So it is."', "b", "entailment"
+    tiny_tasks.write_tsv(tmp_path / "RTE" / "train.tsv", header, row)
+    data = DataConfig(data_dir=str(tmp_path))
+    (example,) = read_splits(find("rte"), data, "train")[""]
+    assert example.text == '"So it is."'
+    assert capsys.readouterr().out == ""

@@ -20,6 +20,7 @@ from albert_tf.evaluation import Batch
 from albert_tf.model import AlbertModel
 from albert_tf.tasks.config import DataConfig, TaskConfig
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.tables import note_quotes
 from albert_tf.tokenization import Tokenizer
 
 TASK_FILE = "task.json"
@@ -329,6 +330,8 @@ def read_splits(
     """Return {split: examples} of "train", "eval" or "predict"."""
     splits = {}
     for split, path in split_paths(task, data, part).items():
+        if data.own_file(part):
+            note_quotes(path)
         splits[split] = task.read(part, path)
         if not splits[split]:
             raise InputError(

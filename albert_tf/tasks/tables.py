@@ -1,6 +1,7 @@
 """Rows of TSV, CSV and JSON-lines files, each with the place it stands at.
 
 TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
+`note_quotes` tells a user who may not have meant that.
 A malformed line is an error that names file and line, never a row skipped.
 """
 
@@ -9,11 +10,14 @@ import dataclasses
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from albert_tf import files
 from albert_tf.errors import InputError
 
+# A whole cell of a tab-separated line in quotes, those inside it doubled.
+QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
 
 
@@ -154,6 +158,11 @@ FORMATS = {
 }
 
 
+def ending_of(path: str) -> str:
+    """Return the ending of a file's name, which tells its format."""
+    return os.path.splitext(path)[1].lower()
+
+
 def read_rows(path: str, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table; the file's ending tells its format.
 
@@ -161,7 +170,7 @@ def read_rows(path: str, columns: Columns) -> Iterator[Row]:
       InputError: the file is missing, empty, not UTF-8, of an unknown ending
         or has a malformed line; the message names file and line.
     """
-    ending = columns.format or os.path.splitext(path)[1].lower()
+    ending = columns.format or ending_of(path)
     if ending not in FORMATS:
         raise InputError(
             f"The name of a data file must end in {', '.join(FORMATS)}. "
@@ -171,6 +180,24 @@ def read_rows(path: str, columns: Columns) -> Iterator[Row]:
     if not text.strip():
         raise InputError(f"The data file must not be empty. Received: {path}")
     yield from FORMATS[ending](text, path, columns)
+
+
+def note_quotes(path: str) -> None:
+    """Print where a tab-separated file first has a cell in quotes."""
+    if FORMATS.get(ending_of(path)) is not tsv_rows:
+        return
+    text = files.read_text(path, "The data file")
+    quoted = QUOTED.search(text)
+    if quoted:
+        before = text[: quoted.start(1)]
+        line = before.count("\n") + 1
+        column = before.rpartition("\n")[2].count("\t") + 1
+        print(
+            f"Note: {path}:{line}, column {column}: the quotes around "
+            f"{quoted[1][:40]} count as text, for tab-separated files are "
+            "read without quoting. If they are not part of the text, write "
+            "the file without them, or with commas as .csv"
+        )
 
 
 def cell(row: Row, column: str, flag: str):
