@@ -36,6 +36,12 @@ def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.equal(predictions, labels), tf.float32)
 
 
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Return means over the last axis, 0 where all weights are 0."""
+    total = tf.reduce_sum(values * weights, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
+
+
 class PretrainingObjective:
     """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies."""
 

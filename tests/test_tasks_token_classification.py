@@ -2,14 +2,19 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 import tiny_tasks
 
 from albert_tf.errors import InputError
+from albert_tf.evaluation import Evaluator
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.scoring import Judge, Split
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
 TAGS = "O O B-A I-A O O B-B O O O O B-A O O".split()
@@ -87,20 +92,57 @@ def test_a_batch_has_labels_at_first_pieces(words):
     assert batch["labels"].numpy()[0].tolist() == expected
 
 
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
 def test_the_loss_is_the_mean_over_words():
-    """Tokens without a label count for nothing."""
+    """Rows count by their words; other tokens and padding for nothing."""
     task = make_task()
-    logits = np.random.default_rng(0).normal(size=(2, 4, 5)).astype("f4")
-    labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1]], np.int32)
-    found = task.example_losses({"logits": logits}, {"labels": labels})
-    nll = np.log(np.exp(logits).sum(-1))
-    values = [
-        nll[0, 1] - logits[0, 1, 2],
-        nll[0, 3] - logits[0, 3, 0],
-        nll[1, 1] - logits[1, 1, 1],
-    ]
-    expected = [(values[0] + values[1]) / 2, values[2]]
-    np.testing.assert_allclose(found["task"], expected, rtol=1e-5)
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
+    labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
+    names = "input_ids", "input_mask", "segment_ids"
+    batch = dict.fromkeys(names) | {
+        "labels": tf.constant(labels, tf.int32),
+        "example_weights": tf.constant([1.0, 1.0, 0.0]),
+    }
+    log_p = log_softmax(logits)
+    words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, place, tag
+    hits = [logits[row, place].argmax() == tag for row, place, tag in words]
+    for objective, share in (
+        (task, 0.0),
+        (SoftTargets(task, RecipeConfig(label_smoothing=0.3)), 0.3),
+    ):
+        sums, metrics = objective.losses(lambda *_, **__: logits, batch, None)
+        loss = [
+            -(1 - share) * log_p[word] - share * log_p[word[:2]].mean()
+            for word in words
+        ]
+        found = sums["task"] / objective.weights(batch)["task"]
+        np.testing.assert_allclose(found, np.mean(loss), rtol=1e-5)
+        right, number = metrics["accuracy"]
+        np.testing.assert_allclose([right, number], [sum(hits), 3], rtol=1e-5)
+
+
+def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
+    """Of a real model over windows with unequal numbers of words."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    evaluator = Evaluator(
+        tf.distribute.get_strategy(),
+        lambda: task.build_model(tiny.CONFIG, "float32"),
+        task,
+        3,
+    )
+    batches = evaluation_batches(features, 3)
+    log_p = log_softmax(evaluator.predict(batches, task.outputs)["logits"])
+    labels = features.token_arrays["labels"]
+    inside = np.arange(8) < features.lengths[:, None]
+    losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
+    assert len(losses) == 17
+    found, _ = Judge(evaluator, task).judge(Split("eval", EXAMPLES, features))
+    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    assert evaluator.evaluate(batches)["loss"] == pytest.approx(found["loss"])
 
 
 def test_a_real_model_tags_every_word(words):

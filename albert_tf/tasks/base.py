@@ -25,6 +25,7 @@ from albert_tf.tokenization import Tokenizer
 
 TASK_FILE = "task.json"
 PARTS = ("train", "eval", "predict")
+LOSS_WEIGHTS = "loss_weights"  # among measured outputs
 
 
 DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
@@ -182,23 +183,38 @@ class Task(abc.ABC):
         """Return {metric: [B]}, what to show of training beside the loss."""
         return {}
 
+    def label_counts(self, batch: Batch) -> tf.Tensor:
+        """Return how many labels each example has, [B]; 0 for padding.
+
+        They are the examples' weights in the means of metrics.
+        """
+        return batch["example_weights"]
+
+    def loss_weights(self, batch: Batch) -> tf.Tensor:
+        """Return the examples' weights in the mean of a loss, [B]."""
+        return self.label_counts(batch)
+
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's weight in a batch: its number of examples."""
-        weight = tf.reduce_sum(batch["example_weights"])
+        """Return each term's weight in a batch: that of its examples."""
+        weight = tf.reduce_sum(self.loss_weights(batch))
         return dict.fromkeys(self.terms, weight)
 
     def measured_outputs(self, model, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return `outputs` and, where labels are known, `TERM_loss` [B]."""
+        """Return `outputs`, with their losses where labels are known."""
         return self.with_losses(self.outputs(model, batch), batch)
 
     def with_losses(
         self, outputs: dict[str, tf.Tensor], batch: Batch
     ) -> dict[str, tf.Tensor]:
-        """Return outputs and, where labels are known, `TERM_loss` [B]."""
+        """Return outputs, where labels are known with `TERM_loss` [B].
+
+        The mean of losses has the weights `LOSS_WEIGHTS` [B].
+        """
         if "labels" not in batch:
             return outputs
         losses = self.example_losses(outputs, batch)
-        return outputs | {f"{term}_loss": x for term, x in losses.items()}
+        measured = {f"{term}_loss": x for term, x in losses.items()}
+        return outputs | measured | {LOSS_WEIGHTS: self.loss_weights(batch)}
 
     def losses(
         self,
@@ -215,15 +231,15 @@ class Task(abc.ABC):
           seed: of dropout.
           example_losses: instead of the task's own.
         """
-        weights = batch["example_weights"]
+        weights, counts = self.loss_weights(batch), self.label_counts(batch)
         outputs = self.outputs(model, batch, seed)
         losses = (example_losses or self.example_losses)(outputs, batch)
         metrics = self.example_metrics(outputs, batch)
-        total = tf.reduce_sum(weights)
+        total = tf.reduce_sum(counts)
         return (
             {name: tf.reduce_sum(x * weights) for name, x in losses.items()},
             {
-                name: (tf.reduce_sum(x * weights), total)
+                name: (tf.reduce_sum(x * counts), total)
                 for name, x in metrics.items()
             },
         )

@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from albert_tf import files
 from albert_tf.evaluation import Evaluator
-from albert_tf.tasks.base import Task
+from albert_tf.tasks.base import LOSS_WEIGHTS, Task
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 
@@ -57,8 +59,9 @@ class Judge:
         size = self.evaluator.eval_batch_size
         batches = evaluation_batches(split.features, size, self.bucketed)
         outputs = self.evaluator.predict(batches, self.outputs)
+        weights = outputs.pop(LOSS_WEIGHTS, None)
         losses = {
-            term: float(outputs.pop(f"{term}_loss").mean())
+            term: float(np.average(outputs.pop(f"{term}_loss"), None, weights))
             for term in self.task.terms
             if f"{term}_loss" in outputs
         }

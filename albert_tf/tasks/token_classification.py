@@ -15,7 +15,12 @@ import tensorflow as tf
 from albert_tf import metrics
 from albert_tf.errors import InputError
 from albert_tf.heads import AlbertTokenClassifier
-from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
+from albert_tf.objectives import (
+    cross_entropy,
+    hits,
+    soft_cross_entropy,
+    weighted_mean,
+)
 from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.conll import (
     Sentence,
@@ -212,26 +217,31 @@ class TokenClassification(Task):
         )
         return {"logits": logits}  # [B, T, C]
 
-    def _mean(self, values, labels):
-        """Return means [B] of values [B, T] over the words of each row."""
-        counted = tf.cast(labels >= 0, tf.float32)
-        total = tf.reduce_sum(values * counted, axis=1)
-        return total / tf.maximum(tf.reduce_sum(counted, axis=1), 1.0)
+    def _words(self, batch):
+        """Return float32 [B, T]: 1 at the first piece of each word."""
+        return tf.cast(batch["labels"] >= 0, tf.float32)
+
+    def label_counts(self, batch):
+        words = tf.reduce_sum(self._words(batch), axis=1)
+        return words * batch["example_weights"]
+
+    # Losses and metrics of a row are means over its words, and the row counts
+    # by its words: all in all they are means over words.
 
     def example_losses(self, outputs, batch):
-        labels = batch["labels"]  # [B, T]
-        losses = cross_entropy(outputs["logits"], tf.maximum(labels, 0))
-        return {"task": self._mean(losses, labels)}
+        labels = tf.maximum(batch["labels"], 0)  # [B, T]
+        losses = cross_entropy(outputs["logits"], labels)
+        return {"task": weighted_mean(losses, self._words(batch))}
 
     def soft_losses(self, outputs, targets, temperature, batch):
         losses = soft_cross_entropy(
             outputs["logits"], targets["logits"], temperature
         )
-        return {"task": self._mean(losses, batch["labels"])}
+        return {"task": weighted_mean(losses, self._words(batch))}
 
     def example_metrics(self, outputs, batch):
         right = hits(outputs["logits"], batch["labels"])
-        return {"accuracy": self._mean(right, batch["labels"])}
+        return {"accuracy": weighted_mean(right, self._words(batch))}
 
     # Results.
 
