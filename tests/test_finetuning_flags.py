@@ -50,6 +50,11 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
         ({"ensemble": ("a", "b")}, "ensemble=a,b"),
         ({"task_weights": ("1", "2")}, "task_weights"),
         ({"task": "regression", "label_smoothing": 0.1}, "label_smoothing"),
+        (
+            {"task": "regression", "class_weights": ("balanced",)},
+            "regression. Received: class_weights=balanced",
+        ),
+        ({"class_weights": ("ugly:2",)}, "bad, good. Received"),
     ],
     ids=str,
 )

@@ -31,9 +31,9 @@ RANKS = (
     tasks.windows tpu.step training warm_start""",
     """tasks.classification tasks.multiple_choice tasks.question_answering
     tasks.sentences tasks.token_classification""",
-    """demo_page demo_text finetuning.directory finetuning.distillation
-    finetuning.ensemble
-    finetuning.job finetuning.multitask finetuning.run finetuning.seeds
+    """demo_page demo_text finetuning.class_weights finetuning.directory
+    finetuning.distillation finetuning.ensemble finetuning.job
+    finetuning.multitask finetuning.run finetuning.seeds
     serving tasks.chinese tasks.custom tasks.glue tasks.ner tasks.race
     tasks.registry tasks.squad""",
     """convert_checkpoint demo demo_client describe embed export

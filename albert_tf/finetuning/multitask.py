@@ -12,6 +12,7 @@ import tensorflow as tf
 from albert_tf import checkpoints, files, settings
 from albert_tf.distribution import is_chief, make_strategy, prepare_devices
 from albert_tf.errors import InputError
+from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.directory import claim, keep_tuned
 from albert_tf.finetuning.distillation import check_targets
 from albert_tf.finetuning.job import Job, prepare
@@ -114,8 +115,9 @@ def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
         data = dataclasses.replace(s.data, task=name)
         job = prepare(s.run, data, s.task, s.conversion)
         check_targets(s.recipe, job.task)
-        jobs[job.task.name] = job
         print(job.summary())
+        job = with_class_weights(job, s.recipe.class_weights)
+        jobs[job.task.name] = job
     return jobs
 
 

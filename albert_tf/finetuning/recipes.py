@@ -5,6 +5,7 @@ that share their weights, and on top the pooler with the task's own layers.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 
@@ -12,8 +13,31 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.settings import setting, validate
 
+BALANCED = "balanced"
 PARTS = ("embeddings", "encoder", "pooler")
 BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
+
+
+def named_weights(entries: Sequence[str]) -> dict[str, float]:
+    """Return {label: weight} of `class_weights`; {} if they are `balanced`."""
+    table: dict[str, float] = {}
+    if tuple(entries) == (BALANCED,):
+        return table
+    for entry in entries:
+        label, _, number = entry.rpartition(":")
+        label = label.strip()
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not label or label in table or not 0 <= weight < math.inf:
+            raise InputError(
+                f"`class_weights` must be {BALANCED}, or label:weight,... with "
+                "each label once and finite weights from 0. Received: "
+                f"class_weights={','.join(entries)}"
+            )
+        table[label] = weight
+    return table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +61,12 @@ class RecipeConfig:
         "Share of the target that is spread over all labels.",
         minimum=0.0,
         maximum=0.99,
+    )
+    class_weights: tuple = setting(
+        (),
+        "Weights of unbalanced labels in the training loss: `balanced`, which "
+        "gives every class the same share, or label:weight,... with 1 for "
+        "the others.",
     )
     ema_decay: float = setting(
         0.0,
@@ -93,6 +123,7 @@ class RecipeConfig:
 
     def __post_init__(self):
         validate(self)
+        named_weights(self.class_weights)
         if self.teacher and self.label_smoothing:
             raise InputError(
                 "`label_smoothing` and `teacher` both soften the labels; take "

@@ -23,6 +23,7 @@ from albert_tf.distribution import (
 )
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Evaluator, Objective
+from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.conversion import ConversionConfig
 from albert_tf.finetuning.directory import (
     claim,
@@ -318,6 +319,7 @@ def finetune(*configs) -> dict[str, dict[str, float]]:
     if s.recipe.teacher and s.run.do_train:
         load_teacher(s.recipe.teacher, job)
     print(job.summary())
+    job = with_class_weights(job, s.recipe.class_weights)
     strategy = prepared or make_strategy(s.devices)
     if s.recipe.teacher and s.run.do_train:
         by_length = bucketed(s.run, strategy, "eval")

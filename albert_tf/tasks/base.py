@@ -26,6 +26,7 @@ from albert_tf.tokenization import Tokenizer
 TASK_FILE = "task.json"
 PARTS = ("train", "eval", "predict")
 LOSS_WEIGHTS = "loss_weights"  # among measured outputs
+LABEL_WEIGHTS = "label_weights"  # among features, beside weighted labels
 
 
 DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
@@ -49,16 +50,18 @@ class Task(abc.ABC):
 
     A kind also says, as class attributes, its name, the `terms` of its loss,
     the means to show in training (`metrics`), and the fields of `TaskConfig`
-    that have a meaning for it (`takes`); whether labels can be smoothed
-    (`smooths`), whether a teacher's outputs can be learnt (`distils`), and
-    which outputs have an axis of tokens, with what the model itself says at
-    padding (`token_outputs`).
+    that have a meaning for it (`takes`); whether its labels are classes
+    (`has_classes`), whether they can be smoothed (`smooths`), whether a
+    teacher's outputs can be learnt (`distils`), and which outputs have an
+    axis of tokens, with what the model itself says at padding
+    (`token_outputs`).
     """
 
     kind: ClassVar[str]
     terms: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
+    has_classes: ClassVar[bool] = False
     smooths: ClassVar[bool] = False
     distils: ClassVar[bool] = False
     token_outputs: ClassVar[dict[str, float]] = {}

@@ -11,8 +11,13 @@ import tensorflow as tf
 
 from albert_tf.errors import InputError
 from albert_tf.metrics import confusion_table
-from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
-from albert_tf.tasks.base import Task
+from albert_tf.objectives import (
+    cross_entropy,
+    hits,
+    soft_cross_entropy,
+    weighted_mean,
+)
+from albert_tf.tasks.base import LABEL_WEIGHTS, Task
 from albert_tf.tasks.labels import class_texts, label_text
 from albert_tf.tasks.sentences import Prediction, SentenceTask
 from albert_tf.tasks.tables import sibling, write_tsv
@@ -35,6 +40,9 @@ class Classification(SentenceTask):
     def targets(self, labels):
         number = {label: i for i, label in enumerate(self.labels)}
         return np.array([number[label] for label in labels], np.int32)
+
+    def loss_weights(self, batch):
+        return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
 
     def example_losses(self, outputs, batch):
         return {"task": cross_entropy(outputs["logits"], batch["labels"])}
@@ -132,18 +140,27 @@ class MultiLabel(SentenceTask):
         rows = [[label in s for label in self.labels] for s in sets]
         return np.array(rows, np.float32)  # [N, C]
 
+    def _weights(self, batch):
+        """Return float32 [B, C], the weight of each yes and no."""
+        return batch.get(LABEL_WEIGHTS, tf.ones_like(batch["labels"]))
+
+    def loss_weights(self, batch):
+        weights = tf.reduce_mean(self._weights(batch), axis=-1)
+        return self.label_counts(batch) * weights
+
     def example_losses(self, outputs, batch):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(
             labels=batch["labels"], logits=outputs["logits"]
         )
-        return {"task": tf.reduce_mean(losses, axis=-1)}
+        return {"task": weighted_mean(losses, self._weights(batch))}
 
     def soft_losses(self, outputs, targets, temperature, batch):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(
             labels=tf.sigmoid(targets["logits"] / temperature),
             logits=outputs["logits"] / temperature,
         )
-        return {"task": tf.reduce_mean(losses, axis=-1) * temperature**2}
+        mean = weighted_mean(losses, self._weights(batch))
+        return {"task": mean * temperature**2}
 
     def example_metrics(self, outputs, batch):
         chosen = outputs["logits"] > logit(self.threshold)

@@ -67,7 +67,7 @@ class SentenceTask(Task):
     """
 
     terms = ("task",)
-    has_classes: ClassVar[bool] = True
+    has_classes = True
     label_columns: ClassVar[int | None] = 1  # at most; None is any number
 
     columns: Columns = Columns()

@@ -21,7 +21,12 @@ from albert_tf.objectives import (
     soft_cross_entropy,
     weighted_mean,
 )
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
+from albert_tf.tasks.base import (
+    LABEL_WEIGHTS,
+    DataConfig,
+    Task,
+    TaskConfig,
+)
 from albert_tf.tasks.conll import (
     Sentence,
     all_tags,
@@ -75,7 +80,7 @@ class TokenClassification(Task):
     terms = ("task",)
     metrics = ("accuracy",)
     takes: ClassVar = ("max_seq_length", "classifier_dropout", "doc_stride")
-    smooths = distils = True
+    has_classes = smooths = distils = True
     token_outputs: ClassVar = {"logits": 0.0}
 
     word_column: str = ""
@@ -221,9 +226,17 @@ class TokenClassification(Task):
         """Return float32 [B, T]: 1 at the first piece of each word."""
         return tf.cast(batch["labels"] >= 0, tf.float32)
 
+    def _weights(self, batch):
+        """Return float32 [B, T], the weight of each word in the loss."""
+        return self._words(batch) * batch.get(LABEL_WEIGHTS, 1.0)
+
     def label_counts(self, batch):
         words = tf.reduce_sum(self._words(batch), axis=1)
         return words * batch["example_weights"]
+
+    def loss_weights(self, batch):
+        weights = tf.reduce_sum(self._weights(batch), axis=1)
+        return weights * batch["example_weights"]
 
     # Losses and metrics of a row are means over its words, and the row counts
     # by its words: all in all they are means over words.
@@ -231,13 +244,13 @@ class TokenClassification(Task):
     def example_losses(self, outputs, batch):
         labels = tf.maximum(batch["labels"], 0)  # [B, T]
         losses = cross_entropy(outputs["logits"], labels)
-        return {"task": weighted_mean(losses, self._words(batch))}
+        return {"task": weighted_mean(losses, self._weights(batch))}
 
     def soft_losses(self, outputs, targets, temperature, batch):
         losses = soft_cross_entropy(
             outputs["logits"], targets["logits"], temperature
         )
-        return {"task": weighted_mean(losses, self._words(batch))}
+        return {"task": weighted_mean(losses, self._weights(batch))}
 
     def example_metrics(self, outputs, batch):
         right = hits(outputs["logits"], batch["labels"])
