@@ -15,7 +15,11 @@ from tiny_runs import build, predictions, run
 
 from albert_tf.distribution import DistributionConfig, make_strategy
 from albert_tf.errors import InputError
-from albert_tf.finetuning.class_weights import balanced, with_class_weights
+from albert_tf.finetuning.class_weights import (
+    balanced,
+    weights_of_classes,
+    with_class_weights,
+)
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.multitask import prepare_jobs
 from albert_tf.finetuning.recipes import RecipeConfig
@@ -111,7 +115,10 @@ KINDS = ("classification", "multilabel", "token_classification")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """Sums and weights over four micro-batches give the mean by hand."""
+    """Sums and weights over four micro-batches give the mean by hand.
+
+    Accuracy is not weighted: its sums count labels.
+    """
     job = job_of(kind, words)
     examples, features = job.train[0].examples, job.train[0].features
     keras.utils.set_random_seed(3)
@@ -121,13 +128,19 @@ def test_labels_are_weighted(kind, words):
     objective = objective_of(job.task, RecipeConfig(label_smoothing=SHARE))
     batch = next(iter(training_batches(features, batch_size=8, seed=1)))
     pieces = [cut(batch, 4, i) for i in range(4)]
-    sums = [objective.losses(model, x, None)[0]["task"] for x in pieces]
+    both = [objective.losses(model, x, None) for x in pieces]
+    sums = [losses["task"] for losses, _ in both]
     weights = [objective.weights(x)["task"] for x in pieces]
     found = float(sum(sums) / sum(weights))
     expected = expected_loss(kind, examples, rows)
     assert found == pytest.approx(expected, rel=1e-5)
     one = float(sums[0] / weights[0])
     assert one != pytest.approx(expected, rel=1e-3)
+    hits, counts = np.array([metrics["accuracy"] for _, metrics in both]).T
+    labels = features.token_arrays.get("labels", np.zeros(8))
+    assert counts.sum() == np.sum(labels >= 0)
+    np.testing.assert_allclose(hits, np.round(hits), atol=1e-6)
+    assert 0 < hits.sum() < counts.sum()
 
 
 def stepped(job, replicas=1, pieces=1):
@@ -173,6 +186,13 @@ def test_balanced_classes():
     """n / (k n_c) as in scikit-learn's guide; classes without examples, 1."""
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
+
+
+def test_named_classes_of_sets():
+    """A number weighs the yes of its class; all else has 1."""
+    task = find("multilabel").fitted(examples_of("multilabel"))
+    found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
+    assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Tags of words: first pieces, long sentences, scores and files."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -169,6 +171,19 @@ def test_files(words, tmp_path):
     assert lines[15] == "good\tB-B\tB-B"
     table = (tmp_path / "eval_entities.tsv").read_text()
     assert "A\t1.0000\t1.0000\t1.0000\t2" in table
+
+
+def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
+    """All lines have the same columns, words and predictions."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, known(task, features), features)
+    unknown = dataclasses.replace(EXAMPLES[0], tags=None)
+    sentences = [unknown, EXAMPLES[1]]
+    names = task.write_predictions(str(tmp_path / "p"), sentences, found)
+    assert names == [str(tmp_path / "p.conll")]
+    lines = (tmp_path / "p.conll").read_text().split("\n")
+    assert lines[2] == "film\tB-A" and lines[15] == "good\tB-B"
 
 
 def read(tmp_path, text, task, part="train"):

@@ -23,10 +23,10 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
       labels: of n examples.
       number: of classes.
     """
-    classes = np.unique(labels)
+    present = np.unique(labels)
     weights = np.ones(number)
-    weights[classes] = compute_class_weight(
-        "balanced", classes=classes, y=labels
+    weights[present] = compute_class_weight(
+        "balanced", classes=present, y=labels
     )
     return weights
 
