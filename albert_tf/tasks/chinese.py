@@ -90,7 +90,7 @@ ROWS = (
     clue(
         "cluewsc",
         Columns("text", "", ("label",)),
-        ("false", "true"),
+        ("true", "false"),
         "cluewsc11",
         layout="cluewsc",
     ),
@@ -109,6 +109,8 @@ ROWS = (
         },
         scoring="cmrc",
         impossible=False,
+        # By which CMRC ranks, and CLUE's baselines keep their weights.
+        main_metric="average",
         submission="cmrc2018_predict.json",
         config=dataclasses.replace(
             DEFAULTS, max_seq_length=512, max_answer_length=50
