@@ -1,6 +1,7 @@
 """What the tests of exported models share: texts, and Python's answers."""
 
 import dataclasses
+import itertools
 import shutil
 
 import numpy as np
@@ -91,18 +92,29 @@ def copied(pretrained_dir, folder):
 
 
 def question_task(head, impossible=True):
-    """Return a task of questions in short windows, scored as SQuAD 2.0."""
+    """Return a task of questions in short windows, scored as SQuAD 2.0.
+
+    Answers are so short that the limit cuts off many of them.
+    """
     config = TaskConfig(
         max_seq_length=20,
         doc_stride=5,
         max_query_length=6,
-        max_answer_length=7,
+        max_answer_length=3,
         answer_head=head,
         n_best_size=4,
     )
     task = find("squad-2.0" if impossible else "squad-1.1")
     task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
     return task.with_config(config)
+
+
+def with_threshold(task, odds):
+    """Return a task whose threshold tells odds apart that 0 does not."""
+    pairs = itertools.pairwise(np.sort(odds))
+    low, high = next((a, b) for a, b in pairs if a * b > 0)
+    threshold = float(low + high) / 2
+    return task.with_config(TaskConfig(null_score_diff_threshold=threshold))
 
 
 def xla_operations(served) -> set[str]:

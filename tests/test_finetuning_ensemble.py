@@ -6,12 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
+import scipy.special
 import tiny
 import tiny_tasks
 from tiny_runs import predictions, refusal, run, weights
 
 from albert_tf.evaluation import Evaluator
 from albert_tf.finetuning.seeds import summary
+from albert_tf.history import History
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +86,10 @@ def test_medians_of_three():
     assert found["eval_min"]["f1"] == 0.5 and found["eval_max"]["f1"] == 0.9
 
 
-def log_probabilities(folder):
-    rows = predictions(os.path.join(folder, "eval_predictions.tsv"))
+def log_probabilities(folder, file="eval_predictions.tsv"):
+    rows = predictions(os.path.join(folder, file))
     p = [[float(row[f"p({x})"]) for x in ("bad", "good")] for row in rows]
-    return np.log(p)
+    return np.log(np.maximum(p, 1e-7))
 
 
 def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
@@ -128,6 +130,43 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     assert "same tokenizer" in refusal(ensemble=(one, str(words)), **values)
     assert "fine-tuned" in refusal(ensemble=(one, pretrained), **values)
     assert "at least two" in refusal(ensemble=(one,), **values)
+
+
+def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
+    """A run's first loss is the distance of both models' predictions.
+
+    The only step has all examples and a rate of 0, so that the student is
+    predicted with as it was.
+    """
+    file, output = opinions["predict_file"], str(tmp_path / "o")
+    run(
+        model_dir=finished[0],
+        output_dir=output,
+        task="classification",
+        train_file=file,
+        predict_file=file,
+        do_train=True,
+        do_predict=True,
+        teacher=finished[0],
+        distillation_weight=0.75,
+        distillation_temperature=3.0,
+        num_train_steps=1,
+        train_batch_size=37,
+        learning_rate=0.0,
+        classifier_dropout=0.0,
+    )
+    student, teacher = (
+        log_probabilities(folder, "predictions.tsv")
+        for folder in (output, finished[0])
+    )
+    rows = predictions(os.path.join(output, "predictions.tsv"))
+    labels = [["bad", "good"].index(row["label"]) for row in rows]
+    hard = -student[np.arange(37), labels]
+    targets = scipy.special.softmax(teacher / 3, -1)
+    soft = -(targets * scipy.special.log_softmax(student / 3, -1)).sum(-1)
+    expected = (0.25 * hard + 0.75 * 9 * soft).mean()
+    (row,) = (r for r in History.read(output).rows if r["split"] == "train")
+    assert row["loss"] == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -14,8 +14,10 @@ from tiny_runs import build, predictions, run, weights
 
 from albert_tf import checkpoints
 from albert_tf.errors import InputError
+from albert_tf.finetuning import multitask
 from albert_tf.finetuning.job import prepare
 from albert_tf.finetuning.multitask import (
+    all_metrics,
     finetune_together,
     mixed_batches,
     task_weights,
@@ -72,11 +74,23 @@ def arguments(data_dir, model_dir, output, **values):
 
 @pytest.fixture(scope="module")
 def together(data_dir, finished, tmp_path_factory):
-    """Return the folder and the metrics of a run of both tasks."""
+    """Return the folder and the metrics of a run of both tasks.
+
+    The first of its two evaluations is made out to be the best.
+    """
     output = tmp_path_factory.mktemp("together") / "o"
-    values = arguments(data_dir, finished[0], output, num_train_steps=40)
+    values = arguments(data_dir, finished[0], output, num_train_steps=50)
     values["learning_rate"] = 0.003
-    return str(output), finetune_together(*build(**values, eval_steps=40))
+    worsen = iter([0.0, 1.0])
+
+    def measured(jobs, judges):
+        found = all_metrics(jobs, judges)
+        return found | {"mean": found["mean"] - next(worsen)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multitask, "all_metrics", measured)
+        settings = build(**values, eval_steps=40)
+        return str(output), finetune_together(*settings)
 
 
 def test_portions_of_a_batch():
@@ -220,10 +234,14 @@ def test_both_tasks_are_learnt(together):
     assert metrics["rte_eval"]["accuracy"] > 0.75
     with open(os.path.join(together[0], "metrics.json")) as file:
         assert json.load(file)["rte_eval"] == metrics["rte_eval"]
-    row = History.read(together[0]).rows[-1]
+    rows = [r for r in History.read(together[0]).rows if r["split"] == "eval"]
+    assert [r["step"] for r in rows] == [40, 50]
+    row = rows[0]
     own = [row[f"{task}_accuracy"] for task in ("sst-2", "rte")]
     assert row["mean"] == pytest.approx(sum(own) / 2)
     assert metrics["rte_eval"]["accuracy"] == pytest.approx(own[1])
+    assert metrics["rte_eval"]["loss"] == pytest.approx(row["rte_loss"])
+    assert row["rte_loss"] != pytest.approx(rows[1]["rte_loss"])
 
 
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
@@ -248,10 +266,13 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
 
 
 def test_both_directories_share_the_encoder(together):
-    """The encoders of both are the same bits, the heads are not."""
+    """The encoders of both are the same bits, the best; the heads are not."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
     name = "albert/pooler/kernel"
     np.testing.assert_array_equal(weights(one, name), weights(two, name))
+    best = os.path.join(together[0], checkpoints.BEST)
+    np.testing.assert_array_equal(weights(one, name), weights(best, name))
+    assert np.any(weights(one, name) != weights(together[0], name))
     head = "classifier/kernel"
     assert np.any(weights(one, head) != weights(two, head))
 

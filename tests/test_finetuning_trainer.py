@@ -237,6 +237,37 @@ def test_the_rate_falls_on_plateaus(
     np.testing.assert_array_equal(weights(parts, name), weights(whole, name))
 
 
+def test_averaged_weights_are_what_is_evaluated(
+    pretrained, opinions, tmp_path, monkeypatch
+):
+    """Each evaluation has the average of its step, and so has the best."""
+    evaluated = []
+
+    def metrics(self, splits):
+        evaluated.append(values(self.evaluator))
+        return {"accuracy": [0.5, 0.9, 0.7][len(evaluated) - 1]}
+
+    monkeypatch.setattr(Judge, "metrics", metrics)
+    output = str(tmp_path / "o")
+    arguments = opinions | EVERY_STEP | {"num_train_steps": 3}
+    run(
+        model_dir=pretrained,
+        output_dir=output,
+        ema_decay=0.9,
+        keep_checkpoint_max=3,
+        **arguments,
+    )
+    for step, found in enumerate(evaluated, start=1):
+        read = checkpoints.reader(f"{output}/ckpt-{step}")
+        average = {n: read(f"optimizer/average/{n}") for n in found}
+        assert tiny.largest_difference(average, found) == 0.0
+    own = {n: read(n) for n in found}
+    assert tiny.largest_difference(own, found) > 1e-4
+    read = checkpoints.reader(f"{output}/best/ckpt-2")
+    best = {name: read(name) for name in evaluated[1]}
+    assert tiny.largest_difference(best, evaluated[1]) == 0.0
+
+
 def test_averaged_weights_are_what_is_kept(pretrained, opinions, tmp_path):
     """Resumed and unbroken runs keep the same average, without evaluation."""
     own = {k: opinions[k] for k in ("task", "train_file")}

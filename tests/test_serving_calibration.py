@@ -1,7 +1,5 @@
 """What a model is calibrated and measured with."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from exporting import LENGTH, copied, model_dir, packed
@@ -37,20 +35,20 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """SST-2's files to evaluate on have other columns than its test file."""
-    task = dataclasses.replace(find("sst-2"), labels=("0", "1"))
-    task = task.with_config(TaskConfig(max_seq_length=12))
+    """MRPC's files to evaluate on have other columns than its test file."""
+    task = find("mrpc").with_config(TaskConfig(max_seq_length=12))
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = load_server(str(tmp_path / "model"), ServingConfig())
-    wanted = packed(tokenizer, ["she walks"], length=12)[0]
+    wanted = packed(tokenizer, ["she walks"], ["night"], length=12)
     for text in (
-        "sentence\tlabel\nshe walks\t1",
-        "index\tsentence\n0\tshe walks",
+        "Quality\t#1 String\t#2 String\n1\tshe walks\tnight",
+        "index\t#1 String\t#2 String\n0\tshe walks\tnight",
     ):
         (tmp_path / "file.tsv").write_text(text + "\n")
         found = calibration.features(server, str(tmp_path / "file.tsv"))
         (row,) = calibration.batches(found, 1, 1)
-        np.testing.assert_array_equal(row["input_ids"], wanted)
+        for name, values in zip(IDS, wanted, strict=True):
+            np.testing.assert_array_equal(row[name], values)
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):

@@ -5,7 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, model_dir, question_task, strings
+from exporting import (
+    close,
+    model_dir,
+    question_task,
+    strings,
+    with_threshold,
+)
 
 from albert_tf.export import ExportConfig, export
 from albert_tf.serving.base import ServingConfig
@@ -43,14 +49,13 @@ def outputs_of(task, model, features, tokenizer, **more):
 def test_answers_equal_the_task_in_python(
     pretrained_dir, tokenizer, tmp_path, head
 ):
-    """Texts and places of answers are Python's, also in many windows."""
-    task = question_task(head, impossible=head == "beam")
+    """Texts and places of answers are Python's, also in many windows.
+
+    The threshold comes from `task.json`, and so does the longest answer.
+    """
+    task = question_task(head)
     folder = tmp_path / "model"
     model = model_dir(folder, pretrained_dir, task)
-    export(ExportConfig(str(folder), str(tmp_path / "out")), ServingConfig())
-    served = tf.saved_model.load(str(tmp_path / "out")).signatures["answer"]
-    found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
-    found = {k: v.numpy() for k, v in found.items()}
     examples = [
         Question(str(i), question, context, None)
         for i, (question, context) in enumerate(
@@ -60,9 +65,20 @@ def test_answers_equal_the_task_in_python(
     features = task.features(examples, tokenizer)
     outputs = outputs_of(task, model, features, tokenizer)
     wanted = task.predictions(examples, outputs, features)
+    task = with_threshold(task, [p.null_odds for p in wanted])
+    task.save(str(folder))
+    threshold = task.config.null_score_diff_threshold
+    export(ExportConfig(str(folder), str(tmp_path / "out")), ServingConfig())
+    served = tf.saved_model.load(str(tmp_path / "out")).signatures["answer"]
+    found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
+    found = {k: v.numpy() for k, v in found.items()}
     for i, (context, prediction) in enumerate(
         zip(CONTEXTS, wanted, strict=True)
     ):
+        # What is served may have a text twice.
+        texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
+        shared = min(len(texts), len(prediction.best))
+        assert texts[:shared] == [a.text for a in prediction.best[:shared]]
         best = prediction.best[0]
         assert found["answers"][i, 0].decode() == best.text
         if best.text:
@@ -71,10 +87,10 @@ def test_answers_equal_the_task_in_python(
             close(found["scores"][i, 0], best.score, 1e-4)
         begin, end = found["byte_starts"][i, 0], found["byte_ends"][i, 0]
         assert context.encode()[begin:end].decode() == best.text
-        if head == "beam":
-            close(found["null_odds"][i], prediction.null_odds, 1e-4)
-            answer = "" if prediction.null_odds > 0 else best.text
-            assert found["answer"][i].decode() == answer
+        odds = prediction.null_odds
+        close(found["null_odds"][i], odds, 1e-4 + 1e-6 * abs(odds))
+        answer = "" if odds > threshold else best.text
+        assert found["answer"][i].decode() == answer
     none = served(question=strings([]), context=strings([]))
     assert all(value.shape[0] == 0 for value in none.values())
 

@@ -82,14 +82,19 @@ def test_cross_entropy_and_probabilities(tmp_path):
 def test_squared_error(tmp_path):
     """A regression learns by squared error and predicts the number."""
     task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
-    logits = np.array([[1.0], [0.0], [2.0]], np.float32)
+    logits = np.array([[1.25], [0.5], [2.75]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
     losses = task.example_losses({"logits": logits}, batch)["task"]
-    assert losses.numpy().tolist() == [0.25, 4.0, 4.0]
+    assert losses.numpy().tolist() == [0.0625, 6.25, 7.5625]
     predictions = task.predictions(examples, {"logits": logits}, None)
-    assert [p.label for p in predictions] == [1.0, 0.0, 2.0]
+    assert [p.label for p in predictions] == [1.25, 0.5, 2.75]
     score = task.score(examples, predictions)
-    assert score["negative_mse"] == pytest.approx(-8.25 / 3)
+    assert score["negative_mse"] == pytest.approx(-13.875 / 3)
+    base = str(tmp_path / "eval_predictions")
+    (written,) = task.write_predictions(base, examples, predictions)
+    rows = [r.values for r in read_rows(written, Columns())]
+    assert [r["prediction"] for r in rows] == ["1.25", "0.5", "2.75"]
+    assert [r["label"] for r in rows] == ["1.5", "-2", "0"]
 
 
 @pytest.mark.parametrize("label", ["inf", "-Infinity", "three"])
