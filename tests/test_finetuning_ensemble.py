@@ -9,11 +9,16 @@ import pytest
 import scipy.special
 import tiny
 import tiny_tasks
-from tiny_runs import predictions, refusal, run, weights
+from tiny_runs import build, predictions, refusal, run, weights
 
+from albert_tf.distribution import DistributionConfig, make_strategy
 from albert_tf.evaluation import Evaluator
+from albert_tf.finetuning import run as finetuning_run
+from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.seeds import summary
 from albert_tf.history import History
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import Split
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +89,28 @@ def test_medians_of_three():
     found = summary(runs)
     assert found["eval_median"] == {"f1": 0.6, "loss": 0.4}
     assert found["eval_min"]["f1"] == 0.5 and found["eval_max"]["f1"] == 0.9
+
+
+def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
+    """What was predicted with labels beside it does not choose."""
+    scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
+
+    def run_job(s, job, strategy):
+        values = scores[s.training.random_seed]
+        return {
+            split: {"accuracy": value}
+            for split, value in zip(("eval", "predict"), values, strict=True)
+        }
+
+    monkeypatch.setattr(finetuning_run, "run_job", run_job)
+    values = {"output_dir": str(tmp_path), "do_train": True}
+    s = build(model_dir="m", num_seeds=2, random_seed=7, **values)
+    splits = [(Split(name, (), None),) for name in ("eval", "predict")]
+    job = Job(find("classification"), None, None, (), *splits)
+    strategy = make_strategy(DistributionConfig())
+    finetuning_run.run_seeds(finetuning_run.Settings(*s), job, strategy)
+    written = json.loads((tmp_path / "metrics.json").read_text())
+    assert written["best"] == str(tmp_path / "seed_8")
 
 
 def log_probabilities(folder, file="eval_predictions.tsv"):

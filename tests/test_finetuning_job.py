@@ -4,9 +4,15 @@ import pytest
 import tiny_tasks
 from tiny_runs import build, run
 
-from albert_tf.finetuning.job import FinetuningConfig, read_parts, sample
+from albert_tf.finetuning.job import (
+    FinetuningConfig,
+    Job,
+    read_parts,
+    sample,
+)
 from albert_tf.tasks.base import DataConfig
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import Split
 
 
 def test_a_sample_is_a_part_in_order():
@@ -39,6 +45,14 @@ def test_labels_are_those_of_the_whole_file(tmp_path):
     }
     assert "rare" not in {example.label for example in parts["train"][""]}
     assert task.labels == ("good", "rare")
+
+
+def test_the_first_split_chooses_the_best_weights():
+    """Of MNLI's two it is the matched one."""
+    names = "eval_matched", "eval_mismatched"
+    splits = tuple(Split(name, (), None) for name in names)
+    job = Job(find("mnli"), None, None, (), splits, ())
+    assert job.best_metric == "matched_accuracy"
 
 
 @pytest.mark.slow

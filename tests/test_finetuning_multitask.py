@@ -156,6 +156,9 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
     for one, two in zip(whole, tail, strict=True):
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])
+    twice = {"a": jobs["rte"], "b": jobs["rte"]}
+    batch = next(iter(mixed_batches(twice, [8, 8], s, False)(0, 1, 0, 16)))
+    assert np.any(batch["a/input_ids"] != batch["b/input_ids"])
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):

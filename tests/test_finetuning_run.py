@@ -11,9 +11,12 @@ import tiny_tasks
 from tiny_runs import build, predictions, run, weights
 
 from albert_tf import checkpoints
-from albert_tf.finetuning.job import FinetuningConfig
+from albert_tf.distribution import make_strategy
+from albert_tf.finetuning import run as finetuning_run
+from albert_tf.finetuning.job import FinetuningConfig, prepare
 from albert_tf.finetuning.run import Judge, planned
 from albert_tf.history import History
+from albert_tf.tasks.classification import Classification
 
 
 def test_a_keyword_is_learnt(finished):
@@ -155,6 +158,49 @@ def test_without_evaluation_the_last_weights_count(
     assert not os.path.exists(os.path.join(output, "best"))
 
 
+def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
+    """Order of the data, precision and weights are those of the flags."""
+    orders, types = [], []
+
+    def training_batches(features, **kwargs):
+        orders.append(kwargs)
+
+    def run_training(s, trainer, batches, evaluate, metric):
+        batches(32, 2, 1, 8)
+        checkpoints.save(s.run.output_dir, trainer.weights, 1)
+        return False
+
+    def build_model(self, config, dtype, albert=None):
+        types.append(dtype)
+        return made(self, config, dtype, albert)
+
+    made = Classification.build_model
+    monkeypatch.setattr(finetuning_run, "training_batches", training_batches)
+    monkeypatch.setattr(finetuning_run, "run_training", run_training)
+    monkeypatch.setattr(Classification, "build_model", build_model)
+    values = {k: opinions[k] for k in ("task", "train_file", "eval_file")}
+    values |= {"model_dir": pretrained, "dtype": "bfloat16", "random_seed": 5}
+    values |= {"output_dir": str(tmp_path), "length_bucketing": "all"}
+    assert run(do_train=True, **values) == {}
+    (order,) = orders
+    assert order == {
+        "batch_size": 8,
+        "seed": 5,
+        "start": 32,
+        "num_shards": 2,
+        "shard": 1,
+        "group": 16,
+    }
+    values |= {"model_dir": str(tmp_path), "output_dir": str(tmp_path / "x")}
+    s = finetuning_run.Settings(*build(do_eval=True, **values))
+    job = prepare(s.run, s.data, s.task, s.conversion)
+    evaluator = finetuning_run.load(s, job, make_strategy(s.devices))
+    assert types == ["mixed_bfloat16"] * 2
+    for name in ("classifier/kernel", "albert/pooler/kernel"):
+        found = evaluator.weights[name].numpy()
+        np.testing.assert_array_equal(found, weights(str(tmp_path), name))
+
+
 def test_a_finished_run_is_not_repeated(copy, pretrained, opinions, finished):
     """The same command again evaluates, and trains no further."""
     before = History(str(copy), 60).rows
@@ -269,6 +315,7 @@ def test_steps_follow_from_epochs():
         num_train_steps=None,
         num_warmup_steps=None,
         eval_steps=None,
+        eval_batch_size=8,
         num_train_epochs=2.5,
     )
     optimizer, training = planned(configs[0], configs[3], configs[4], 100)

@@ -127,8 +127,9 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Words, tags and spans, of a text longer than the model too."""
     task = dataclasses.replace(
         find("conll2003"), labels=TAGS, scheme="BIO"
-    ).with_config(TaskConfig(max_seq_length=14))
+    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
     server, runner = exported(tmp_path, pretrained_dir, task)
+    assert (runner.batch_size, runner.length) == (2, 14)
     texts = [
         "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3,
         " 中文 she\x00walks\u3000",

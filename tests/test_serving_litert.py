@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed
 
-from albert_tf import checkpoints
+from albert_tf import checkpoints, litert_runner
 from albert_tf.errors import InputError
 from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import Runner, RunnerConfig, answers
@@ -17,7 +17,7 @@ from albert_tf.serving.base import ServingConfig
 
 pytest.importorskip("ai_edge_litert")
 
-LABELS = ("bad", "fair", "好")
+LABELS = ("fair", "bad", "好")
 
 
 def exported(model_dir, out, **config) -> str:
@@ -35,9 +35,9 @@ def pretrained(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classifier(pretrained_dir, tmp_path_factory):
-    """A classifier's model directory, and its Python model."""
+    """The model directory of a classifier of pairs, and its Python model."""
     folder = tmp_path_factory.mktemp("classifier") / "model"
-    model = finetuned(folder, pretrained_dir, "classification", LABELS)
+    model = finetuned(folder, pretrained_dir, "classification", LABELS, "pair")
     return str(folder), model
 
 
@@ -86,11 +86,13 @@ def test_precisions_of_a_classifier(
     """Labels are named; probabilities are Python's within the precision."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
-    inputs = packed(tokenizer, TEXTS, length=12)
+    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
-    close(Runner(out).scores(TEXTS)["probabilities"], wanted, tolerance)
-    (answer,) = answers(RunnerConfig(model=out, text=TEXTS[0]))
-    assert set(answer) == set(LABELS)
+    found = Runner(out).scores(TEXTS, TEXTS[::-1])["probabilities"]
+    close(found, wanted, tolerance)
+    config = RunnerConfig(model=out, text=TEXTS[0], text_pair=TEXTS[-1])
+    (answer,) = answers(config)
+    close([answer[label] for label in LABELS], wanted[0], tolerance)
 
 
 @pytest.mark.slow
@@ -101,21 +103,45 @@ def test_int8_is_calibrated_with_the_tasks_text(
     folder, model = classifier
     file = tmp_path / "text.tsv"
     rows = [" ".join(text.split()) or "a" for text in TEXTS]
-    file.write_text("\n".join(["text", *rows]) + "\n")
+    lines = [f"{a}\t{b}\n" for a, b in zip(rows, rows[::-1], strict=True)]
+    file.write_text("".join(["text\tpair\n", *lines]))
     out = exported(
         folder,
         tmp_path / "out",
         precision="int8",
         calibration_file=str(file),
     )
-    inputs = packed(tokenizer, TEXTS, length=12)
+    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
     runner = Runner(out)
-    found = runner.scores(TEXTS)["probabilities"]
+    found = runner.scores(TEXTS, TEXTS[::-1])["probabilities"]
     assert np.abs(found - wanted).mean() < 0.2
     details = runner._interpreter.get_tensor_details()
     kinds = [d["dtype"] for d in details if "/encoder" in d["name"]]
     assert kinds.count(np.int8) > len(kinds) / 2
+
+
+class Scored:
+    """A runner whose model gives these scores to the pair (a, b) alone."""
+
+    masks = 0
+
+    def __init__(self, **outputs):
+        self.outputs = outputs
+
+    def scores(self, texts, pairs):
+        assert (texts, pairs) == (["a"], ["b"])
+        return {name: np.array([x]) for name, x in self.outputs.items()}
+
+
+def test_numbers_and_the_order_of_pairs():
+    """A score is the model's number; a pair is in order by its first logit."""
+    query = {"text": "a", "text_pair": "b"}
+    found = litert_runner.score(Scored(score=1.25), query, 5)
+    assert found == {"score": 1.25}
+    runner = Scored(sop_logits=[2.0, 0.0])
+    found = litert_runner.pretrained(runner, query, 5)
+    assert found == pytest.approx({"in_order": 0.880797}, abs=1e-6)
 
 
 def test_int8_needs_text(classifier, tmp_path):

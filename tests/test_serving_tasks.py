@@ -153,7 +153,7 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
     """Tags of words are Python's; entities are the runs that they mark."""
     task = dataclasses.replace(
         find("conll2003"), labels=TAGS, scheme="BIO"
-    ).with_config(TaskConfig(max_seq_length=14))
+    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
     model = model_dir(tmp_path / "model", pretrained_dir, task)
     text = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
     words = [

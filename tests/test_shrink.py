@@ -136,6 +136,24 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
             np.testing.assert_array_equal(new(part), variable[:, best])
 
 
+def test_as_many_examples_as_named_say_what_heads_are_worth(
+    finished, opinions, tmp_path, monkeypatch
+):
+    """They are training examples, and not those that evaluate."""
+    asked = []
+
+    def importances(network, task, batches):
+        asked.extend(batch["input_ids"].shape[0] for batch in batches)
+        return {"attention_0_0": np.array([0.0, 1.0])}
+
+    monkeypatch.setattr(head_pruning, "importances", importances)
+    out = str(tmp_path / "out")
+    data = DataConfig(train_file=opinions["train_file"])
+    config = ShrinkConfig(finished[0], out, num_heads=1, head_examples=7)
+    shrink(config, data)
+    assert asked == [1] * 7
+
+
 def test_heads_need_a_task_and_its_training_data(
     pretrained_dir, finished, opinions, tmp_path
 ):

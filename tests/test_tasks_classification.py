@@ -199,6 +199,24 @@ def test_files_that_nobody_named():
         read_splits(find("rte"), DataConfig(), "train")
 
 
+def test_own_files_and_columns_go_before_official_ones(tmp_path):
+    """Also for a data set that has its own, and to predict."""
+    rows = ("said", "truth"), ("a good film", 1)
+    path = tiny_tasks.write_tsv(tmp_path / "own.tsv", *rows)
+    folder = str(tmp_path)
+    data = DataConfig(
+        data_dir=folder,
+        train_file=path,
+        predict_file=path,
+        text_column="said",
+        label_column=("truth",),
+    )
+    task = find("sst-2").with_data(data)
+    for part in ("train", "predict"):
+        ((example,),) = read_splits(task, data, part).values()
+        assert (example.text, example.label) == ("a good film", "1")
+
+
 def test_an_unknown_task_and_metric():
     """Both messages list what there is."""
     with pytest.raises(InputError, match="classification, multilabel.*rte"):

@@ -38,6 +38,15 @@ def test_batches_are_the_packed_rows(tokenizer):
         assert batch[name].dtype == "int32"
 
 
+def test_padding_is_the_tokenizers():
+    """A batch is filled with the piece that the features name, masked."""
+    row = (np.array([2, 8, 3], np.int32), 3)
+    features = Features.from_rows([row], {}, 9, 5)
+    batch = batcher(features)(np.arange(1))
+    assert batch["input_ids"].numpy().tolist() == [[2, 8, 3, 9, 9]]
+    assert batch["input_mask"].numpy().tolist() == [[1, 1, 1, 0, 0]]
+
+
 def test_rows_that_may_have_been_cut(tokenizer):
     """Rows that leave no room are counted."""
     rows = [packed_row(tokenizer, np.arange(5, 5 + n), [], 8) for n in (5, 6)]

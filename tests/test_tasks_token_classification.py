@@ -205,6 +205,14 @@ def test_tags_of_other_files(tmp_path):
         fresh.fitted(read(tmp_path, "a O\n", fresh))
 
 
+def test_the_tags_of_another_data_set_are_the_models():
+    """Tags and scheme are those that the model has learnt."""
+    trained = make_task()
+    task = find("ner").for_model(trained)
+    assert task.labels == trained.labels != ()
+    assert task.scheme == trained.scheme != ""
+
+
 def test_settings():
     """A stride that skips words and unknown columns are refused."""
     with pytest.raises(InputError, match="doc_stride=7"):
