@@ -100,7 +100,7 @@ def question_task(head, impossible=True):
         max_seq_length=20,
         doc_stride=5,
         max_query_length=6,
-        max_answer_length=3,
+        max_answer_length=2,
         answer_head=head,
         n_best_size=4,
     )

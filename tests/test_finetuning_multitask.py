@@ -115,15 +115,20 @@ def prepared(values):
 
 
 def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
-    """Each task's mean loss counts by its weight, whatever its examples."""
+    """Each task's mean loss counts by its weight, whatever its examples.
+
+    Its labels are smoothed as the recipe says.
+    """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     tasks = {name: job.task for name, job in jobs.items()}
     batches = mixed_batches(jobs, [12, 4], s, False)(0, 1, 0, 16)
     batch = next(iter(batches))
     assert part_of(batch, "rte")["input_ids"].shape == (4, 16)
     keras.utils.set_random_seed(1)
-    model = SharedModel(tiny.CONFIG, tasks, "float32")
-    objective = Together(tasks, [0.9, 0.1], RecipeConfig())
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
+    model = SharedModel(config, tasks, "float32")
+    recipe = RecipeConfig(label_smoothing=0.3)
+    objective = Together(tasks, [0.9, 0.1], recipe)
     sums, metrics = objective.losses(model, batch, None)
     divisors = objective.weights(batch)
     found = sum(float(sums[term] / divisors[term]) for term in objective.terms)
@@ -133,8 +138,11 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
         logits = model.models[name](
             part["input_ids"], part["input_mask"], part["segment_ids"]
         )
-        loss = keras.losses.sparse_categorical_crossentropy(
-            part["labels"], logits, from_logits=True
+        loss = keras.losses.categorical_crossentropy(
+            tf.one_hot(part["labels"], 2),
+            logits,
+            from_logits=True,
+            label_smoothing=0.3,
         )
         means.append(float(tf.reduce_mean(loss)))
         assert float(metrics[f"{name}_accuracy"][1]) == len(loss)

@@ -43,6 +43,13 @@ def outputs_of(task, model, features, tokenizer, **more):
     return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 
 
+def texts_of(task, length, examples, outputs, features):
+    """Return the answers of a task with another longest answer."""
+    task = task.with_config(TaskConfig(max_answer_length=length))
+    found = task.predictions(examples, outputs, features)
+    return [[answer.text for answer in p.best] for p in found]
+
+
 @pytest.mark.parametrize(
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
@@ -65,6 +72,8 @@ def test_answers_equal_the_task_in_python(
     features = task.features(examples, tokenizer)
     outputs = outputs_of(task, model, features, tokenizer)
     wanted = task.predictions(examples, outputs, features)
+    every = [texts_of(task, n, examples, outputs, features) for n in (1, 2, 3)]
+    assert every[0] != every[1] != every[2]
     task = with_threshold(task, [p.null_odds for p in wanted])
     task.save(str(folder))
     threshold = task.config.null_score_diff_threshold

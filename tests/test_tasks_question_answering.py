@@ -174,6 +174,19 @@ def test_files(words, tmp_path):
     assert "eval_own.json" not in read
 
 
+def test_the_given_threshold_decides(words, tmp_path):
+    """Below all odds there is no answer, above them there always is one."""
+    for threshold, answered in ((-99.0, 0), (99.0, len(EXAMPLES))):
+        task = make_task(null_score_diff_threshold=threshold)
+        features = task.features(EXAMPLES, words)
+        found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+        task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+        texts = json.loads((tmp_path / "predictions.json").read_text())
+        assert sum(map(bool, texts.values())) == answered
+        scores = task.score(EXAMPLES, found)
+        assert (scores["NoAns_exact"] == 1.0) is (answered == 0)
+
+
 def test_unknown_answers(words, tmp_path):
     """Without answers there are predictions, no labels and no error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]

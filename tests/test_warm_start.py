@@ -85,6 +85,14 @@ def test_groups_come_from_the_same_depth_or_the_first(tmp_path, rule, origins):
     assert f"ffn_3_* from ffn_{origins[3]}_*" in said
 
 
+def test_one_group_comes_from_the_lowest_that_it_replaces(tmp_path):
+    """A group's first layer decides, not its last."""
+    expected = saved(tmp_path, change(num_hidden_layers=4, num_hidden_groups=2))
+    found, _, _ = started(tmp_path, change(num_hidden_layers=4))
+    assert found.keys() < expected.keys()
+    assert_equal(found, expected, found)
+
+
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
     """`best/` comes before the newest checkpoint."""
     saved(tmp_path, tiny.CONFIG)
