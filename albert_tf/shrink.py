@@ -29,16 +29,11 @@ from albert_tf.errors import InputError
 from albert_tf.evaluation import Evaluator
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
 from albert_tf.settings import FLAG_FILE, setting, validate
-from albert_tf.tasks.base import (
-    TASK_FILE,
-    DataConfig,
-    Task,
-    TaskConfig,
-    read_splits,
-)
+from albert_tf.tasks.base import TASK_FILE, DataConfig, Task, TaskConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
+from albert_tf.tasks.splits import read_splits
 from albert_tf.tokenization import TOKENIZER_FILE, load_tokenizer
 
 EVAL_BATCH_SIZE = 32

@@ -26,7 +26,7 @@ from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.trainer import FinetuningTrainer
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.settings import setting
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig, read_splits
+from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.batches import (
     batcher,
     evaluation_batches,
@@ -34,6 +34,7 @@ from albert_tf.tasks.batches import (
 )
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.splits import read_splits
 from albert_tf.tokenization import tokenizer_from_files
 from albert_tf.training import TrainingConfig
 

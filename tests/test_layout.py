@@ -27,8 +27,8 @@ RANKS = (
     tasks.answers tasks.base tasks.batches tasks.choice_files tasks.config
     tasks.conll tasks.features tasks.labels tasks.layouts
     tasks.question_features
-    tasks.scoring tasks.squad_files tasks.submissions tasks.tables
-    tasks.windows tpu.step training warm_start""",
+    tasks.scoring tasks.splits tasks.squad_files tasks.submissions
+    tasks.tables tasks.windows tpu.step training warm_start""",
     """tasks.classification tasks.multiple_choice tasks.question_answering
     tasks.sentences tasks.token_classification""",
     """demo_page demo_text finetuning.class_weights finetuning.directory

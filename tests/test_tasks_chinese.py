@@ -6,10 +6,11 @@ import pytest
 import tiny_tasks
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import DataConfig, read_splits
+from albert_tf.tasks.base import DataConfig
 from albert_tf.tasks.layouts import marked_spans
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example, Prediction
+from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.submissions import write_submission
 from albert_tf.tasks.tables import Row
 

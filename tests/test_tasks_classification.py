@@ -9,8 +9,9 @@ import tiny
 import tiny_tasks
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import DataConfig, TaskConfig, read_splits
+from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.registry import TASKS, find, load_task
+from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.tables import Columns, read_rows
 
 TEXTS = ("a", "b", "c", "d")

@@ -8,10 +8,11 @@ import tiny
 import tiny_tasks
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import DataConfig, TaskConfig, read_splits
+from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.choice_files import Choices, with_choice
 from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.splits import read_splits
 
 EXAMPLES = [
     Choices("a", "the film was good", "it is _ .", ("good", "bad"), 0, "x"),

@@ -4,8 +4,9 @@ import pytest
 import tiny_tasks
 
 from albert_tf.errors import InputError
-from albert_tf.tasks.base import DataConfig, read_splits
+from albert_tf.tasks.base import DataConfig
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.tables import Columns, cell, read_rows, text_cell
 
 

@@ -9,16 +9,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import InputError
 from albert_tf.finetuning.conversion import ConversionConfig, cached_features
 from albert_tf.settings import setting, validate
-from albert_tf.tasks.base import (
-    PARTS,
-    DataConfig,
-    Task,
-    TaskConfig,
-    read_splits,
-    split_paths,
-)
+from albert_tf.tasks.base import PARTS, DataConfig, Task, TaskConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.scoring import Split, metric_name
+from albert_tf.tasks.splits import read_splits, split_paths
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 
 # Where fine-tuning differs from the defaults of pretraining; None is worked

@@ -20,7 +20,6 @@ from albert_tf.evaluation import Batch
 from albert_tf.model import AlbertModel
 from albert_tf.tasks.config import DataConfig, TaskConfig
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.tables import note_quotes
 from albert_tf.tokenization import Tokenizer
 
 TASK_FILE = "task.json"
@@ -305,55 +304,3 @@ class Task(abc.ABC):
     def save(self, model_dir: str) -> None:
         """Write `task.json` into a model directory."""
         files.write_json(files.join(model_dir, TASK_FILE), self.description())
-
-
-def example_file(task: Task, data: DataConfig, file: str) -> str:
-    """Return the path of an official file of a data set, which must exist."""
-    if not data.data_dir:
-        raise InputError(
-            f"`data_dir` must be given for task={task.name}, or own files by "
-            "`train_file`, `eval_file`, `predict_file`. Received: none"
-        )
-    tried = [files.join(data.data_dir, file)]
-    if task.folder:
-        tried.append(files.join(data.data_dir, task.folder, file))
-    for path in tried:
-        if files.exists(path):
-            return path
-    raise InputError(
-        f"`data_dir` must hold {file} of {task.name}. Received: "
-        f"data_dir={data.data_dir} (there is no {' nor '.join(tried)})"
-    )
-
-
-def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
-    """Return {split: path} of "train", "eval" or "predict"."""
-    own = data.own_file(part)
-    if own:
-        return {"": own}
-    official = task.splits.get(part)
-    if not official:
-        raise InputError(
-            f"`{part}_file` must be given for task={task.name}. "
-            f"Received: {part}_file=None"
-        )
-    return {
-        split: example_file(task, data, file)
-        for split, file in official.items()
-    }
-
-
-def read_splits(
-    task: Task, data: DataConfig, part: str
-) -> dict[str, Sequence[Any]]:
-    """Return {split: examples} of "train", "eval" or "predict"."""
-    splits = {}
-    for split, path in split_paths(task, data, part).items():
-        if data.own_file(part):
-            note_quotes(path)
-        splits[split] = task.read(part, path)
-        if not splits[split]:
-            raise InputError(
-                f"The {part} split must have an example. Received: {path}"
-            )
-    return splits

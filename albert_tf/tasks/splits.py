@@ -1,0 +1,62 @@
+"""The files of a data set, the official ones or the user's own, read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from albert_tf import files
+from albert_tf.errors import InputError
+from albert_tf.tasks.base import Task
+from albert_tf.tasks.config import DataConfig
+from albert_tf.tasks.tables import note_quotes
+
+
+def example_file(task: Task, data: DataConfig, file: str) -> str:
+    """Return the path of an official file of a data set, which must exist."""
+    if not data.data_dir:
+        raise InputError(
+            f"`data_dir` must be given for task={task.name}, or own files by "
+            "`train_file`, `eval_file`, `predict_file`. Received: none"
+        )
+    tried = [files.join(data.data_dir, file)]
+    if task.folder:
+        tried.append(files.join(data.data_dir, task.folder, file))
+    for path in tried:
+        if files.exists(path):
+            return path
+    raise InputError(
+        f"`data_dir` must hold {file} of {task.name}. Received: "
+        f"data_dir={data.data_dir} (there is no {' nor '.join(tried)})"
+    )
+
+
+def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
+    """Return {split: path} of "train", "eval" or "predict"."""
+    own = data.own_file(part)
+    if own:
+        return {"": own}
+    official = task.splits.get(part)
+    if not official:
+        raise InputError(
+            f"`{part}_file` must be given for task={task.name}. "
+            f"Received: {part}_file=None"
+        )
+    return {
+        split: example_file(task, data, file)
+        for split, file in official.items()
+    }
+
+
+def read_splits(
+    task: Task, data: DataConfig, part: str
+) -> dict[str, Sequence[Any]]:
+    """Return {split: examples} of "train", "eval" or "predict"."""
+    splits = {}
+    for split, path in split_paths(task, data, part).items():
+        if data.own_file(part):
+            note_quotes(path)
+        splits[split] = task.read(part, path)
+        if not splits[split]:
+            raise InputError(
+                f"The {part} split must have an example. Received: {path}"
+            )
+    return splits
