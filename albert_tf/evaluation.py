@@ -12,6 +12,10 @@ from albert_tf.distribution import distribute
 from albert_tf.errors import InputError
 
 Batch = dict[str, tf.Tensor]
+# Makes finite batches over all replicas, the last one padded with examples of
+# weight zero. It is called for each host, under the host's device: a data set
+# made anywhere else cannot be sent there.
+MakeBatches = Callable[[], tf.data.Dataset]
 KEPT = ("example_weights", "example_numbers")  # of a batch beside its outputs
 
 
@@ -123,9 +127,9 @@ class Evaluator:
             dataset = dataset.unbatch().batch(local, drop_remainder=True)
         return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def _distributed(self, dataset: tf.data.Dataset):
+    def _distributed(self, batches: MakeBatches):
         return distribute(
-            self.strategy, lambda context: self._host_part(dataset, context)
+            self.strategy, lambda context: self._host_part(batches(), context)
         )
 
     @functools.cached_property
@@ -141,15 +145,14 @@ class Evaluator:
 
         return step
 
-    def evaluate(self, dataset: tf.data.Dataset) -> dict[str, float]:
+    def evaluate(self, batches: MakeBatches) -> dict[str, float]:
         """Return the mean losses and metrics without dropout.
 
         Args:
-          dataset: finite, of batches of `eval_batch_size` over all replicas,
-            the last one padded with examples of weight zero.
+          batches: makes batches of `eval_batch_size`.
         """
         report = np.zeros([2, len(self.names)])
-        for batch in self._distributed(dataset):
+        for batch in self._distributed(batches):
             report += self._evaluation_step(batch).numpy()
         return self.summarize(report)
 
@@ -175,20 +178,20 @@ class Evaluator:
         return step
 
     def predict(
-        self, dataset: tf.data.Dataset, outputs: Callable
+        self, batches: MakeBatches, outputs: Callable
     ) -> dict[str, np.ndarray]:
         """Return the outputs of every example, in order.
 
         Args:
-          dataset: as for `evaluate`, with `example_weights` [B], 0 at padding,
-            and for another order than the dataset's `example_numbers` [B].
+          batches: as for `evaluate`, with `example_weights` [B], 0 at padding,
+            and for another order than the examples' `example_numbers` [B].
           outputs: (model, batch) -> {name: [B, ...]}; where batches differ in
             their lengths, shorter outputs end in zeros.
         """
-        batches = list(self.predicted_batches(dataset, outputs))
+        predicted = list(self.predicted_batches(batches, outputs))
         joined = {
-            name: concatenate([batch[name] for batch in batches])
-            for name in batches[0]
+            name: concatenate([batch[name] for batch in predicted])
+            for name in predicted[0]
         }
         numbers = joined.pop("example_numbers", None)
         if numbers is None:
@@ -196,9 +199,9 @@ class Evaluator:
         order = np.argsort(numbers)
         return {name: value[order] for name, value in joined.items()}
 
-    def predicted_batches(self, dataset: tf.data.Dataset, outputs: Callable):
+    def predicted_batches(self, batches: MakeBatches, outputs: Callable):
         """Yield the outputs of each batch's examples, padding left out."""
-        distributed = self._distributed(dataset)
+        distributed = self._distributed(batches)
         step = self._prediction_step(outputs, distributed.element_spec)
         for batch in distributed:
             values = {name: x.numpy() for name, x in step(batch).items()}

@@ -264,12 +264,13 @@ def pretrain(
             batch_size=batch_size,
         )
 
-    def evaluate():
-        return trainer.evaluate(
-            reading.eval_batches(
-                run.data_dir, metadata, batch_size=training.eval_batch_size
-            )
+    def held_out_batches():
+        return reading.eval_batches(
+            run.data_dir, metadata, batch_size=training.eval_batch_size
         )
+
+    def evaluate():
+        return trainer.evaluate(held_out_batches)
 
     describe_run(trainer, metadata)
     monitor = make_monitor(trainer, metadata, devices)

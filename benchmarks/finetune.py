@@ -90,12 +90,11 @@ def measure_evaluation(
         batches = evaluation_batches(features, c.batch_size, bucketed)
 
         def work(batches=batches):
-            return evaluator.predict(batches, task.measured_outputs)
+            return evaluator.predict(lambda: batches, task.measured_outputs)
 
         # Every length is traced before it counts.
-        evaluator.predict(
-            batches if bucketed else batches.take(1), task.measured_outputs
-        )
+        first = batches if bucketed else batches.take(1)
+        evaluator.predict(lambda first=first: first, task.measured_outputs)
         taken = seconds(lambda work=work: found.append(work()["logits"]))
         name = "bucketed" if bucketed else "padded"
         yield f"evaluation, {name}", len(features) / taken

@@ -26,7 +26,7 @@ def make_run(output_dir, evaluate=None, **kwargs):
         trainer,
         str(output_dir),
         tiny.train_batches,
-        evaluate or (lambda: trainer.evaluate(tiny.eval_batches())),
+        evaluate or (lambda: trainer.evaluate(tiny.eval_batches)),
         best_metric="mlm_accuracy",
     )
 

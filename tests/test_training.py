@@ -64,7 +64,7 @@ def test_per_replica_clipping_bounds_each_share():
 def test_loss_falls():
     """Twenty steps on 48 examples lower both training losses."""
     trainer = tiny.make_trainer()
-    before = trainer.evaluate(tiny.eval_batches())
+    before = trainer.evaluate(tiny.eval_batches)
     first = trainer.summarize(tiny.run_steps(trainer, 3))
     tiny.run_steps(trainer, 14)
     last = trainer.summarize(tiny.run_steps(trainer, 3))
@@ -109,7 +109,7 @@ def test_evaluation_ignores_padding():
     data = {k: x[:20] for k, x in tiny.make_data(1).items()}
     exact = tf.data.Dataset.from_tensor_slices(data).batch(20)
     trainer.eval_batch_size = 20
-    expected = trainer.evaluate(exact)
+    expected = trainer.evaluate(lambda: exact)
     padded = {
         k: np.concatenate([x, np.repeat(x[:1], 12, axis=0)])
         for k, x in data.items()
@@ -118,7 +118,7 @@ def test_evaluation_ignores_padding():
         padded[name][20:] = 0.0
     trainer.eval_batch_size = 16
     found = trainer.evaluate(
-        tf.data.Dataset.from_tensor_slices(padded).batch(16)
+        lambda: tf.data.Dataset.from_tensor_slices(padded).batch(16)
     )
     assert found == pytest.approx(expected, rel=1e-5)
 
@@ -130,7 +130,7 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     def echo(model, batch):
         return {"echo": batch["input_ids"]}
 
-    found = trainer.predict(tiny.eval_batches(), echo)["echo"]
+    found = trainer.predict(tiny.eval_batches, echo)["echo"]
     np.testing.assert_array_equal(found, tiny.make_data(1)["input_ids"])
 
 

@@ -110,9 +110,11 @@ def teach(
             batch_size,
         )
         checkpoints.restore_weights(evaluator.model, directory)
-        batches = evaluation_batches(split.features, batch_size, bucketed)
         print(f"Asking the teacher {directory} about the training examples")
-        return evaluator.predict(batches, task.outputs)
+        return evaluator.predict(
+            lambda: evaluation_batches(split.features, batch_size, bucketed),
+            task.outputs,
+        )
 
     cache = Cache(conversion.feature_cache_dir)
     key = key_of(split.features, directory) if cache.folder else {}

@@ -57,8 +57,10 @@ class Judge:
     def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
         """Return a split's metrics, {} without labels, and predictions."""
         size = self.evaluator.eval_batch_size
-        batches = evaluation_batches(split.features, size, self.bucketed)
-        outputs = self.evaluator.predict(batches, self.outputs)
+        outputs = self.evaluator.predict(
+            lambda: evaluation_batches(split.features, size, self.bucketed),
+            self.outputs,
+        )
         weights = outputs.pop(LOSS_WEIGHTS, None)
         losses = {
             term: float(np.average(outputs.pop(f"{term}_loss"), None, weights))
