@@ -1,7 +1,7 @@
 """The run around the steps: resume, evaluate, save, report, stop cleanly."""
 
+import contextlib
 import dataclasses
-import signal
 import time
 from collections.abc import Callable
 
@@ -12,48 +12,14 @@ from albert_tf.errors import InputError
 from albert_tf.health import Monitor
 from albert_tf.history import HEALTH, History, Scalars, draw_curves
 from albert_tf.progress import Progress
+from albert_tf.settings import Fact
+from albert_tf.stopping import Budget, StopRequest
 from albert_tf.training import Trainer
 
 SECONDS_PER_LOOP = 5.0
 
 # With `on_nonfinite=skip` a run without a single update for so long ends.
 MAX_BAD_STEPS = 100
-
-# Facts of a run that stand beside each checkpoint, and what a change means.
-RESUMABLE = {
-    "replicas": "the same run to rounding, not to the bit",
-    "train_batch_size": "the data go on at the example step x batch",
-    "gradient_accumulation_steps": "the same run to rounding, not to the bit",
-    "num_train_steps": "the schedule is another from here on",
-}
-
-
-class StopRequest:
-    """Whether SIGTERM came, as it does before a machine is taken away."""
-
-    def __init__(self):
-        self.received = False
-        signal.signal(signal.SIGTERM, self._receive)
-
-    def _receive(self, *_) -> None:
-        self.received = True
-
-
-@dataclasses.dataclass
-class Budget:
-    """The hours that a run may take, saving included."""
-
-    hours: float
-    start: float = dataclasses.field(default_factory=time.monotonic)
-    longest: float = 0.0  # seconds of a stretch
-    saving: float = 0.0  # seconds of a checkpoint
-
-    def spent(self) -> bool:
-        """Return whether another stretch and a checkpoint may not fit."""
-        if not self.hours:
-            return False
-        ahead = self.longest + 2 * self.saving
-        return time.monotonic() - self.start + ahead >= self.hours * 3600
 
 
 @dataclasses.dataclass
@@ -104,6 +70,7 @@ class Run:
       watch: looks at the history at the start and after each evaluation; the
         run ends where it returns True.
       monitor: what to measure and to warn of, if anything.
+      facts: what the weights follow from beyond `Trainer.facts`.
     """
 
     def __init__(
@@ -115,6 +82,7 @@ class Run:
         best_metric: str | None = None,
         watch: Callable[[History], bool] = lambda history: False,
         monitor: Monitor | None = None,
+        facts: dict[str, Fact] | None = None,
     ):
         self.trainer, self.output_dir = trainer, output_dir
         self.batches, self.evaluate = batches, evaluate
@@ -122,6 +90,7 @@ class Run:
         self.best_metric = best_metric
         training = trainer.training
         self.budget = Budget(training.max_hours)
+        self.facts = trainer.facts() | (facts or {})
         self.chief = distribution.is_chief(trainer.strategy)
         self.saver = checkpoints.Saver(
             output_dir, trainer.state(), training.keep_checkpoint_max
@@ -149,35 +118,28 @@ class Run:
         several = distribution.processes(self.trainer.strategy) > 1
         return fixed or (100 if several else 0)
 
-    def facts(self) -> dict[str, int]:
-        """Return what stands beside each checkpoint, see `RESUMABLE`."""
-        replicas = self.trainer.strategy.num_replicas_in_sync
-        settings = dataclasses.asdict(self.trainer.training)
-        names = set(RESUMABLE) & set(settings)
-        return {"replicas": replicas} | {k: settings[k] for k in sorted(names)}
-
     def resume_message(self) -> str:
         """Say where the run goes on, and what is not as it was."""
         lines = [f"Resuming at step {self.trainer.step} from {self.last_good}"]
-        earlier, now = checkpoint_files.about(self.last_good), self.facts()
+        earlier = checkpoint_files.about(self.last_good)
         lines += [
-            f"Note: {name} was {earlier[name]} and is {now[name]}: {meaning}"
-            for name, meaning in RESUMABLE.items()
-            if earlier.get(name, now[name]) != now[name]
+            f"Note: {name} was {earlier[name]} and is {value}: {change}"
+            for name, (value, change) in self.facts.items()
+            if earlier.get(name, value) != value
         ]
         return "\n".join(lines)
 
     def train(self) -> dict[str, float]:
         """Run to the last step, or until told to stop; return last metrics."""
-        if not self.chief:
-            return self._train()
-        with files.held(self.output_dir, "output_dir"):
-            return self._train()
+        with contextlib.ExitStack() as stack:
+            if self.chief:
+                stack.enter_context(files.held(self.output_dir, "output_dir"))
+            return self._train(stack.enter_context(StopRequest()))
 
-    def _train(self) -> dict[str, float]:
+    def _train(self, stop: StopRequest) -> dict[str, float]:
         training = self.trainer.training
         last, step = self.last, self.trainer.step
-        stop, progress = StopRequest(), Progress(last, step)
+        progress = Progress(last, step)
         if self.last_good:
             progress.message(self.resume_message())
         iterator = self.trainer.iterator(self.batches, step)
@@ -324,7 +286,8 @@ class Run:
         if self.chief and path != self.last_good:
             start = time.monotonic()
             try:
-                self.saver.save(step, self.facts())
+                about = {n: fact.value for n, fact in self.facts.items()}
+                self.saver.save(step, about)
             except InputError as error:
                 good = self.last_good or "none yet"
                 raise InputError(

@@ -22,7 +22,7 @@ from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.records import checks, find, reading
-from albert_tf.settings import setting, validate
+from albert_tf.settings import Fact, setting, validate
 from albert_tf.tokenization import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import Trainer, TrainingConfig
 
@@ -275,7 +275,14 @@ def pretrain(
     describe_run(trainer, metadata)
     monitor = make_monitor(trainer, metadata, devices)
     held_out = evaluate if metadata.count(records.EVAL) else None
-    job = Run(trainer, run.output_dir, batches, held_out, monitor=monitor)
+    job = Run(
+        trainer,
+        run.output_dir,
+        batches,
+        held_out,
+        monitor=monitor,
+        facts={"train_records": Fact(metadata.fingerprint(), "other data")},
+    )
     if run.init_checkpoint and not job.last_good:
         start(run, trainer)
     try:

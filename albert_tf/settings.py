@@ -9,7 +9,7 @@ in its `main`. Only this module and the scripts know absl.
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import app, flags, logging
 
@@ -27,6 +27,7 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     required: bool = False,
+    change: str = "",
 ) -> Any:
     """Return a dataclass field that carries its flag's help and legal values.
 
@@ -37,6 +38,8 @@ def setting(
       minimum: the smallest legal number, itself legal.
       maximum: the largest legal number, itself legal.
       required: whether the flag must be given on the command line.
+      change: what another value means for the rest of a resumed run; empty
+        where its weights stay the same.
     """
     metadata = {
         "help": help,
@@ -44,6 +47,7 @@ def setting(
         "minimum": minimum,
         "maximum": maximum,
         "required": required,
+        "change": change,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -79,6 +83,30 @@ def validate(config: Any) -> None:
     """Check every field of a dataclass made of `setting` fields."""
     for field in dataclasses.fields(config):
         check_setting(field.name, getattr(config, field.name), field.metadata)
+
+
+class Fact(NamedTuple):
+    """What the weights of a run follow from, see `change` of `setting`."""
+
+    value: Any
+    change: str
+
+
+def facts(config: Any, change: str = "") -> dict[str, Fact]:
+    """Return {name: fact} of a settings dataclass, as JSON keeps values.
+
+    Args:
+      config: made of `setting` fields.
+      change: of every field, instead of what the fields say.
+    """
+    table = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        value = list(value) if isinstance(value, tuple) else value
+        meaning = change or field.metadata["change"]
+        if meaning:
+            table[field.name] = Fact(value, meaning)
+    return table
 
 
 def _field_type(field: dataclasses.Field) -> Any:

@@ -18,7 +18,11 @@ from albert_tf.encoder_loop import AUTO, LOOPS, REMATERIALIZE, choose
 from albert_tf.errors import InputError
 from albert_tf.evaluation import Batch, Evaluator, Objective
 from albert_tf.optimization import Optimizer, OptimizerConfig
-from albert_tf.settings import setting, validate
+from albert_tf.settings import Fact, facts, setting, validate
+
+# What another way to compute the same step means for a resumed run.
+ROUNDING = "the same run to rounding, not to the bit"
+MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
 
 # Added to the weight of a term by the release, where it is per replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
@@ -28,7 +32,9 @@ RELEASED_WEIGHT_EPSILON = 1e-5
 class TrainingConfig:
     """Batch, steps, cadence and precision of a run."""
 
-    num_train_steps: int = setting(125000, "Steps of the whole run.", minimum=1)
+    num_train_steps: int = setting(
+        125000, "Steps of the whole run.", minimum=1, change="another schedule"
+    )
     stop_step: int = setting(
         0,
         "Save and end at this step, with the schedule of num_train_steps; 0 "
@@ -45,10 +51,16 @@ class TrainingConfig:
         choices=("stop", "skip"),
     )
     train_batch_size: int = setting(
-        4096, "Examples per step, over all replicas.", minimum=1
+        4096,
+        "Examples per step, over all replicas.",
+        minimum=1,
+        change="the data go on at the example step x batch",
     )
     gradient_accumulation_steps: int = setting(
-        1, "Micro-batches that a replica's batch is cut into.", minimum=1
+        1,
+        "Micro-batches that a replica's batch is cut into.",
+        minimum=1,
+        change=MASKS,
     )
     eval_batch_size: int = setting(
         64, "Examples per evaluation batch, over all replicas.", minimum=1
@@ -58,24 +70,32 @@ class TrainingConfig:
         "Divide a loss term by its weight in the whole batch, or by each "
         "replica's own and then average, as released.",
         choices=("global", "per_replica"),
+        change="another loss",
     )
     dtype: str = setting(
-        "float32", "Compute precision.", choices=("float32", "bfloat16")
+        "float32",
+        "Compute precision.",
+        choices=("float32", "bfloat16"),
+        change="another precision, and other masks of dropout",
     )
     jit_compile: bool = setting(
-        False, "Compile forward and backward with XLA; a TPU always does."
+        False,
+        "Compile forward and backward with XLA; a TPU always does.",
+        change=MASKS,
     )
     encoder_loop: str = setting(
         AUTO,
         "How layers that share weights run; auto: `while`, which compiles "
         "one layer, on TPUs, `unrolled` elsewhere.",
         choices=(AUTO, *LOOPS),
+        change=ROUNDING,
     )
     rematerialize: str = setting(
         AUTO,
         "What the backward pass computes again to save memory; auto: `layer` "
         "on TPUs, `none` elsewhere.",
         choices=(AUTO, *REMATERIALIZE),
+        change=ROUNDING,
     )
     steps_per_loop: int = setting(
         0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
@@ -89,7 +109,12 @@ class TrainingConfig:
     keep_checkpoint_max: int = setting(
         5, "How many checkpoints to keep.", minimum=1
     )
-    random_seed: int = setting(12345, "Seed of weights, data and dropout.")
+    random_seed: int = setting(
+        12345,
+        "Seed of weights, data and dropout.",
+        change="data in another order, so that some of them come twice and "
+        "others not at all in this epoch; other masks of words and of dropout",
+    )
 
     def __post_init__(self):
         validate(self)
@@ -195,6 +220,14 @@ class Trainer(Evaluator):
     def state(self) -> dict[str, tf.Variable]:
         """Return {name: variable} of everything that a resume needs."""
         return self.weights | self.optimizer.state()
+
+    def facts(self) -> dict[str, Fact]:
+        """Return what the weights follow from, to stand beside checkpoints."""
+        return {
+            "replicas": Fact(self.strategy.num_replicas_in_sync, MASKS),
+            **facts(self.training),
+            **facts(self.optimizer.config, "another update rule"),
+        }
 
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return what each term's sum is divided by in this replica."""

@@ -15,7 +15,7 @@ MAX_LINES = 350
 # the scripts stand above all. A package's name stands for all its modules.
 RANKS = (
     """config errors files flops health masking_spans metrics progress settings
-    text.character_graph text.normalization text.sentencepiece_rules
+    stopping text.character_graph text.normalization text.sentencepiece_rules
     text.wordpiece tokenization tpu.chips tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop
     evaluation fused graph_masking head_pruning history learning_rate

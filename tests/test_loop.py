@@ -1,5 +1,6 @@
 """The run: exact resume, clean stops, the best weights, health."""
 
+import contextlib
 import itertools
 import math
 import os
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf import checkpoints, files, loop
+from albert_tf import checkpoint_files, checkpoints, files, loop
 from albert_tf.errors import InputError
 from albert_tf.health import Monitor
 from albert_tf.history import History
@@ -80,6 +81,80 @@ def test_sigterm_saves_and_returns(tmp_path):
     run.train()
     assert run.trainer.step == 10
     assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
+
+
+def handler():
+    return signal.getsignal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_sigterm_means_what_it_meant_after_training(tmp_path, fails):
+    """The handler is the caller's again, also where training is an error."""
+    before, during = handler(), []
+
+    def evaluate():
+        during.append(handler())
+        if fails:
+            raise InputError("no")
+        return {"mlm_accuracy": 0.5}
+
+    run = make_run(tmp_path, evaluate, num_train_steps=2)
+    with pytest.raises(InputError) if fails else contextlib.nullcontext():
+        run.train()
+    assert handler() is before and during[0] is not before
+
+
+def resumed(unbroken, **kwargs):
+    """Return the notes of a run that goes on after another one."""
+    run = make_run(unbroken[0], **kwargs)
+    first, *notes = run.resume_message().splitlines()
+    assert first.startswith("Resuming at step 20 from")
+    return notes
+
+
+def test_what_differs_on_resuming_is_said(unbroken):
+    """Every setting that moves a weight, with both values and its meaning."""
+    assert resumed(unbroken) == []
+    notes = resumed(
+        unbroken,
+        optimizer=OptimizerConfig(
+            learning_rate=0.02, num_warmup_steps=5, beta_2=0.99
+        ),
+        random_seed=5,
+        jit_compile=True,
+        dtype="bfloat16",
+        gradient_accumulation_steps=2,
+        eval_batch_size=8,
+        keep_checkpoint_max=9,
+    )
+    expected = {
+        "learning_rate was 0.01 and is 0.02": "another update rule",
+        "beta_2 was 0.999 and is 0.99": "another update rule",
+        "random_seed was 12345 and is 5": "data in another order",
+        "jit_compile was False and is True": "masks are others",
+        "dtype was float32 and is bfloat16": "another precision",
+        "gradient_accumulation_steps was 1 and is 2": "to rounding",
+    }
+    assert len(notes) == len(expected)
+    for start, meaning in expected.items():
+        (note,) = (n for n in notes if n.startswith(f"Note: {start}: "))
+        assert meaning in note
+
+
+def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
+    """One of an earlier version kept four facts, still older ones none."""
+    for path in unbroken[0].glob("ckpt-20.*"):
+        shutil.copy(path, tmp_path)
+    files.write_text(
+        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-20"\n'
+    )
+    prefix = str(tmp_path / "ckpt-20")
+    facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
+    checkpoint_files.write_manifest(prefix, facts)
+    (note,) = resumed((tmp_path,), random_seed=5)
+    assert note.startswith("Note: train_batch_size was 8 and is 16: ")
+    checkpoint_files.write_manifest(prefix, {})
+    assert resumed((tmp_path,), random_seed=5) == []
 
 
 def wild(rate=1e30):

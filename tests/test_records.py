@@ -257,3 +257,20 @@ def test_split_without_records(data_dir):
         reading.eval_batches(data_dir, metadata, batch_size=2)
     with pytest.raises(InputError, match="must hold train records"):
         reading.train_batches(data_dir, metadata, batch_size=2, seed=0)
+
+
+def test_a_fingerprint_tells_records_from_others(tmp_path):
+    """Another number, length or size of the files is another fingerprint."""
+    entry = records.RecordFile("train-0", 327, 9000)
+
+    def fingerprint(length=16, **changes):
+        train = (dataclasses.replace(entry, **changes),)
+        return records.Metadata(
+            length, 3, 50, "", {"train": train}
+        ).fingerprint()
+
+    found = fingerprint()
+    assert found.startswith("327 records of 16 tokens, ")
+    assert fingerprint(file="elsewhere") == found
+    others = {fingerprint(32), fingerprint(records=9), fingerprint(bytes=9001)}
+    assert len(others - {found}) == 3

@@ -19,6 +19,7 @@ from albert_tf.finetuning.recipes import (
 )
 from albert_tf.history import History
 from albert_tf.optimization import Optimizer, OptimizerConfig
+from albert_tf.settings import Fact, facts
 from albert_tf.training import Trainer, TrainingConfig, add
 
 AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
@@ -95,6 +96,9 @@ class FinetuningTrainer(Trainer):
     def state(self) -> dict[str, tf.Variable]:
         averages = {f"{AVERAGE}{n}": v for n, v in self.averages.items()}
         return super().state() | averages
+
+    def facts(self) -> dict[str, Fact]:
+        return super().facts() | facts(self.recipe, "another recipe")
 
     # Averages of the weights.
 

@@ -16,6 +16,7 @@ Glossary: T tokens, P predictions.
 """
 
 import dataclasses
+import zlib
 
 import numpy as np
 
@@ -66,6 +67,14 @@ class Metadata:
     def count(self, split: str) -> int:
         """Return the number of records of a split."""
         return sum(entry.records for entry in self.splits.get(split, ()))
+
+    def fingerprint(self) -> str:
+        """Return what tells the training records from others."""
+        sizes = [(e.records, e.bytes) for e in self.splits.get(TRAIN, ())]
+        return (
+            f"{self.count(TRAIN)} records of {self.max_seq_length} tokens, "
+            f"sizes {zlib.crc32(repr(sizes).encode()):08x}"
+        )
 
     def masking(self, split: str) -> str:
         """Return `DYNAMIC` if a split's records are masked while reading."""
