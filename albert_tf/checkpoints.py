@@ -206,8 +206,8 @@ def for_inference(model_dir: str) -> str:
     return prefix
 
 
-def claim(model_dir: str, config: AlbertConfig) -> None:
-    """Make a model directory for a config, or refuse another model's."""
+def check_claim(model_dir: str, config: AlbertConfig) -> None:
+    """Refuse a folder that holds another model than a config's."""
     path = files.join(model_dir, CONFIG_FILE)
     if not files.exists(path):
         if latest(model_dir):
@@ -215,13 +215,18 @@ def claim(model_dir: str, config: AlbertConfig) -> None:
                 f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "
                 f"another folder. Received: output_dir={model_dir}"
             )
-        config.save(model_dir)
     elif AlbertConfig.from_json_file(path) != config:
         raise InputError(
             "`output_dir` holds another model's checkpoints (its "
             f"{CONFIG_FILE} differs); choose another folder. "
             f"Received: output_dir={model_dir}"
         )
+
+
+def claim(model_dir: str, config: AlbertConfig) -> None:
+    """Make a model directory for a config, or refuse another model's."""
+    check_claim(model_dir, config)
+    config.save(model_dir)
 
 
 def restore_weights(

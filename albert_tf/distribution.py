@@ -1,8 +1,9 @@
 """Which devices a run uses: the one place that knows the replicas."""
 
+import contextlib
 import dataclasses
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -205,17 +206,6 @@ def processes(strategy: tf.distribute.Strategy) -> int:
     return sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
 
 
-def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Return in every process whether the flag is set in any of them."""
-    if processes(strategy) == 1:
-        return flag
-    own = strategy.experimental_distribute_values_from_function(
-        lambda _: tf.constant(float(flag))
-    )
-    total = strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None)
-    return bool(total > 0)
-
-
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Return whether this process writes checkpoints and logs."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -225,3 +215,37 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     if "chief" in jobs:
         return resolver.task_type == "chief"
     return resolver.task_type == "worker" and resolver.task_id == 0
+
+
+def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
+    """Return in every process the numbers of all; waits for the last one."""
+    workers = processes(strategy)
+    if workers == 1:
+        return [number]
+    each_replica = strategy.experimental_distribute_values_from_function(
+        lambda _: tf.constant([number], tf.int64)
+    )
+    gathered = strategy.gather(each_replica, axis=0).numpy().tolist()
+    return gathered[:: len(gathered) // workers]
+
+
+def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Return in every process whether the flag is set in any of them."""
+    return any(of_processes(strategy, int(flag)))
+
+
+@contextlib.contextmanager
+def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
+    """Refuse in every process what the body refuses in one of them.
+
+    A process that went on alone would wait for the others for ever.
+    """
+    mistake = None
+    try:
+        yield
+    except InputError as error:
+        mistake = error
+    if strategy and any_process(strategy, mistake is not None):
+        mistake = mistake or InputError("Another worker stops; it says why")
+    if mistake:
+        raise mistake

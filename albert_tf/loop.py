@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -57,8 +57,29 @@ def due(step: int, last: int, cadence: int) -> bool:
     return step == last or step % cadence == 0
 
 
+@contextlib.contextmanager
+def claimed(
+    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
+) -> Iterator[None]:
+    """Let no other run write to a model directory during the body.
+
+    Args:
+      strategy: says which process writes; all are refused together.
+      output_dir: the model directory, which is made.
+      claim: writes what stands beside the checkpoints, or refuses; called
+        only once the folder is held, where it may not be another run's.
+    """
+    with contextlib.ExitStack() as stack:
+        with distribution.agreed(strategy):
+            if distribution.is_chief(strategy):
+                files.make_folder(output_dir)
+                stack.enter_context(files.held(output_dir, "output_dir"))
+                claim()
+        yield
+
+
 class Run:
-    """One training run in a model directory.
+    """One training run in a model directory that is `claimed`.
 
     Args:
       trainer: the model and its steps.
@@ -95,9 +116,11 @@ class Run:
         self.saver = checkpoints.Saver(
             output_dir, trainer.state(), training.keep_checkpoint_max
         )
-        self.last_good = checkpoints.latest(output_dir)
-        if self.last_good:
-            checkpoints.restore(self.last_good, trainer.state(), ignore=())
+        with distribution.agreed(trainer.strategy):
+            self.last_good = checkpoints.latest(output_dir)
+            if self.last_good:
+                checkpoints.restore(self.last_good, trainer.state(), ignore=())
+        self._require_same_step()
         self.last = training.num_train_steps
         if training.stop_step:
             self.last = min(self.last, training.stop_step)
@@ -106,6 +129,18 @@ class Run:
         self.pace = Pace(self._fixed_steps())
         self.bad_steps = 0  # the last ones, without a good one between
         self.ended_early = self.watch(self.history)
+
+    def _require_same_step(self) -> None:
+        """Refuse workers of which some see no checkpoint, or another one."""
+        trainer, output_dir = self.trainer, self.output_dir
+        steps = distribution.of_processes(trainer.strategy, trainer.step)
+        if len(set(steps)) > 1:
+            listed = (f"worker {i} at {step}" for i, step in enumerate(steps))
+            raise InputError(
+                "All workers must begin at the same step: `output_dir` must "
+                "be a folder that they share. Received: output_dir="
+                f"{output_dir}, {', '.join(listed)}"
+            )
 
     @property
     def finished(self) -> bool:
@@ -131,10 +166,8 @@ class Run:
 
     def train(self) -> dict[str, float]:
         """Run to the last step, or until told to stop; return last metrics."""
-        with contextlib.ExitStack() as stack:
-            if self.chief:
-                stack.enter_context(files.held(self.output_dir, "output_dir"))
-            return self._train(stack.enter_context(StopRequest()))
+        with StopRequest() as stop:
+            return self._train(stop)
 
     def _train(self, stop: StopRequest) -> dict[str, float]:
         training = self.trainer.training

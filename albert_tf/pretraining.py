@@ -1,5 +1,6 @@
 """A pretraining run: records in, a model directory out."""
 
+import contextlib
 import dataclasses
 
 import keras
@@ -9,6 +10,7 @@ from albert_tf import checkpoints, files, records, settings, warm_start
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import (
     DistributionConfig,
+    agreed,
     make_strategy,
     peak_flops,
     prepare_devices,
@@ -17,7 +19,7 @@ from albert_tf.errors import InputError
 from albert_tf.flops import training_flops
 from albert_tf.health import Monitor
 from albert_tf.learning_rate import RATE_AT_4096, scaled_rate
-from albert_tf.loop import Run
+from albert_tf.loop import Run, claimed
 from albert_tf.model import AlbertForPretraining
 from albert_tf.objectives import PretrainingObjective
 from albert_tf.optimization import OptimizerConfig
@@ -84,7 +86,9 @@ class PretrainingConfig:
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
-        False, "Evaluate the newest checkpoint after, or without, training."
+        False,
+        "Evaluate the newest checkpoint after, or without, training; without, "
+        "nothing is written.",
     )
     compat: str = setting(
         "none",
@@ -94,6 +98,10 @@ class PretrainingConfig:
 
     def __post_init__(self):
         validate(self)
+        if not (self.do_train or self.do_eval):
+            raise InputError(
+                "One of `do_train` and `do_eval` must be set. Received: none"
+            )
 
 
 def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
@@ -138,19 +146,36 @@ def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
     return None
 
 
-def prepare(run: PretrainingConfig) -> tuple[AlbertConfig, records.Metadata]:
+def check_weights(run: PretrainingConfig) -> None:
+    """Refuse to evaluate where there are no weights, or no examples."""
+    source = run.init_checkpoint or checkpoints.latest(run.output_dir)
+    if not (run.do_train or source):
+        raise InputError(
+            "Without `do_train`, `output_dir` must hold a checkpoint, or "
+            "`init_checkpoint` name one. Received: output_dir="
+            f"{run.output_dir}, init_checkpoint=None"
+        )
+
+
+def prepare(
+    run: PretrainingConfig,
+) -> tuple[AlbertConfig, records.Metadata, Tokenizer | None]:
     """Check everything that can be wrong before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     metadata = find.read_metadata(run.data_dir)
     checks.check(run.data_dir, metadata)
     check_records(config, metadata)
+    if run.do_eval and not metadata.count(records.EVAL):
+        raise InputError(
+            "`do_eval` needs held-out records. Received: data_dir="
+            f"{run.data_dir} with none"
+        )
     tokenizer = tokenizer_of(run)
     if run.init_checkpoint:
         warm_start.check(run.init_checkpoint, config, tokenizer)
-    checkpoints.claim(run.output_dir, config)
-    if tokenizer:
-        tokenizer.save(run.output_dir)
-    return config, metadata
+    checkpoints.check_claim(run.output_dir, config)
+    check_weights(run)
+    return config, metadata, tokenizer
 
 
 def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
@@ -238,20 +263,14 @@ def make_monitor(
     )
 
 
-def pretrain(
+def make_run(
     run: PretrainingConfig,
-    optimizer: OptimizerConfig,
-    training: TrainingConfig,
-    devices: DistributionConfig,
-) -> dict[str, float]:
-    """Pretrain into a model directory; return the last held-out metrics."""
-    prepared = prepare_devices(devices)
-    config, metadata = prepare(run)
-    replay = settings.flagfile(run, optimizer, training, devices)
-    files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
-    strategy = prepared or make_strategy(devices)
-    keras.utils.set_random_seed(training.random_seed)
-    trainer = make_trainer(config, run.compat, optimizer, training, strategy)
+    trainer: Trainer,
+    metadata: records.Metadata,
+    monitor: Monitor,
+) -> Run:
+    """Return the run at its first or its last state, ready to go on."""
+    training = trainer.training
 
     def batches(start, num_shards, shard, batch_size):
         return reading.train_batches(
@@ -264,33 +283,64 @@ def pretrain(
             batch_size=batch_size,
         )
 
-    def held_out_batches():
+    def held_out():
         return reading.eval_batches(
             run.data_dir, metadata, batch_size=training.eval_batch_size
         )
 
-    def evaluate():
-        return trainer.evaluate(held_out_batches)
-
-    describe_run(trainer, metadata)
-    monitor = make_monitor(trainer, metadata, devices)
-    held_out = evaluate if metadata.count(records.EVAL) else None
+    evaluates = metadata.count(records.EVAL) > 0
     job = Run(
         trainer,
         run.output_dir,
         batches,
-        held_out,
+        (lambda: trainer.evaluate(held_out)) if evaluates else None,
         monitor=monitor,
         facts={"train_records": Fact(metadata.fingerprint(), "other data")},
     )
     if run.init_checkpoint and not job.last_good:
         start(run, trainer)
+    return job
+
+
+def run_job(run: PretrainingConfig, job: Run) -> dict[str, float]:
+    """Train and evaluate as asked; an error names the last good checkpoint."""
     try:
         with checks.errors_explained(run.data_dir):
             metrics = job.train() if run.do_train else {}
-            return evaluate() if run.do_eval else metrics
+            return job.evaluate() if run.do_eval else metrics
     except InputError as error:
         if job.last_good and job.last_good not in str(error):
             good = f"The last good checkpoint: {job.last_good}"
             raise InputError(f"{error}. {good}") from error
         raise
+
+
+def pretrain(
+    run: PretrainingConfig,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    devices: DistributionConfig,
+) -> dict[str, float]:
+    """Pretrain into a model directory; return the last held-out metrics."""
+    prepared = prepare_devices(devices)
+    with agreed(prepared):
+        config, metadata, tokenizer = prepare(run)
+    strategy = prepared or make_strategy(devices)
+
+    def claim():
+        checkpoints.claim(run.output_dir, config)
+        if tokenizer:
+            tokenizer.save(run.output_dir)
+        replay = settings.flagfile(run, optimizer, training, devices)
+        files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
+
+    with contextlib.ExitStack() as stack:
+        if run.do_train:
+            stack.enter_context(claimed(strategy, run.output_dir, claim))
+        keras.utils.set_random_seed(training.random_seed)
+        trainer = make_trainer(
+            config, run.compat, optimizer, training, strategy
+        )
+        describe_run(trainer, metadata)
+        monitor = make_monitor(trainer, metadata, devices)
+        return run_job(run, make_run(run, trainer, metadata, monitor))

@@ -3,14 +3,15 @@
 import dataclasses
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
 import tiny
 import tiny_tasks
-from tiny_runs import build, predictions, run, weights
+from tiny_runs import build, predictions, refusal, run, weights
 
-from albert_tf import checkpoints
+from albert_tf import checkpoints, files
 from albert_tf.distribution import make_strategy
 from albert_tf.finetuning import run as finetuning_run
 from albert_tf.finetuning.job import FinetuningConfig, prepare
@@ -74,6 +75,22 @@ def test_a_model_directory_is_enough_to_predict(
         assert (output / "predictions.tsv").read_text() == expected.read()
     assert values["predict"] == finished[1]["predict"]
     assert not (output / "task.json").exists()
+
+
+def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
+    """A second run in a folder that is in use does not write its flags."""
+    flags = os.path.join(copy, "run.flags")
+    before = pathlib.Path(flags).read_text()
+    with files.held(str(copy), "output_dir"):
+        message = refusal(
+            model_dir=pretrained,
+            output_dir=str(copy),
+            do_train=True,
+            random_seed=7,
+            **opinions,
+        )
+    assert "another run still writes" in message
+    assert pathlib.Path(flags).read_text() == before
 
 
 @pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])

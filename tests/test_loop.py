@@ -54,13 +54,16 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    """Before its first step, while the first one is not over."""
-    run = make_run(tmp_path)
-    with files.held(str(tmp_path), "output_dir"):
+def test_a_folder_is_claimed_by_one_run(tmp_path):
+    """A second one is refused before it writes anything, and not later."""
+    strategy, claims = tf.distribute.get_strategy(), []
+    output_dir = str(tmp_path / "model")
+    with loop.claimed(strategy, output_dir, lambda: claims.append("first")):
         with pytest.raises(InputError, match="another run still writes"):
-            run.train()
-    assert run.trainer.step == 0
+            with loop.claimed(strategy, output_dir, lambda: claims.append(2)):
+                claims.append("body")
+    with loop.claimed(strategy, output_dir, lambda: claims.append("later")):
+        assert claims == ["first", "later"]
 
 
 def test_a_half_written_checkpoint_is_not_picked_up(unbroken, tmp_path):
@@ -155,6 +158,17 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
     assert note.startswith("Note: train_batch_size was 8 and is 16: ")
     checkpoint_files.write_manifest(prefix, {})
     assert resumed((tmp_path,), random_seed=5) == []
+
+
+def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
+    """The error has each worker's step and the folder they should share."""
+    answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
+    monkeypatch.setattr(
+        loop.distribution, "of_processes", lambda *_: next(answers)
+    )
+    said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
+    with pytest.raises(InputError, match=said):
+        make_run(tmp_path)
 
 
 def wild(rate=1e30):

@@ -6,8 +6,9 @@ import subprocess
 
 import numpy as np
 import pytest
+import tiny
 
-from albert_tf import checkpoints
+from albert_tf import checkpoint_files, checkpoints, files
 from albert_tf.distribution import DistributionConfig
 from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
@@ -51,10 +52,19 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
     )
 
 
-def test_a_run_leaves_a_whole_model_directory(data_dir, config, tmp_path):
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory, tokenizer):
+    """Return a run's config file, its output directory and its metrics."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
+    path, output = folder / "config.json", folder / "model"
+    path.write_text(config.to_json())
+    return path, output, run(data_dir, path, output)
+
+
+def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     """Config, tokenizer, checkpoint, flags and curves are there and agree."""
-    output = tmp_path / "model"
-    metrics = run(data_dir, config[0], output)
+    _, output, metrics = trained
     assert set(metrics) == {
         "loss",
         "mlm_loss",
@@ -67,6 +77,8 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, tmp_path):
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
     assert (output / "curves.png").exists()
+    facts = checkpoint_files.about(checkpoints.latest(str(output)))
+    assert facts["train_records"].startswith("327 records of 16 tokens, ")
 
 
 def test_a_warm_start_takes_the_weights_and_not_the_step(
@@ -86,6 +98,41 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
     )
     assert after == pytest.approx(before, rel=1e-6)
     assert checkpoints.latest(str(second)) is None
+
+
+def contents(folder):
+    """Return {path: bytes} of all files of a folder."""
+    paths = (p for p in folder.rglob("*") if p.is_file())
+    return {p: p.read_bytes() for p in paths}
+
+
+def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
+    """The flags of training, the tokenizer and all else stay as they are."""
+    path, output, metrics = trained
+    before, other = contents(output), tmp_path / "other"
+    evaluated = {"do_train": False, "do_eval": True}
+    found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
+    assert found == pytest.approx(metrics, rel=1e-6)
+    assert contents(output) == before
+    with pytest.raises(InputError, match=f"hold a checkpoint.*={other}, "):
+        run(data_dir, path, other, **evaluated)
+    assert not other.exists()
+
+
+def test_a_run_that_is_refused_changes_nothing(data_dir, trained):
+    """While another run holds the folder, not even `run.flags`."""
+    path, output, _ = trained
+    before = contents(output)
+    with files.held(str(output), "output_dir"):
+        with pytest.raises(InputError, match="another run still writes"):
+            run(data_dir, path, output, {"random_seed": 7})
+    assert contents(output) == before
+
+
+def test_a_run_must_do_something(data_dir):
+    """Neither training nor evaluating is refused."""
+    with pytest.raises(InputError, match="One of `do_train` and `do_eval`"):
+        PretrainingConfig(data_dir=data_dir, do_train=False)
 
 
 @pytest.mark.slow

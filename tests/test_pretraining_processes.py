@@ -12,8 +12,10 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import predictions
 
-from albert_tf import checkpoints
+from albert_tf import checkpoints, files
+from albert_tf.history import History
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +67,20 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     assert int(found["optimizer/iterations"]) == 60
 
 
+def evaluations(output_dir):
+    """Return the rows of the history that held-out records gave."""
+    return [
+        r for r in History.read(str(output_dir)).rows if r["split"] == "eval"
+    ]
+
+
+def assert_equal_figures(expected, found):
+    assert [r["step"] for r in expected] == [20, 40, 60]
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+
+
 def free_ports(number):
     """Return ports that nothing listens on at the moment."""
     sockets = [socket.socket() for _ in range(number)]
@@ -77,8 +93,14 @@ def free_ports(number):
 
 
 def start_workers(line, number=2):
-    """Start a program once for each worker of a cluster on this machine."""
+    """Start a program once for each worker of a cluster on this machine.
+
+    Args:
+      line: the command, or one for each worker.
+      number: of workers.
+    """
     workers = [f"localhost:{port}" for port in free_ports(number)]
+    lines = line if isinstance(line[0], list) else [line] * number
     processes = []
     for index in range(number):
         task = {"type": "worker", "index": index}
@@ -86,7 +108,10 @@ def start_workers(line, number=2):
         environment = os.environ | {"TF_CONFIG": json.dumps(cluster)}
         processes.append(
             subprocess.Popen(
-                line, env=environment, stderr=subprocess.PIPE, text=True
+                lines[index],
+                env=environment,
+                stderr=subprocess.PIPE,
+                text=True,
             )
         )
     return processes
@@ -94,7 +119,11 @@ def start_workers(line, number=2):
 
 def outcome(processes):
     """Return the exit codes and what the processes wrote to stderr."""
-    told = [process.communicate(timeout=300)[1] for process in processes]
+    try:
+        told = [process.communicate(timeout=300)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # one that waits for ever
     return [process.returncode for process in processes], told
 
 
@@ -114,12 +143,82 @@ def test_replicas_and_workers_equal_one_device(data_dir, config, tmp_path):
     codes, told = outcome(start_workers(line))
     assert codes == [0, 0], told
     tables["workers"] = values(tmp_path / "workers")
+    rows = {name: evaluations(tmp_path / name) for name in tables}
     one = tables.pop("one")
     for name, found in tables.items():
+        assert_equal_figures(rows["one"], rows[name])
         assert found.keys() == one.keys()
         difference = max(np.abs(one[n] - found[n]).max() for n in one)
         assert 0 < difference < 1e-5, name
     assert tf.io.gfile.exists(str(tmp_path / "four" / "curves.png"))
+
+
+def errors(text):
+    """Return the lines that a user's mistake gave, which is no stack trace."""
+    assert "Traceback" not in text
+    return [x for x in text.splitlines() if x.startswith("error:")]
+
+
+def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
+    """On resuming all name each worker's step, and none waits for another."""
+    folders = [tmp_path / "chief", tmp_path / "other"]
+    lines = [command(data_dir, config[0], folder) for folder in folders]
+    whole = [[*line, "--stop_step=20"] for line in lines]
+    codes, told = outcome(start_workers(whole))
+    assert codes == [0, 0], told
+    assert not list(tmp_path.glob("other/ckpt-*"))
+    codes, told = outcome(start_workers(lines))
+    assert codes == [1, 1], told
+    for text, folder in zip(told, folders, strict=True):
+        (line,) = errors(text)
+        assert line.endswith(f"={folder}, worker 0 at 20, worker 1 at 0")
+    alone = [[*line, "--do_train=false", "--do_eval"] for line in lines]
+    codes, told = outcome(start_workers(alone))
+    assert codes == [1, 1], told
+    assert "Another worker stops; it says why" in errors(told[0])[0]
+    assert "must hold a checkpoint" in errors(told[1])[0]
+
+
+def test_workers_share_a_refusal(data_dir, config, tmp_path):
+    """A folder in use, which only the chief can see, stops the other too."""
+    output = tmp_path / "model"
+    output.mkdir()
+    line = command(data_dir, config[0], output)
+    with files.held(str(output), "output_dir"):
+        codes, told = outcome(start_workers(line))
+    assert codes == [1, 1], told
+    assert "another run still writes to it" in errors(told[0])[0]
+    assert "Another worker stops; it says why" in errors(told[1])[0]
+    assert not list(output.iterdir())
+
+
+def test_two_workers_fine_tune_as_one(pretrained, opinions, tmp_path):
+    """Metrics and predictions of two processes are those of one."""
+    line = [
+        sys.executable,
+        str(ROOT / "finetune.py"),
+        f"--model_dir={pretrained}",
+        *(f"--{name}={value}" for name, value in opinions.items()),
+        *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=16"),
+        *("--num_train_steps=40", "--eval_steps=10", "--eval_batch_size=16"),
+        *("--train_batch_size=16", "--learning_rate=0.01"),
+        *("--classifier_dropout=0", "--num_warmup_steps=5"),
+    ]
+    one, two = tmp_path / "one", tmp_path / "two"
+    subprocess.run([*line, f"--output_dir={one}"], check=True)
+    codes, told = outcome(start_workers([*line, f"--output_dir={two}"]))
+    assert codes == [0, 0], told
+    for name in ("eval", "predict"):
+        expected, found = (
+            json.loads((folder / "metrics.json").read_text())[name]
+            for folder in (one, two)
+        )
+        assert found == pytest.approx(expected, rel=1e-4)
+    for name in ("eval_predictions.tsv", "predictions.tsv"):
+        expected, found = (predictions(folder / name) for folder in (one, two))
+        assert [r["id"] for r in found] == [r["id"] for r in expected]
+        p = [[float(r["p(good)"]) for r in rows] for rows in (expected, found)]
+        np.testing.assert_allclose(*p, atol=1e-4)
 
 
 def test_a_stop_of_one_worker_stops_and_resumes_both(

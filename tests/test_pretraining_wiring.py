@@ -9,6 +9,7 @@ from test_pretraining import run, values
 
 from albert_tf import records, warm_start
 from albert_tf.distribution import DistributionConfig
+from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.pretraining import check_records, make_monitor, make_trainer
 from albert_tf.records import find, reading
@@ -96,3 +97,5 @@ def test_a_run_without_held_out_records_trains(
     monkeypatch.setattr(find, "read_metadata", lambda data_dir: metadata)
     training = {"num_train_steps": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
+    with pytest.raises(InputError, match="needs held-out records"):
+        run(data_dir, config[0], tmp_path / "model", do_eval=True)

@@ -9,8 +9,13 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from albert_tf import checkpoints, files, settings
-from albert_tf.distribution import is_chief, make_strategy, prepare_devices
+from albert_tf import checkpoints, files
+from albert_tf.distribution import (
+    agreed,
+    is_chief,
+    make_strategy,
+    prepare_devices,
+)
 from albert_tf.errors import InputError
 from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.directory import claim, keep_tuned
@@ -26,6 +31,7 @@ from albert_tf.finetuning.run import (
 )
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
 from albert_tf.finetuning.trainer import FinetuningTrainer
+from albert_tf.loop import claimed
 from albert_tf.tasks.batches import training_batches
 from albert_tf.tasks.scoring import Judge, report, write_metrics
 
@@ -177,8 +183,7 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     first = next(iter(jobs.values()))
     checkpoints.claim(s.run.output_dir, first.config)
     first.tokenizer.save(s.run.output_dir)
-    replay = files.join(s.run.output_dir, settings.FLAG_FILE)
-    files.write_text(replay, s.flagfile())
+    s.write_flags()
     return {
         name: claim(
             dataclasses.replace(
@@ -190,21 +195,21 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     }
 
 
-def train(s: Settings, jobs: dict[str, Job], strategy) -> dict | None:
+def train(
+    s: Settings,
+    jobs: dict[str, Job],
+    weights: Sequence[float],
+    sizes: Sequence[int],
+    strategy: tf.distribute.Strategy,
+) -> dict | None:
     """Train all tasks; return the metrics, or None if told to stop."""
-    training, weights = s.training, task_weights(s, jobs)
-    unit = strategy.num_replicas_in_sync * training.gradient_accumulation_steps
-    sizes = portions(weights, training.train_batch_size, unit)
-    shown = ", ".join(f"{n} of {k}" for k, n in zip(jobs, sizes, strict=True))
-    print(f"A batch has {shown}")
-    jobs = make_directories(s, jobs)
     config = next(iter(jobs.values())).config
     tasks = {name: job.task for name, job in jobs.items()}
     trainer = make_trainer(
         s,
         config,
         strategy,
-        lambda: SharedModel(config, tasks, training.dtype_policy),
+        lambda: SharedModel(config, tasks, s.training.dtype_policy),
         Together(tasks, weights, s.recipe),
     )
     judges = make_judges(s, jobs, trainer, strategy)
@@ -215,7 +220,8 @@ def train(s: Settings, jobs: dict[str, Job], strategy) -> dict | None:
     )
     if not over:
         return None
-    checkpoints.restore_weights(trainer.model, s.run.output_dir)
+    with agreed(strategy):
+        checkpoints.restore_weights(trainer.model, s.run.output_dir)
     return finish(s, jobs, judges, trainer, is_chief(strategy))
 
 
@@ -229,10 +235,22 @@ def finetune_together(*configs) -> dict[str, dict[str, float]]:
     s.check()
     names = task_names(s)
     prepared = prepare_devices(s.devices)
-    jobs = prepare_jobs(s, names)
+    with agreed(prepared):
+        jobs = prepare_jobs(s, names)
     check_freeze(s.recipe.freeze, next(iter(jobs.values())).config)
     examples = sum(len(job.train[0].features) for job in jobs.values())
     optimizer, training = planned(s.run, s.optimizer, s.training, examples)
     s = dataclasses.replace(s, optimizer=optimizer, training=training)
+    weights = task_weights(s, jobs)
     strategy = prepared or make_strategy(s.devices)
-    return train(s, jobs, strategy) or {}
+    unit = strategy.num_replicas_in_sync * training.gradient_accumulation_steps
+    sizes = portions(weights, training.train_batch_size, unit)
+    shown = ", ".join(f"{n} of {k}" for k, n in zip(jobs, sizes, strict=True))
+    print(f"A batch has {shown}")
+
+    def begin():
+        nonlocal jobs
+        jobs = make_directories(s, jobs)
+
+    with claimed(strategy, s.run.output_dir, begin):
+        return train(s, jobs, weights, sizes, strategy) or {}

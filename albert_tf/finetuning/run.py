@@ -16,6 +16,7 @@ from albert_tf import checkpoints, files, settings
 from albert_tf.config import AlbertConfig
 from albert_tf.distribution import (
     DistributionConfig,
+    agreed,
     is_chief,
     is_tpu,
     make_strategy,
@@ -45,7 +46,7 @@ from albert_tf.finetuning.recipes import (
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.finetuning.trainer import FinetuningTrainer
-from albert_tf.loop import Run
+from albert_tf.loop import Run, claimed
 from albert_tf.optimization import OptimizerConfig
 from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import training_batches
@@ -92,6 +93,11 @@ class Settings:
         """Return the flags that replay the run."""
         configs = (getattr(self, f.name) for f in dataclasses.fields(self))
         return settings.flagfile(*configs)
+
+    def write_flags(self) -> None:
+        """Write `run.flags` into the output directory."""
+        path = files.join(self.run.output_dir, settings.FLAG_FILE)
+        files.write_text(path, self.flagfile())
 
 
 def planned(
@@ -183,10 +189,12 @@ def run_training(
     )
     run.train()
     over = run.ended_early or trainer.step >= s.training.num_train_steps
-    if over and trainer.averages and not s.run.do_eval and run.chief:
-        folder = files.join(output_dir, checkpoints.BEST)
-        with trainer.evaluated_weights():
-            checkpoints.save(folder, trainer.weights, trainer.step)
+    # No worker reads what the chief has not written yet.
+    with agreed(trainer.strategy):
+        if over and trainer.averages and not s.run.do_eval and run.chief:
+            folder = files.join(output_dir, checkpoints.BEST)
+            with trainer.evaluated_weights():
+                checkpoints.save(folder, trainer.weights, trainer.step)
     return over
 
 
@@ -230,7 +238,8 @@ def train(
     )
     if not over:
         return None
-    checkpoints.restore_weights(trainer.model, s.run.output_dir)
+    with agreed(strategy):
+        checkpoints.restore_weights(trainer.model, s.run.output_dir)
     return trainer
 
 
@@ -257,10 +266,14 @@ def run_job(
         examples = len(job.train[0].features)
         optimizer, training = planned(s.run, s.optimizer, s.training, examples)
         s = dataclasses.replace(s, optimizer=optimizer, training=training)
-        job = claim(s.run, job)
-        path = files.join(s.run.output_dir, settings.FLAG_FILE)
-        files.write_text(path, s.flagfile())
-        evaluator = train(s, job, strategy)
+
+        def begin():
+            nonlocal job
+            job = claim(s.run, job)
+            s.write_flags()
+
+        with claimed(strategy, s.run.output_dir, begin):
+            evaluator = train(s, job, strategy)
         if evaluator is None:
             return None  # a later run goes on
     else:
@@ -307,7 +320,8 @@ def finetune(*configs) -> dict[str, dict[str, float]]:
     s = Settings(*configs)
     s.check()
     prepared = prepare_devices(s.devices)
-    job = prepare(s.run, s.data, s.task, s.conversion)
+    with agreed(prepared):
+        job = prepare(s.run, s.data, s.task, s.conversion)
     check_targets(s.recipe, job.task)
     check_freeze(s.recipe.freeze, job.config)
     if s.run.ensemble:
