@@ -206,6 +206,16 @@ def for_inference(model_dir: str) -> str:
     return prefix
 
 
+def fingerprint(model_dir: str) -> str:
+    """Return what tells a model's weights from others: step and checksum.
+
+    The index that is summed holds the checksum of each variable.
+    """
+    prefix = for_inference(model_dir)
+    crc = checkpoint_files.checksum(f"{prefix}.index")
+    return f"step {checkpoint_files.number(prefix)}, {crc:08x}"
+
+
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """Refuse a folder that holds another model than a config's."""
     path = files.join(model_dir, CONFIG_FILE)

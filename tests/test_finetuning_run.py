@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -39,7 +40,9 @@ def test_what_a_run_leaves(finished):
     )
     assert set(expected.split()) <= names
     with open(os.path.join(output, "metrics.json")) as file:
-        assert json.load(file) == {"task": "classification", **metrics}
+        written = json.load(file)
+    assert written.pop("model").startswith("step ")
+    assert written == {"task": "classification", **metrics}
     assert not [name for name in names if ".tmp" in name]
 
 
@@ -75,6 +78,51 @@ def test_a_model_directory_is_enough_to_predict(
         assert (output / "predictions.tsv").read_text() == expected.read()
     assert values["predict"] == finished[1]["predict"]
     assert not (output / "task.json").exists()
+
+
+def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
+    """What was measured of the same weights stays, of others it goes."""
+    output, other = str(tmp_path / "results"), str(tmp_path / "other")
+    shutil.copytree(copy, other)
+    shutil.rmtree(os.path.join(other, "best"))
+    state = 'model_checkpoint_path: "ckpt-20"\n'
+    files.write_text(os.path.join(other, "checkpoint"), state)
+
+    def measure(model_dir, **values):
+        run(model_dir=model_dir, output_dir=output, **values)
+        with open(os.path.join(output, "metrics.json")) as file:
+            return json.load(file)
+
+    evaluated = {"do_eval": True, "eval_file": opinions["eval_file"]}
+    predicted = {"do_predict": True, "predict_file": opinions["predict_file"]}
+    first = measure(finished[0], **evaluated)
+    both = measure(str(copy), **predicted)  # the same weights elsewhere
+    assert both == first | {"predict": finished[1]["predict"]}
+    found = measure(other, **predicted)
+    assert "eval" not in found and found["model"] != first["model"]
+
+
+def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
+    """`output_dir` may hold that model, but not another fine-tuned one."""
+    pretrained = tmp_path / "pretrained"
+    for folder, expected in (
+        (finished[0], finished[0]),
+        (f"{copy}/.", f"{copy}/."),
+        (str(pretrained), str(copy)),
+    ):
+        config = FinetuningConfig(folder, str(copy), do_eval=True)
+        assert config.source_dir == expected
+    FinetuningConfig(f"{copy}/.", str(copy), do_eval=True).check_output()
+    FinetuningConfig(str(pretrained), str(copy), do_eval=True).check_output()
+    before = sorted(os.listdir(copy))
+    for source in (
+        {"model_dir": finished[0]},
+        {"ensemble": (finished[0], str(copy))},
+    ):
+        message = refusal(**source, output_dir=str(copy), do_eval=True)
+        assert "must not hold another fine-tuned model" in message
+        assert finished[0] in message and f"output_dir={copy}" in message
+    assert sorted(os.listdir(copy)) == before
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):

@@ -1,6 +1,7 @@
 """What a fine-tuning run is about: its flags, its task and its data."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,10 +37,14 @@ class FinetuningConfig:
     model_dir: str = setting(
         "",
         "Model directory to start from: pretrained, or fine-tuned on another "
-        "task, whose head is left out.",
+        "task, whose head is left out. Without do_train: the fine-tuned model "
+        "to evaluate, or what output_dir was trained from.",
     )
     output_dir: str = setting(
-        "", "Model directory to write; a run in it resumes.", required=True
+        "",
+        "Model directory to write; a run in it resumes. Without do_train: "
+        "where results go, not another model's directory.",
+        required=True,
     )
     do_train: bool = setting(False, "Train.")
     do_eval: bool = setting(
@@ -129,24 +134,36 @@ class FinetuningConfig:
 
     @property
     def source_dir(self) -> str:
-        """The model directory that is read.
+        """The model directory that is read; of an ensemble the first.
 
-        Without training it is the one that holds a fine-tuned model:
-        `output_dir` of an earlier run, or else `model_dir`. Of an ensemble
-        it is the first.
+        Without training, the model is that of `model_dir`, or, if no
+        fine-tuned one is there, the one that `output_dir` got from it.
         """
         if self.ensemble:
             return self.ensemble[0]
-        if self.do_train:
+        if self.do_train or is_finetuned(self.model_dir):
             return self.model_dir
-        for directory in (self.output_dir, self.model_dir):
-            if is_finetuned(directory):
-                return directory
+        if is_finetuned(self.output_dir):
+            return self.output_dir
         raise InputError(
-            "Without `do_train`, `output_dir` or `model_dir` must hold a "
-            f"fine-tuned model. Received: output_dir={self.output_dir}, "
-            f"model_dir={self.model_dir}"
+            "Without `do_train`, `model_dir` or `output_dir` must hold a "
+            f"fine-tuned model. Received: model_dir={self.model_dir}, "
+            f"output_dir={self.output_dir}"
         )
+
+    def check_output(self) -> None:
+        """Refuse to write one model's results among another model's files."""
+        if self.do_train or not is_finetuned(self.output_dir):
+            return
+        source = "" if self.ensemble else self.source_dir
+        if os.path.realpath(source) != os.path.realpath(self.output_dir):
+            raise InputError(
+                "Without `do_train`, `output_dir` must not hold another "
+                "fine-tuned model than the one that is evaluated; to evaluate "
+                "that one, give it as `model_dir`. Received: model_dir="
+                f"{source or ','.join(self.ensemble)}, "
+                f"output_dir={self.output_dir}"
+            )
 
     def parts(self) -> tuple[str, ...]:
         """Return the parts of the data that are read."""
@@ -293,6 +310,7 @@ def prepare(
     conversion: ConversionConfig,
 ) -> Job:
     """Read and check everything before any device is used."""
+    run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
     task = choose_task(run, data, task_config)
     check_fit(task, config, tokenizer)

@@ -170,7 +170,8 @@ def finish(
             checkpoints.save(folder, table, trainer.step)
         own = report(judges[name], (*job.eval, *job.predict), folder, chief)
         if own and chief:
-            write_metrics(folder, {"task": name, **own})
+            values = {"task": name, **own}
+            write_metrics(folder, values, checkpoints.fingerprint(folder))
             keep_tuned(folder, judges[name])
         metrics |= {f"{name}_{split}": values for split, values in own.items()}
     if metrics and chief:

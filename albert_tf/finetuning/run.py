@@ -125,6 +125,13 @@ def planned(
     )
 
 
+def weights_of(run: FinetuningConfig) -> str:
+    """Return what tells the evaluated weights from others."""
+    source = run.output_dir if run.do_train else run.source_dir
+    directories = run.ensemble or [source]
+    return "; ".join(map(checkpoints.fingerprint, directories))
+
+
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
     """Return whether batches of "train" or "eval" go together by length."""
     parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
@@ -284,8 +291,9 @@ def run_job(
     chief = is_chief(strategy)
     splits = (*job.eval, *job.predict)
     metrics = report(judge, splits, s.run.output_dir, chief)
-    if metrics and chief:
-        write_metrics(s.run.output_dir, {"task": job.task.name, **metrics})
+    if chief:
+        values = {"task": job.task.name, **metrics}
+        write_metrics(s.run.output_dir, values, weights_of(s.run))
         own = s.run.do_train or s.run.output_dir == s.run.source_dir
         if own and not s.run.ensemble:
             keep_tuned(s.run.output_dir, judge)

@@ -115,10 +115,20 @@ def report(
     return metrics
 
 
-def write_metrics(output_dir: str, values: dict) -> None:
-    """Write `metrics.json`; what an earlier run measured on others stays."""
+def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
+    """Write `metrics.json`, which holds the figures of one model alone.
+
+    Args:
+      output_dir: where to write.
+      values: what was measured.
+      model: tells its weights from others. What an earlier run measured of
+        the same ones on other splits stays; without a name nothing does.
+    """
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}
-    if files.exists(path):
+    if model and files.exists(path):
         earlier = files.read_json(path, METRICS_FILE)
-    files.write_json(path, earlier | values)
+    if earlier.get("model") != model:
+        earlier = {}
+    named = {"model": model} if model else {}
+    files.write_json(path, earlier | named | values)
