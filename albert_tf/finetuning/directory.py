@@ -1,4 +1,4 @@
-"""The model directory that a run writes, and the threshold of its weights."""
+"""The model directory that a run writes, its weights and their threshold."""
 
 import dataclasses
 import json
@@ -45,6 +45,13 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
     job.tokenizer.save(run.output_dir)
     task.save(run.output_dir)
     return job if run.do_eval else dataclasses.replace(job, task=task)
+
+
+def weights_of(run: FinetuningConfig) -> str:
+    """Return what tells the evaluated weights from others."""
+    source = run.output_dir if run.do_train else run.source_dir
+    directories = run.ensemble or [source]
+    return "; ".join(map(checkpoints.fingerprint, directories))
 
 
 def keep_tuned(model_dir: str, judge: Judge) -> None:

@@ -30,6 +30,7 @@ from albert_tf.finetuning.directory import (
     claim,
     keep_tuned,
     mean_threshold,
+    weights_of,
 )
 from albert_tf.finetuning.distillation import check_targets, load_teacher, teach
 from albert_tf.finetuning.ensemble import (
@@ -123,13 +124,6 @@ def planned(
             eval_steps=training.eval_steps or epoch,
         ),
     )
-
-
-def weights_of(run: FinetuningConfig) -> str:
-    """Return what tells the evaluated weights from others."""
-    source = run.output_dir if run.do_train else run.source_dir
-    directories = run.ensemble or [source]
-    return "; ".join(map(checkpoints.fingerprint, directories))
 
 
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
