@@ -230,7 +230,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
     def training_batches(features, **kwargs):
         orders.append(kwargs)
 
-    def run_training(s, trainer, batches, evaluate, metric):
+    def run_training(s, trainer, batches, *rest):
         batches(32, 2, 1, 8)
         checkpoints.save(s.run.output_dir, trainer.weights, 1)
         return False

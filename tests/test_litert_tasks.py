@@ -1,6 +1,7 @@
 """Questions, choices and entities of LiteRT files, beside the SavedModel's."""
 
 import dataclasses
+import functools
 import io
 import json
 import subprocess
@@ -60,23 +61,39 @@ def converted(folder, precision="float32", **more):
     return load_server(source, ServingConfig()), Runner(out)
 
 
+@pytest.fixture(scope="module")
+def questions(pretrained_dir, tmp_path_factory):
+    """Return what exports a model of questions with a head, once.
+
+    It gives the folder, what the SavedModel answers, and the threshold.
+    """
+
+    @functools.cache
+    def make(head):
+        task, folder = question_task(head), tmp_path_factory.mktemp(head)
+        model_dir(folder / "model", pretrained_dir, task)
+        server = load_server(str(folder / "model"), ServingConfig())
+        wanted = server.answer(strings(QUESTIONS), strings(CONTEXTS))
+        wanted = {name: value.numpy() for name, value in wanted.items()}
+        task = with_threshold(task, wanted["null_odds"])
+        task.save(str(folder / "model"))
+        converted(folder)
+        threshold = task.config.null_score_diff_threshold
+        return str(folder / "lite"), wanted, threshold
+
+    return make
+
+
 @pytest.mark.parametrize(
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
-def test_answers_are_those_of_the_savedmodel(pretrained_dir, tmp_path, head):
+def test_answers_are_those_of_the_savedmodel(questions, head):
     """Text, place, score and odds of every question, in many windows.
 
     The threshold of `task.json` decides which of them have an answer.
     """
-    task, folder = question_task(head), str(tmp_path / "model")
-    model_dir(folder, pretrained_dir, task)
-    server = load_server(folder, ServingConfig())
-    wanted = server.answer(strings(QUESTIONS), strings(CONTEXTS))
-    wanted = {name: value.numpy() for name, value in wanted.items()}
-    task = with_threshold(task, wanted["null_odds"])
-    task.save(folder)
-    threshold = task.config.null_score_diff_threshold
-    _, runner = converted(tmp_path)
+    folder, wanted, threshold = questions(head)
+    runner = Runner(folder)
     for i, (question, context) in enumerate(
         zip(QUESTIONS, CONTEXTS, strict=True)
     ):
@@ -220,12 +237,9 @@ print([m for m in sys.modules if m.split(".")[0] in ("tensorflow", "keras")])
 """
 
 
-def test_questions_are_asked_without_tensorflow(
-    pretrained_dir, tmp_path, monkeypatch
-):
+def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     """From flags and from lines of JSON; what is missing is named."""
-    exported(tmp_path, pretrained_dir, question_task("simple"))
-    folder = str(tmp_path / "lite")
+    folder, _, _ = questions("simple")
     done = subprocess.run(
         [sys.executable, "-c", FRESH, folder], capture_output=True, text=True
     )
