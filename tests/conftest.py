@@ -165,10 +165,10 @@ def copy(finished, tmp_path):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory, tokenizer_dir):
-    """Records of 16 tokens of the tokenizer's own random sentences."""
+    """Records of 16 tokens: the tokenizer's own words as sentences."""
     folder = tmp_path_factory.mktemp("data")
-    lines = (tokenizer_dir / "corpus.txt").read_text("utf-8").splitlines()
-    documents = ["\n".join(lines[i : i + 10]) for i in range(0, 200, 10)]
+    words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
+    documents = ["\n".join(words[i : i + 80]) for i in range(0, 1600, 80)]
     text = folder / "text.txt"
     text.write_text("\n\n".join(documents), encoding="utf-8")
     build.run(

@@ -77,7 +77,10 @@ def test_sound_data_warns_of_nothing():
     "changes, message",
     [
         ({"made": {"swapped": 90}}, "90.0% of the examples are labelled"),
-        ({"made": {"one_segment_chunks": 60}}, "60% of the chunks are one"),
+        (
+            {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
+            "60% of the chunks are one line, and 100 of 200 were left",
+        ),
         ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
         ({"text": {"bad_lines": 3}}, "3 lines were not UTF-8"),
         ({"made": {"slots": 40_000}}, "75% of the positions are padding"),
@@ -89,7 +92,7 @@ def test_sound_data_warns_of_nothing():
                     "balanced_interval": [0.68, 0.72],
                 }
             },
-            "a bag of words tells swapped segments in 70.0%",
+            "how alike they are tells swapped segments in 70.0%",
         ),
     ],
 )
@@ -97,6 +100,15 @@ def test_warnings(changes, message):
     """Each fault is named with its number, and with what to change."""
     (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
     assert message in warning
+
+
+def test_what_words_tell_is_no_fault():
+    """Words may tell the order honestly: that is said, not warned of."""
+    probe = PROBE | {"words_balanced_accuracy": 0.7}
+    probe |= {"words_balanced_interval": [0.68, 0.72]}
+    found = statistics(probe=probe)
+    assert warnings(found, MaskingConfig(), 128) == []
+    assert "words balanced accuracy   0.7" in report(found)
 
 
 def test_few_held_out_records():

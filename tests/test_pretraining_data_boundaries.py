@@ -97,6 +97,44 @@ def test_unicode_rule(text, words):
     assert words_found == words
 
 
+def broken(tokenizer, text):
+    """Return the sentences of a text, as their pieces."""
+    (ids,) = tokenizer.encode_batch([text])
+    places = boundaries.sentence_breaks(ids, tokenizer)
+    parts = np.split(np.array(tokenizer.pieces(ids)), places)
+    return ["".join(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("so|.| he|!| why|?| 3|.| x", ["▁so.", "▁he!", "▁why?", "▁3.", "▁x"]),
+        ("2|.|5|.|so|, e|.|g|.|x", ["▁2.5.so,▁e.g.x"]),
+        ('he|.|"| so|.| |.| |.| x', ['▁he."▁so.▁.▁.', "▁x"]),
+        (
+            "之。今。。《故》。”カ。カ。다",
+            ["▁之。", "今。。《故》。”カ。", "カ。다"],
+        ),
+        ("है|।| हम|؟| x|…|y", ["▁है।", "▁हम؟", "▁x…y"]),
+    ],
+)
+def test_sentences_break_after_an_end_and_a_space(text, sentences):
+    """Without a space only letters of scripts that have none begin one."""
+    assert broken(Characters(text), text) == sentences
+
+
+def test_sentences_break_at_any_whole_word_of_wordpiece():
+    """After an end a letter begins a sentence, a number or a sign does not."""
+    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b"]
+    tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
+    assert broken(tokenizer, "a. ab. 2.2 b.b ? a") == [
+        "a.",
+        "a##b.2.2b.",
+        "b[UNK]a",
+    ]
+    assert broken(tokenizer, "之。今。” 今") == ["之。", "今。”今"]
+
+
 def chinese(texts):
     """Return a WordPiece tokenizer of the characters of texts."""
     characters = sorted({c for text in texts for c in text if c.strip()})
@@ -190,7 +228,7 @@ def test_records_keep_the_boundaries(tmp_path, compat):
     write_corpus(tmp_path)
     words = "ab cd,e fgh i,j,k lm".split()
     rng = np.random.default_rng(0)
-    lines = [" ".join(rng.choice(words, 9)) for _ in range(60)]
+    lines = [" ".join(rng.choice(words, 4)) for _ in range(60)]
     lines[9::10] = [""] * len(lines[9::10])
     (tmp_path / "seg.txt").write_text("\n".join(lines))
     (tmp_path / "v.txt").write_text(

@@ -1,6 +1,7 @@
 """The builder as a whole: what it writes, and what it refuses."""
 
 import json
+from collections import Counter
 
 import pytest
 from tiny_corpus import (
@@ -35,45 +36,57 @@ def whole(corpus, tmp_path_factory):
 
 
 def documents_of(corpus):
-    """Return the ids of every document, read naively."""
+    """Return the ids of every line of every document, read naively."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
     return [
-        tuple(
-            i for line in document.split("\n") for i in tokenizer.encode(line)
-        )
+        [tokenizer.encode(line) for line in document.split("\n")]
         for document in texts.strip().split("\n\n")
     ]
 
 
-def contains(document, chunk):
-    """Return whether a chunk of ids is a part of a document's ids."""
-    return (
-        f" {' '.join(map(str, chunk))} " in f" {' '.join(map(str, document))} "
-    )
+def lines_of(chunk, document):
+    """Return the lines of a document that a chunk of ids is made of."""
+    for first in range(len(document)):
+        for last in range(first + 1, len(document) + 1):
+            if tuple(sum(document[first:last], [])) == chunk:
+                return range(first, last)
+    return range(0)
 
 
-def test_every_token_once_per_duplicate(corpus, whole):
-    """Records tile whole documents: train ones twice, held-out ones once."""
+def test_every_line_once_per_duplicate(corpus, whole):
+    """Records are whole lines: all but those that stood alone in a chunk.
+
+    Train lines are used twice, held-out ones once.
+    """
     output, metadata = whole
     documents = documents_of(corpus)
     dealt = {}
     for split, times in (("train", 2), ("eval", 1)):
-        chunks = []
+        statistics = metadata.statistics | {"train": metadata.statistics}
+        used = Counter()
         for entry in metadata.splits[split]:
-            chunks += unmasked(output / entry.file)
-        assert len(chunks) == metadata.count(split) > 0
-        dealt[split] = {
-            d for d in documents if any(contains(d, c) for c in chunks)
-        }
-        assert all(any(contains(d, c) for d in documents) for c in chunks)
-        total = sum(map(len, dealt[split]))
-        assert sum(map(len, chunks)) == times * total
-    assert dealt["train"] | dealt["eval"] == set(documents)
+            for chunk in unmasked(output / entry.file):
+                (places,) = [
+                    [(number, line) for line in lines]
+                    for number, document in enumerate(documents)
+                    if (lines := lines_of(chunk, document))
+                ]
+                used.update(places)
+        assert max(used.values()) == times
+        dealt[split] = {number for number, _ in used}
+        due = times * sum(len(documents[number]) for number in dealt[split])
+        alone = due - used.total()
+        assert 0 < alone <= statistics[split]["dropped_chunks"] < due / 2
     assert not dealt["train"] & dealt["eval"]
-    share = sum(map(len, dealt["eval"])) / sum(map(len, documents))
+    # A document of one line gives no pair.
+    assert dealt["train"] | dealt["eval"] == {
+        number for number, lines in enumerate(documents) if len(lines) > 1
+    }
+    sizes = [len(sum(document, [])) for document in documents]
+    share = sum(sizes[number] for number in dealt["eval"]) / sum(sizes)
     assert 0.1 <= share < 0.2
 
 
@@ -203,7 +216,7 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
         assert records_of(tmp_path / name) == records_of(whole[0])
     statistics = metadata.statistics
     assert statistics["duplicate_documents"] == 50
-    tokens = sum(map(len, documents_of(corpus)))
+    tokens = sum(len(sum(lines, [])) for lines in documents_of(corpus))
     assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
     kept = build.run(
         *settings(
@@ -222,7 +235,7 @@ def test_short_documents_are_left_out(corpus, tmp_path):
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
     documents = texts.strip().split("\n\n")
-    sizes = [len(ids) for ids in documents_of(corpus)]
+    sizes = [len(sum(lines, [])) for lines in documents_of(corpus)]
     least = sorted(sizes)[len(sizes) // 4]
     long = [d for d, n in zip(documents, sizes, strict=True) if n >= least]
     (tmp_path / "all.txt").write_text("\n\n".join(documents))

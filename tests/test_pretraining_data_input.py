@@ -53,10 +53,12 @@ def test_no_text(corpus, tmp_path):
 
 
 def test_too_little_text(corpus, tmp_path):
-    """Documents of one word give no pair, and that is an error."""
-    (tmp_path / "words.txt").write_text("w1\n\nw2\n\nw3\n")
+    """Documents of one sentence give no pair, and that is an error."""
+    (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
-    with pytest.raises(InputError, match="at least two words"):
+    with pytest.raises(
+        InputError, match="two sentences of a document.*max_seq_length=32"
+    ):
         build.run(*settings(corpus, tmp_path / "out", **changes))
     assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
 
@@ -69,7 +71,7 @@ def test_mended_text_is_taken(corpus, tmp_path):
     with pytest.raises(InputError, match="line 1, byte 5"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
     assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
-    path.write_text("w1 w2 .\n\nw3 w4 .\n")
+    path.write_text("w1 w2 .\nw3 .\n\nw4 w5 .\nw6 .\n")
     metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
     assert metadata.count("train") == 2 and metadata.count("eval") == 1
 

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
-from albert_tf.pretraining_data import leak_probe
+from albert_tf.pretraining_data import leak_probe, pairs
 from albert_tf.pretraining_data.advice import LEAK
+from albert_tf.pretraining_data.documents import Documents
 from albert_tf.records import decoding
 
 V, NUMBER = 600, 2500
+STOP = V - 2
 
 
 def example(a, b, swapped):
@@ -27,14 +29,16 @@ def example(a, b, swapped):
     )
 
 
-def examples(rng, random_documents=0.0, marked=0.0):
-    """Return examples of two segments on one of ten topics.
+def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
+    """Return examples of two sentences on one of ten topics.
 
     Args:
       rng: the source of randomness.
       random_documents: share of examples whose B is of any topic and whose
         label is always 1.
       marked: share of examples in which a word of B gives label 1 away.
+      cut: share of examples whose first sentence does not end.
+      long: tokens that the first sentence has more of.
     """
     found = []
     for _ in range(NUMBER):
@@ -42,10 +46,15 @@ def examples(rng, random_documents=0.0, marked=0.0):
         other = topic
         if rng.random() < random_documents:
             other, swapped = rng.integers(10), True
+        sizes = rng.integers(20, 40, 2) + [long, 0]
         a, b = (
-            5 + 50 * t + rng.integers(0, 50, rng.integers(20, 40))
-            for t in (topic, other)
+            np.append(5 + 50 * t + rng.integers(0, 50, size), STOP)
+            for t, size in zip((topic, other), sizes, strict=True)
         )
+        if rng.random() < cut:
+            a = a[:-1]
+        if swapped:
+            a, b = b, a
         if swapped and rng.random() < marked:
             b[0] = V - 1
         found.append(example(a, b, swapped))
@@ -54,14 +63,16 @@ def examples(rng, random_documents=0.0, marked=0.0):
 
 def measure(found):
     """Probe examples."""
-    return leak_probe.measure(leak_probe._bags(found, V))
+    return leak_probe.measure(leak_probe._segments(found, V))
 
 
 def test_fair_labels_are_chance():
-    """Where labels are a coin's, a half is inside the interval."""
+    """Where labels are a coin's, a half is inside the intervals."""
     found = measure(examples(np.random.default_rng(0)))
-    low, high = found["balanced_interval"]
-    assert low < 0.5 < high < LEAK and found["records"] == NUMBER
+    for name in ("balanced_interval", "words_balanced_interval"):
+        low, high = found[name]
+        assert low < 0.5 < high
+    assert found["records"] == NUMBER
     low, high = found["accuracy_interval"]
     assert low < found["accuracy"] < high and high - low < 0.05
 
@@ -76,15 +87,68 @@ def test_random_documents_leak():
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 
 
-def test_words_that_tell_the_label_leak():
-    """A word that stands only in one segment of swapped examples is found."""
-    found = measure(examples(np.random.default_rng(2), marked=0.5))
-    assert found["balanced_interval"][0] > LEAK
+def test_cut_sentences_and_long_ones_leak():
+    """A sentence that is cut, or longer, where it is first gives it away."""
+    cut = measure(examples(np.random.default_rng(2), cut=0.3))
+    assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
+    long = measure(examples(np.random.default_rng(3), long=5))
+    # The longer of sizes up to 20 apart: 1 - 15 * 14 / 2 / 400, ties halved.
+    assert long["balanced_accuracy"] == pytest.approx(0.72, abs=0.04)
+    for found in (cut, long):
+        assert found["balanced_interval"][0] > LEAK
+
+
+def test_words_that_tell_the_label_are_told_apart():
+    """A word of one segment of swapped examples is content, not form."""
+    found = measure(examples(np.random.default_rng(4), marked=0.5))
+    assert found["words_balanced_accuracy"] == pytest.approx(0.75, abs=0.04)
+    assert found["balanced_interval"][0] < 0.5 < found["balanced_interval"][1]
+
+
+def front_only(offsets, part_ends, config, rng):
+    """Pack chunks from the front of the text alone."""
+    aims = pairs.targets(len(part_ends), config, rng)
+    stops = pairs.chunk_ends(offsets, part_ends, aims, config.room)
+    firsts = pairs.chain(stops)
+    return firsts, stops[firsts]
+
+
+@pytest.mark.parametrize("fault", [None, "cut at words", "front only"])
+def test_pairs_of_the_builder(fault, monkeypatch):
+    """Pairs of whole sentences, packed from both ends, leak nothing.
+
+    The probe sees sentences that are cut at words, and long ones that come
+    first since chunks are packed from the front alone.
+    """
+    rng = np.random.default_rng(5)
+    parts = rng.integers(1, 40, 1000).astype(np.int32)
+    sizes = 3 + rng.lognormal(3, 0.7, parts.sum()).astype(np.int32)
+    ids = rng.integers(5, STOP, sizes.sum()).astype(np.uint16)
+    ids[np.cumsum(sizes) - 1] = STOP
+    hashes = np.arange(len(parts), dtype=np.uint64)
+    docs = Documents(ids, ids > 0, sizes, parts, hashes, hashes)
+    breaks = 1 + np.flatnonzero(ids[:-1] == STOP)
+    if fault == "cut at words":
+        breaks = np.arange(1, len(ids))
+    elif fault == "front only":
+        monkeypatch.setattr(pairs, "pack", front_only)
+    config = pairs.PairsConfig(max_seq_length=64)
+    made, _ = pairs.make_pairs(docs, breaks, config, rng)
+    a, b = (
+        [ids[s:e] for s, e in zip(starts, ends, strict=True)]
+        for starts, ends in (
+            (made.a_start, made.a_end),
+            (made.b_start, made.b_end),
+        )
+    )
+    found = measure(list(map(example, a, b, made.swapped))[:5000])
+    assert (found["balanced_interval"][0] > LEAK) == bool(fault)
+    assert (found["balanced_accuracy"] < 0.52) == (fault is None)
 
 
 def test_labels_of_one_kind():
     """Where a label is too rare to learn from, only its share is told."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(8)
     found = measure(
         [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]
     )
@@ -106,7 +170,7 @@ def test_wilson_interval():
 
 def test_balanced_accuracy_is_sklearns():
     """The mean over labels is scikit-learn's, within its interval."""
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng(6)
     labels = rng.random(500) < 0.8
     guessed = rng.random(500) < 0.6
     value, half = leak_probe._balanced(guessed == labels, labels)
@@ -115,8 +179,8 @@ def test_balanced_accuracy_is_sklearns():
 
 
 def test_probe_ignores_masks():
-    """The words before masking are counted, not the masks."""
-    rng = np.random.default_rng(5)
+    """The words before masking are looked at, not the masks."""
+    rng = np.random.default_rng(7)
     whole = examples(rng)[:50]
     masked = []
     for item in whole:
@@ -134,7 +198,9 @@ def test_probe_ignores_masks():
                 len(ids),
             )
         )
-    left, right = (leak_probe._bags(x, V) for x in (whole, masked))
+    left, right = (leak_probe._segments(x, V) for x in (whole, masked))
     assert (left.a != right.a).nnz == (left.b != right.b).nnz == 0
     # Neither [CLS] nor [SEP] is counted.
     assert left.a[:, [2]].sum() == left.b[:, [3]].sum() == 0
+    np.testing.assert_array_equal(left.last, STOP)
+    np.testing.assert_array_equal(left.first, right.first)

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.masking import Masked
-from albert_tf.pretraining_data import pairs as pairs_module
 from albert_tf.pretraining_data import wire
 from albert_tf.pretraining_data.documents import Documents, concatenate
 from albert_tf.pretraining_data.instances import Instances, lay_out
 from albert_tf.pretraining_data.pairs import (
     PairsConfig,
     make_pairs,
+    sentences,
 )
 
 V, STOP = 1000, 7
@@ -32,7 +32,7 @@ class Pieces:
 
 
 STARTS = Pieces().word_starts
-STOPS = np.arange(V) == STOP
+NONE = np.zeros(0, np.int64)
 
 
 def of_ids(ids, sentences, parts, hashes):
@@ -40,12 +40,16 @@ def of_ids(ids, sentences, parts, hashes):
     return Documents(ids, STARTS[ids], sentences, parts, hashes, hashes)
 
 
+def breaks(docs):
+    """Return where a full stop was before."""
+    return 1 + np.flatnonzero(docs.ids[:-1] == STOP)
+
+
 def documents(rng, sizes, count=200):
-    """Make `count` documents of sentences, each of two words or more."""
+    """Make `count` documents of lines without a full stop."""
     parts = rng.integers(1, 12, count).astype(np.int32)
     sentences = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = rng.integers(10, V, sentences.sum()).astype(np.uint16)
-    ids[np.cumsum(sentences) - sentences + 1] = 100  # begins a word
     return of_ids(ids, sentences, parts, np.arange(count, dtype=np.uint64))
 
 
@@ -53,7 +57,7 @@ def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
     """Return documents, config, pairs and counts."""
     docs = documents(rng, sizes, count)
     config = PairsConfig(**({"max_seq_length": 64} | settings))
-    made, counts = make_pairs(docs, STOPS, config, rng)
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
     return docs, config, made, counts
 
 
@@ -67,39 +71,75 @@ def chunks(made):
     return start, first, end
 
 
-def test_segments_are_adjacent_and_nothing_is_lost():
-    """A and B are neighbours, and the pairs tile the text of each document."""
+def bounds_of(docs):
+    """Return where lines begin and end."""
+    return np.concatenate([[0], np.cumsum(docs.sentences)])
+
+
+def test_segments_are_adjacent_and_only_lone_sentences_are_lost():
+    """A and B are neighbours; the gaps between pairs are the lone lines."""
     docs, config, made, counts = make(np.random.default_rng(1))
     start, middle, end = chunks(made)
     assert (start < middle).all() and (middle < end).all()
     assert (end - start <= config.max_seq_length - 3).all()
     order = np.argsort(start)
-    assert start[order][0] == 0 and end[order][-1] == len(docs.ids)
-    np.testing.assert_array_equal(start[order][1:], end[order][:-1])
-    ends = np.cumsum(docs.sentences)
-    document_ends = ends[np.cumsum(docs.parts) - 1]
-    assert np.isin(document_ends, end).all()
-    assert counts["dropped_chunks"] == 0
+    begins, ends = start[order], end[order]
+    assert (begins[1:] >= ends[:-1]).all()
+    bounds = bounds_of(docs)
+    covered = np.searchsorted(bounds, ends) - np.searchsorted(bounds, begins)
+    alone = len(docs.sentences) - covered.sum()
+    assert alone == counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
+    document = np.searchsorted(bounds[np.cumsum(docs.parts)], begins, "right")
+    assert (ends <= bounds[np.cumsum(docs.parts)][document]).all()
 
 
 def test_segments_are_whole_sentences():
-    """Chunks of several sentences are cut at sentence ends only."""
-    docs, _, made, counts = make(np.random.default_rng(2))
-    start, middle, end = chunks(made)
-    bounds = np.concatenate([[0], np.cumsum(docs.sentences)])
-    assert np.isin(start, bounds).all() and np.isin(end, bounds).all()
-    inside = ~np.isin(middle, bounds)
-    assert inside.sum() == counts["one_segment_chunks"] > 0
+    """Every segment begins and ends where a line does."""
+    docs, _, made, _ = make(np.random.default_rng(2))
+    for edge in chunks(made):
+        assert np.isin(edge, bounds_of(docs)).all()
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, of one sentence or of several."""
-    docs, _, made, _ = make(np.random.default_rng(3), count=6000)
+    """Half of the pairs are swapped, of one line or of several."""
+    rng = np.random.default_rng(3)
+    docs = documents(rng, (3, 9, 14, 30), count=6000)
+    docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
+    config = PairsConfig(max_seq_length=64)
+    made, _ = make_pairs(docs, breaks(docs), config, rng)
     _, middle, _ = chunks(made)
     single = ~np.isin(middle, np.cumsum(docs.sentences))
     for group in (single, ~single):
         share = made.swapped[group].mean()
         assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(group.sum())
+
+
+@pytest.mark.parametrize("policy", ["split", "drop"])
+@pytest.mark.parametrize("length", [32, 64, 128])
+def test_neither_ends_nor_lengths_tell_the_order(policy, length):
+    """As often as not the longer segment is first, and the one that ends.
+
+    Lines of very different lengths, many longer than a pair, end with a full
+    stop; half of them hold another one.
+    """
+    rng = np.random.default_rng(14)
+    parts = rng.integers(1, 40, 3000).astype(np.int32)
+    sizes = 3 + rng.lognormal(3, 0.7, parts.sum()).astype(np.int32)
+    ids = rng.integers(10, V, sizes.sum()).astype(np.uint16)
+    ends = np.cumsum(sizes)
+    ids[ends - 1] = STOP
+    inside = ends - 1 - (rng.random(len(ends)) * sizes).astype(int)
+    ids[inside[::2]] = STOP
+    hashes = np.arange(len(parts), dtype=np.uint64)
+    docs = of_ids(ids, sizes, parts, hashes)
+    config = PairsConfig(max_seq_length=length, single_segment_policy=policy)
+    made, _ = make_pairs(docs, breaks(docs), config, rng)
+    assert len(made) > 4000
+    a, b = made.a_end - made.a_start, made.b_end - made.b_start
+    longer_first = ((a > b) != made.swapped)[a != b]
+    assert abs(longer_first.mean() - 0.5) < 2 / np.sqrt(len(longer_first))
+    for end in (made.a_end, made.b_end):
+        assert (docs.ids[end - 1] == STOP).all()
 
 
 def test_cut_falls_evenly_on_sentence_boundaries():
@@ -125,9 +165,9 @@ def test_short_targets_are_drawn_per_chunk():
         np.zeros(1, np.uint64),
     )
     config = PairsConfig(max_seq_length=64, short_seq_prob=0.3)
-    made, _ = make_pairs(docs, STOPS, config, rng)
+    made, _ = make_pairs(docs, NONE, config, rng)
     start, _, end = chunks(made)
-    lengths = (end - start)[end < len(docs.ids)]
+    lengths = (end - start)[(start > 0) & (end < len(docs.ids))]
     short = lengths[lengths < 61]
     share = 0.3 * 59 / 60  # targets of 2..61, the last of them full
     assert abs(len(short) / len(lengths) - share) < 0.02
@@ -138,90 +178,74 @@ def test_short_targets_are_drawn_per_chunk():
     assert abs(is_short[1:][is_short[:-1]].mean() - share) < 0.03
 
 
-def test_single_segments_are_cut_at_a_sentence_end_first():
-    """Inside one sentence the cut falls after a full stop, else at a word."""
+def test_lone_lines_are_cut_where_a_sentence_ends():
+    """Inside one line the cut falls after a full stop; else it is left out."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
-    docs.ids[20::40], docs.ids[21::40] = STOP, 100
+    docs.ids[20::40] = STOP
     plain = np.arange(0, len(docs.sentences), 2) * 40 + 20
     docs.ids[plain] = 11
-    docs.starts[:] = STARTS[docs.ids]
-    made, counts = make_pairs(docs, STOPS, PairsConfig(max_seq_length=64), rng)
-    start, middle, end = chunks(made)
-    assert counts["one_segment_chunks"] == len(made) == len(docs.sentences)
-    assert docs.starts[middle].all()
-    place = middle - start
-    stopped = docs.ids[start + 20] == STOP
-    assert (place[stopped] == 21).all() and stopped.sum() > 100
-    others = place[~stopped]
-    assert others.min() >= 10 and others.max() <= 30
-    assert len(np.unique(others)) > 15
+    config = PairsConfig(max_seq_length=64)
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
+    start, middle, _ = chunks(made)
+    lines = len(docs.sentences)
+    assert counts["one_segment_chunks"] == lines
+    assert len(made) == lines - counts["dropped_chunks"] == lines // 2
+    assert (middle - start == 21).all()
+
+
+def test_every_sentence_end_of_a_lone_line_is_as_likely():
+    """A line of four sentences is cut after each of the first three."""
+    docs = of_ids(
+        np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
+        np.full(3000, 10, np.int32),
+        np.ones(3000, np.int32),
+        np.arange(3000, dtype=np.uint64),
+    )
+    rng = np.random.default_rng(15)
+    made, _ = make_pairs(docs, breaks(docs), PairsConfig(), rng)
+    start, middle, _ = chunks(made)
+    counts = np.bincount(middle - start, minlength=10)
+    assert counts.sum() == counts[[3, 5, 8]].sum() == 3000
+    assert abs(counts[[3, 5, 8]] - 1000).max() < 4 * np.sqrt(3000 * 2 / 9)
 
 
 def test_drop_policy():
-    """`drop` leaves out exactly the chunks of one sentence."""
-    docs, _, made, counts = make(
-        np.random.default_rng(7), single_segment_policy="drop"
-    )
-    _, middle, _ = chunks(made)
-    assert np.isin(middle, np.cumsum(docs.sentences)).all()
+    """`drop` leaves out exactly the chunks of one line."""
+    rng = np.random.default_rng(7)
+    docs = documents(rng, (3, 9, 14, 30))
+    docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
+    config = PairsConfig(max_seq_length=64, single_segment_policy="drop")
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
+    assert np.isin(chunks(made), bounds_of(docs)).all()
     assert counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
 
 
-def test_google_policy():
-    """`google` pairs one sentence with random text, labelled swapped."""
-    docs, config, made, counts = make(
-        np.random.default_rng(8),
-        sizes=(3, 9, 30, 60),
-        single_segment_policy="google",
+def test_long_lines_by_hand():
+    """A line over the room is cut at all its breaks, a shorter one at none."""
+    docs = of_ids(
+        np.zeros(300, np.uint16),
+        np.array([50, 200, 50]),
+        np.array([2, 1]),
+        np.arange(2, dtype=np.uint64),
     )
-    odd = (made.a_end != made.b_start) & (made.b_end != made.a_start)
-    assert odd.sum() > 0.9 * counts["one_segment_chunks"] > 0
-    assert made.swapped[odd].all()
-    size = made.a_end - made.a_start + made.b_end - made.b_start
-    assert (size <= config.room).all()
-    assert (made.a_end > made.a_start).all()
-    assert (made.b_end > made.b_start).all()
+    where = np.array([20, 50, 60, 130, 249, 270])
+    offsets, part_ends = sentences(docs, where, 61)
+    assert offsets.tolist() == [0, 50, 60, 130, 249, 250, 300]
+    assert part_ends.tolist() == [5, 5, 5, 5, 5, 6]
 
 
-@pytest.mark.parametrize("stops", [True, False])
-def test_long_sentences_are_cut_not_lost(stops):
-    """A sentence over the length is used whole, in pieces cut at words."""
-    rng = np.random.default_rng(9)
-    docs = documents(rng, (5, 200, 700), count=50)
-    if stops:
-        docs.ids[::25], docs.ids[1::25] = STOP, 100
-        docs.starts[:] = STARTS[docs.ids]
-    config = PairsConfig(max_seq_length=64)
-    made, counts = make_pairs(docs, STOPS, config, rng)
-    start, middle, end = chunks(made)
-    order = np.argsort(start)
-    np.testing.assert_array_equal(start[order][1:], end[order][:-1])
-    assert end.max() == len(docs.ids)
-    bounds = np.concatenate([[0], np.cumsum(docs.sentences)])
-    cut = start[~np.isin(start, bounds)]
-    assert len(cut) > 100 and docs.starts[cut].all()
-    if stops:
-        assert np.mean(docs.ids[cut - 1] == STOP) > 0.9
-
-
-def long_sentence(stops=(), word_every=1):
-    """Return where pieces of a sentence of 200 tokens begin."""
-    ids = np.full(200, 11, np.uint16)
-    ids[::word_every] = 10
-    ids[list(stops)] = STOP
-    offsets = np.array([0, 200])
-    none = np.zeros(1, np.uint64)
-    docs = of_ids(ids, np.array([200]), np.array([1]), none)
-    return pairs_module.cut_long(offsets, docs, STOPS, 60).tolist()
-
-
-def test_long_sentence_by_hand():
-    """A piece ends at a late full stop, else at a word, else where it must."""
-    assert long_sentence(stops=(10, 40, 50)) == [51, 111, 171]
-    assert long_sentence(stops=(10,)) == [60, 120, 180]
-    assert long_sentence(word_every=50) == [50, 100, 150]
-    assert long_sentence(word_every=200) == [60, 120, 180]
+def test_sentences_over_the_room_are_left_out_whole():
+    """No pair touches a sentence that does not fit; the rest goes on."""
+    docs, _, made, counts = make(
+        np.random.default_rng(9), sizes=(5, 200), count=50
+    )
+    bounds = bounds_of(docs)
+    for start, _, end in zip(*chunks(made), strict=True):
+        lines = slice(*np.searchsorted(bounds, [start, end]))
+        assert (docs.sentences[lines] == 5).all()
+    assert counts["dropped_chunks"] >= np.sum(docs.sentences == 200) > 50
+    assert len(made) > 20
 
 
 def test_one_word_is_dropped():
@@ -233,7 +257,7 @@ def test_one_word_is_dropped():
         np.zeros(1, np.uint64),
     )
     made, counts = make_pairs(
-        docs, STOPS, PairsConfig(), np.random.default_rng(0)
+        docs, NONE, PairsConfig(), np.random.default_rng(0)
     )
     assert len(made) == 0 and counts["dropped_chunks"] == 1
 
@@ -298,11 +322,3 @@ def test_select_and_concatenate():
         np.testing.assert_array_equal(
             getattr(joined, field.name), getattr(docs, field.name)
         )
-
-
-def test_batches_of_single_segments(monkeypatch):
-    """One-sentence chunks are all cut, also over several batches."""
-    monkeypatch.setattr(pairs_module, "BATCH", 7)
-    _, _, made, counts = make(np.random.default_rng(13), sizes=(40,))
-    assert len(made) == counts["one_segment_chunks"] > 100
-    chunks(made)

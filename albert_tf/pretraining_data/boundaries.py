@@ -1,4 +1,4 @@
-"""Where words begin: once for every token, by the rule of the flag.
+"""Where words begin, by the rule of the flag, and where sentences do.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -41,6 +41,9 @@ BETWEEN = (
     | dict.fromkeys(",;\u066c", BETWEEN_DIGITS)
     | dict.fromkeys("'.\u2018\u2019\uff07", BETWEEN_EITHER)
 )
+
+# Pieces that end a sentence: Latin, Chinese, Devanagari and Arabic ones.
+ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
@@ -96,6 +99,34 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         first[i] = kinds[0]
         last[i] = next((k for k in kinds[::-1] if k != JOINED), LETTERS)
     return marked, first, last
+
+
+def _begins_sentence(piece: str, kind: str) -> bool:
+    """Return whether a piece may begin a sentence, to which a space belongs.
+
+    Where none is written, as in Chinese, any letter may, and in WordPiece,
+    which does not keep spaces.
+    """
+    if kind == "sentencepiece" and piece.startswith(WORD_MARK):
+        return piece != WORD_MARK
+    script = character_kind(piece[0])
+    unspaced = kind == "wordpiece" or script in (ALONE, KATAKANA)
+    return unspaced and piece[0].isalpha()
+
+
+@functools.lru_cache(2)
+def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each piece whether it ends, may begin a sentence, [V]."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
+    begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
+    return np.array(ends), np.array(begins)
+
+
+def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Return which of the tokens [N] begin a sentence after another one."""
+    ends, begins = _sentence_tables(tokenizer)
+    return 1 + np.flatnonzero(ends[ids[:-1]] & begins[ids[1:]])
 
 
 def _inside(kind: np.ndarray, before: np.ndarray, after: np.ndarray):

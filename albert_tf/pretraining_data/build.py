@@ -136,9 +136,10 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
     for split in (records.TRAIN, records.EVAL) if fraction else ():
         if not metadata.count(split):
             raise InputError(
-                f"The text must give {split} records: its documents need at "
-                "least two words each; see --eval_fraction and "
-                f"--single_segment_policy. Received: no {split} records"
+                f"The text must give {split} records: two sentences of a "
+                "document, one on each line, must fit `max_seq_length`; see "
+                "--split_sentences and --eval_fraction. Received: "
+                f"max_seq_length={metadata.max_seq_length}, no {split} records"
             )
 
 

@@ -109,9 +109,9 @@ def _halves(
     room: int,
     rng: np.random.Generator,
 ) -> Pairs:
-    """Pair first halves of sentences with second ones, half of them foreign.
+    """Pair first halves of lines with second ones, half of them foreign.
 
-    The second half comes from another sentence that was cut, so that the cut
+    The second half comes from another line that was cut, so that the cut
     gives nothing away.
     """
     count = len(starts)
@@ -132,11 +132,11 @@ def _halves(
 
 def _text_of(
     documents: Documents,
-    stops: np.ndarray,
+    breaks: np.ndarray,
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> _Text:
-    offsets, part_ends = sentences(documents, stops, config.room)
+    offsets, part_ends = sentences(documents, breaks, config.room)
     aims = targets(len(part_ends), config, rng)
     stop = chunk_ends(offsets, part_ends, aims, config.room)
     hashes = documents.hashes[np.unique(part_ends, return_inverse=True)[1]]
@@ -146,19 +146,12 @@ def _text_of(
 def _singles(
     text: _Text,
     rows: np.ndarray,
-    documents: Documents,
-    stops: np.ndarray,
-    policy: str,
+    breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> Pairs:
-    """Make pairs of chunks of one sentence, which begin at `rows`."""
+    """Make pairs of chunks of one line, which begin at `rows`."""
     starts, ends = text.offsets[rows], text.offsets[text.stop[rows]]
-    if policy == "google":
-        a_ends = np.minimum(ends, starts + text.room - 1)
-        return text.foreign(rows, a_ends, rng)
-    if policy == "drop":
-        return text.neighbours(rows[:0], rows[:0])
-    cuts = split(starts, ends, documents, stops, rng)
+    cuts = split(starts, ends, breaks, rng)
     kept = cuts > starts
     own = text.hashes[rows[kept]]
     return _halves(starts[kept], cuts[kept], ends[kept], own, text.room, rng)
@@ -166,12 +159,14 @@ def _singles(
 
 def make_pairs(
     documents: Documents,
-    stops: np.ndarray,
+    breaks: np.ndarray,
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
     """Cut documents into pairs; arguments as in `pairs.make_pairs`."""
-    text = _text_of(documents, stops, config, rng)
+    if config.single_segment_policy == "drop":
+        breaks = breaks[:0]
+    text = _text_of(documents, breaks, config, rng)
     place = np.arange(len(text.stop))
     size = text.stop - place
     label = (rng.random(len(size)) < 0.5) & (size > 1)
@@ -183,7 +178,7 @@ def make_pairs(
         text.neighbours(true, middle[true]),
         text.foreign(false, text.offsets[middle[false]], rng),
     )
-    singles = _singles(text, single, documents, stops, config.policy, rng)
+    singles = _singles(text, single, breaks, rng)
     whole = np.searchsorted(text.offsets[single], singles.a_start)
     ends = text.offsets[text.stop[single[whole]]]
     lost = (ends - singles.a_end)[singles.swapped]

@@ -1,10 +1,13 @@
 """Documents to segment pairs for the sentence-order task.
 
 A chunk is as many whole sentences of one document as fit; it is cut into A
-and B at a random sentence boundary, and a fair coin swaps them. No sentence
-is cut at the outer ends of a pair: the sentence that does not fit begins the
-next chunk. A cut sentence would stand next to the other segment exactly when
-the two are swapped, which gives the label away.
+and B at a random sentence boundary, and a fair coin swaps them. Nothing but
+the text may tell which came first, so
+
+- no sentence is cut, inside or at the outer ends of a pair: its two halves
+  would stand apart exactly when the segments are swapped;
+- chunks are packed from either end of the text by a fair coin: the sentence
+  that does not fit begins the next chunk, and is a long one.
 
 Glossary: N tokens, S sentences, n pairs.
 """
@@ -21,13 +24,7 @@ from albert_tf.settings import setting, validate
 # [CLS] A [SEP] B [SEP]
 SPECIAL_TOKENS = 3
 
-# Pieces that end a sentence: Latin, Chinese, Devanagari and Arabic ones.
-ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
-
-# Rows of tokens that are looked at together.
-BATCH = 4096
-
-SINGLE_SEGMENT_POLICIES = ("split", "drop", "google")
+SINGLE_SEGMENT_POLICIES = ("split", "drop")
 
 # Whether pairs and masks are made right, or as the released code made them.
 COMPAT = ("none", "google")
@@ -48,9 +45,9 @@ class PairsConfig:
     )
     single_segment_policy: str | None = setting(
         None,
-        "What becomes of a chunk of one sentence: split at a sentence end or "
-        "a word inside it (the default), drop, or google (a random document "
-        "follows, always labelled swapped, as released).",
+        "What becomes of a line that stands alone in its chunk: split where "
+        "a sentence ends inside it, and left out if none does (the default), "
+        "or drop.",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
@@ -68,29 +65,17 @@ class PairsConfig:
     def __post_init__(self):
         validate(self)
 
-        if self.compat == "google" and self.policy != "google":
+        if self.compat == "google" and self.single_segment_policy:
             raise InputError(
-                "`single_segment_policy` must be google, or not be given, "
-                "with --compat=google. Received: "
+                "`single_segment_policy` must not be given with "
+                "--compat=google, which has its own. Received: "
                 f"single_segment_policy={self.single_segment_policy}"
             )
-
-    @property
-    def policy(self) -> str:
-        """What becomes of a chunk of one sentence."""
-        default = "google" if self.compat == "google" else "split"
-        return self.single_segment_policy or default
 
     @property
     def room(self) -> int:
         """The tokens of A and B together."""
         return self.max_seq_length - SPECIAL_TOKENS
-
-
-def sentence_ends(tokenizer) -> np.ndarray:
-    """Return which pieces end a sentence, [V] bool."""
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    return np.array([piece.lstrip("\u2581#") in ENDINGS for piece in pieces])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,41 +113,21 @@ def join(first: Pairs, second: Pairs) -> Pairs:
     )
 
 
-def cut_long(
-    offsets: np.ndarray, documents: Documents, stops: np.ndarray, room: int
-) -> np.ndarray:
-    """Return the token offsets at which to cut sentences longer than `room`.
-
-    A piece ends at its last sentence end in its second half, else at its last
-    word, else where the room ends.
-    """
-    found = []
-    for sentence in np.flatnonzero(np.diff(offsets) > room):
-        begin, end = int(offsets[sentence]), int(offsets[sentence + 1])
-        while end - begin > room:
-            window = slice(begin, begin + room + 1)
-            word = documents.starts[window].copy()
-            word[0] = False
-            stop = word & np.roll(stops[documents.ids[window]], 1)
-            stop[: room // 2] = False
-            places = np.flatnonzero(stop if stop.any() else word)
-            begin += int(places[-1]) if places.size else room
-            found.append(begin)
-    return np.array(found, np.int64)
-
-
 def sentences(
-    documents: Documents, stops: np.ndarray, room: int
+    documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sentence offsets [S + 1] and each sentence's part end [S].
 
-    A part end is an index into the offsets.
+    A line is a sentence; one longer than `room` is cut at all its breaks. A
+    part end is an index into the offsets.
     """
-    offsets = np.zeros(len(documents.sentences) + 1, np.int64)
-    np.cumsum(documents.sentences, out=offsets[1:])
-    part_ends = offsets[np.cumsum(documents.parts, dtype=np.int64)]
-    more = cut_long(offsets, documents, stops, room)
-    offsets = np.sort(np.concatenate([offsets, more]))
+    lines = np.zeros(len(documents.sentences) + 1, np.int64)
+    np.cumsum(documents.sentences, out=lines[1:])
+    part_ends = lines[np.cumsum(documents.parts, dtype=np.int64)]
+    line = np.searchsorted(lines, breaks, side="right") - 1
+    long = np.diff(lines) > room
+    inside = breaks[long[line] & (breaks > lines[line])]
+    offsets = np.sort(np.concatenate([lines, inside]), kind="stable")
     ends = np.searchsorted(part_ends, offsets[:-1], side="right")
     return offsets, np.searchsorted(offsets, part_ends[ends])
 
@@ -203,47 +168,32 @@ def chain(following: np.ndarray) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def _split_points(
-    starts: np.ndarray,
-    ends: np.ndarray,
-    documents: Documents,
-    stops: np.ndarray,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Draw where to cut ranges of tokens in two, [n]; the start if nowhere.
-
-    A sentence end inside the range comes first, then a word start of its
-    middle half, then any word start.
-    """
-    width = int((ends - starts).max(initial=1))
-    place = np.arange(width)
-    length = (ends - starts)[:, None]
-    inside = (place > 0) & (place < length)
-    index = np.minimum(starts[:, None] + place, len(documents.ids) - 1)
-    word = documents.starts[index] & inside
-    middle = word & (4 * place >= length) & (4 * place <= 3 * length)
-    stop = word & stops[documents.ids[np.maximum(index - 1, 0)]]
-    rank = word.astype(np.float32) + middle + 2 * stop
-    rank += rng.random(rank.shape, dtype=np.float32) * (rank > 0)
-    return starts + np.argmax(rank, axis=1)
-
-
-def _random_followers(
-    starts: np.ndarray,
-    ends: np.ndarray,
+def pack(
     offsets: np.ndarray,
     part_ends: np.ndarray,
-    room: int,
+    config: PairsConfig,
     rng: np.random.Generator,
-) -> Pairs:
-    """Pair each range of tokens with the text at a random sentence."""
-    sentence = rng.integers(0, len(part_ends), len(starts))
-    b_start = offsets[sentence]
-    least = np.minimum(offsets[sentence + 1] - b_start, room // 2)
-    size = np.maximum(room - (ends - starts), least)
-    b_end = np.minimum(b_start + size, offsets[part_ends[sentence]])
-    a_end = np.minimum(ends, starts + room - (b_end - b_start))
-    return Pairs(starts, a_end, b_start, b_end, np.ones(len(starts), bool))
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first sentence of each chunk, and the one after its last.
+
+    Each part is packed from its front or, by a fair coin, from its back.
+    """
+    place = np.arange(len(part_ends))
+    part_begins = np.searchsorted(part_ends, part_ends)
+    mirror = part_begins + part_ends
+    turned = (rng.random(len(place)) < 0.5)[part_begins]
+    order = np.where(turned, mirror - 1 - place, place)
+    packed = np.zeros(len(offsets), np.int64)
+    np.cumsum(np.diff(offsets)[order], out=packed[1:])
+    aims = targets(len(place), config, rng)
+    following = chunk_ends(packed, part_ends, aims, config.room)
+    firsts = chain(following)
+    lasts = following[firsts]
+    turned, mirror = turned[firsts], mirror[firsts]
+    return (
+        np.where(turned, mirror - lasts, firsts),
+        np.where(turned, mirror - firsts, lasts),
+    )
 
 
 def ordered(
@@ -266,23 +216,19 @@ def ordered(
 def split(
     starts: np.ndarray,
     ends: np.ndarray,
-    documents: Documents,
-    stops: np.ndarray,
+    breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return where ranges of tokens are cut in two, the start if nowhere."""
-    middles = starts.copy()
-    for first in range(0, len(starts), BATCH):
-        rows = slice(first, first + BATCH)
-        middles[rows] = _split_points(
-            starts[rows], ends[rows], documents, stops, rng
-        )
-    return middles
+    """Draw a break inside ranges of tokens, [n]; their start if it has none."""
+    first = np.searchsorted(breaks, starts, side="right")
+    number = np.searchsorted(breaks, ends) - first
+    drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
+    return np.where(number > 0, np.append(breaks, 0)[drawn], starts)
 
 
 def make_pairs(
     documents: Documents,
-    stops: np.ndarray,
+    breaks: np.ndarray,
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
@@ -290,34 +236,23 @@ def make_pairs(
 
     Args:
       documents: the tokenised text of one shard.
-      stops: [V] which pieces end a sentence.
+      breaks: offsets of tokens that begin a sentence after another one.
       config: lengths and policies.
       rng: the source of randomness.
     """
-    offsets, part_ends = sentences(documents, stops, config.room)
-    aims = targets(len(part_ends), config, rng)
-    following = chunk_ends(offsets, part_ends, aims, config.room)
-    firsts = chain(following)
-    lasts = following[firsts]
+    if config.single_segment_policy == "drop":
+        breaks = breaks[:0]
+    offsets, part_ends = sentences(documents, breaks, config.room)
+    firsts, lasts = pack(offsets, part_ends, config, rng)
     size = lasts - firsts
     middles = firsts + 1 + (rng.random(len(size)) * (size - 1)).astype(np.int64)
-    many = size > 1
-    pairs = ordered(
-        offsets[firsts[many]], offsets[middles[many]], offsets[lasts[many]], rng
+    starts, ends = offsets[firsts], offsets[lasts]
+    alone = size == 1
+    cuts = np.where(alone, split(starts, ends, breaks, rng), offsets[middles])
+    kept = np.flatnonzero(cuts > starts)
+    counts = Counter(
+        one_segment_chunks=int(alone.sum()),
+        dropped_chunks=len(firsts) - len(kept),
     )
-    starts, ends = offsets[firsts[~many]], offsets[lasts[~many]]
-    counts = Counter(one_segment_chunks=len(starts))
-    if config.policy == "google":
-        singles = _random_followers(
-            starts, ends, offsets, part_ends, config.room, rng
-        )
-        counts["truncated_tokens"] = int(np.sum(ends - singles.a_end))
-    elif config.policy == "split":
-        cuts = split(starts, ends, documents, stops, rng)
-        kept = cuts > starts
-        singles = ordered(starts[kept], cuts[kept], ends[kept], rng)
-    else:
-        singles = pairs.take(slice(0))
-    joined = join(pairs, singles)
-    counts["dropped_chunks"] = len(firsts) - len(joined)
-    return joined.take(rng.permutation(len(joined))), counts
+    kept = rng.permutation(kept)
+    return ordered(starts[kept], cuts[kept], ends[kept], rng), counts

@@ -26,7 +26,7 @@ from albert_tf.tokenization import Tokenizer
 MANIFEST_FILE = "manifest.json"
 
 # Changes whenever the same settings and text would give other records.
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 
 # How often a document is used, by the kind of masking.
 DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}

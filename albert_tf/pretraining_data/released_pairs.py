@@ -94,7 +94,7 @@ def _swap(pairs: Pairs, swapped: np.ndarray, labels: np.ndarray) -> Pairs:
 
 def make_pairs(
     documents: Documents,
-    stops: np.ndarray,
+    breaks: np.ndarray,
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:

@@ -16,7 +16,7 @@ KINDS = ("mask", "same", "random")
 # What the report calls a group of statistics.
 TITLES = {
     EVAL: "held-out records",
-    "leak_probe": "sentence order from a bag of words, in unseen records",
+    "leak_probe": "sentence order told by form and by words, in unseen records",
 }
 
 

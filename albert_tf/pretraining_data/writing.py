@@ -8,9 +8,10 @@ import numpy as np
 
 from albert_tf import files, records
 from albert_tf.masking import DYNAMIC, Masked, MaskingConfig, Words, mask
+from albert_tf.pretraining_data.boundaries import sentence_breaks
 from albert_tf.pretraining_data.documents import read_shard, token_dtype
 from albert_tf.pretraining_data.instances import Instances, lay_out
-from albert_tf.pretraining_data.pairs import PairsConfig, sentence_ends
+from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.recipes import Recipe, recipe
 from albert_tf.pretraining_data.shards import buckets, cached_tokenizer
 from albert_tf.pretraining_data.statistics import (
@@ -125,9 +126,8 @@ def _write_records(job: FileJob, path: str) -> Counter:
     rng = job.rng()
     dtype = token_dtype(tokenizer.vocab_size)
     documents = read_shard(job.shard_path, dtype, job.wanted, job.distinct)
-    pairs, counts = job.recipe.make_pairs(
-        documents, sentence_ends(tokenizer), job.pairs, rng
-    )
+    breaks = sentence_breaks(documents.ids, tokenizer)
+    pairs, counts = job.recipe.make_pairs(documents, breaks, job.pairs, rng)
     batches = (
         lay_out(
             pairs.take(slice(first, first + BATCH)),
