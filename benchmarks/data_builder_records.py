@@ -1,5 +1,6 @@
 """Tables of what the records of the data builder hold, and of reading them."""
 
+import itertools
 import time
 from pathlib import Path
 
@@ -20,7 +21,11 @@ from scipy import stats
 from albert_tf import records
 from albert_tf.describe import table
 from albert_tf.masking import DYNAMIC, STATIC
+from albert_tf.pretraining_data.boundaries import ENDINGS
+from albert_tf.records import framing
+from albert_tf.records.decoding import decode
 from albert_tf.records.reading import train_batches
+from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.tokenization import load_tokenizer
 
 READ_BATCH, READ_SECONDS = 256, 5
@@ -122,11 +127,32 @@ def paragraphs(text: Path, path: Path, lines: int = 6) -> Path:
     return path
 
 
+def told_by_ends(made: Path, found: records.Metadata) -> float:
+    """Return how often the one segment that ends a sentence was the last.
+
+    Where both end one, or neither, a coin is tossed.
+    """
+    tokenizer = load_tokenizer(str(made))
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
+    right = []
+    for entry in found.splits[records.TRAIN]:
+        for example in map(decode, framing.read(str(made / entry.file))):
+            ids, in_b = example.originals(), example.segment_ids == 1
+            a, b = ends[ids[~in_b][-2]], ends[ids[in_b][-2]]
+            right.append(0.5 if a == b else a == example.swapped)
+    return float(np.mean(right))
+
+
+# Changes of the settings.
+RECIPES = {"google": {"compat": "google"}, "default": {}}
+
+
 def leak(config: BenchmarkConfig) -> None:
-    """Print the leak probe on the released recipe and on the default one."""
+    """Print what tells the order, by the released recipe and by default."""
     rows = [
-        "text,recipe,one segment,swapped,records,accuracy,95 %,"
-        "balanced accuracy,95 %".split(",")
+        "text,recipe,one line,dropped,swapped,records,ends,form,95 %,"
+        "words,95 %".split(",")
     ]
     with folder() as output:
         lines = small(config, output)
@@ -134,32 +160,28 @@ def leak(config: BenchmarkConfig) -> None:
             "sentence per line": lines,
             "paragraph per line": paragraphs(lines, output / "p.txt"),
         }
-        for number, (kind, text) in enumerate(texts.items()):
-            for compat in ("google", "none"):
-                made = output / f"{compat}{number}"
-                _, found = timed_build(
-                    configs(
-                        config,
-                        text,
-                        made,
-                        max_seq_length=128,
-                        dupe_factor=1,
-                        compat=compat,
-                    )
-                )
-                statistics = found.statistics
-                probe = statistics["leak_probe"]
-                rows.append(
-                    [
-                        kind,
-                        {"none": "default"}.get(compat, compat),
-                        f"{statistics['one_segment_share']:.1%}",
-                        f"{statistics['swapped_share']:.1%}",
-                        str(probe["records"]),
-                        str(probe["accuracy"]),
-                        str(probe["accuracy_interval"]),
-                        str(probe["balanced_accuracy"]),
-                        str(probe["balanced_interval"]),
-                    ]
-                )
+        for (number, (kind, text)), (name, recipe) in itertools.product(
+            enumerate(texts.items()), RECIPES.items()
+        ):
+            made = output / f"{name}{number}"
+            _, found = timed_build(
+                configs(config, text, made, dupe_factor=1, **recipe)
+            )
+            statistics = found.statistics
+            probe = statistics["leak_probe"]
+            rows.append(
+                [
+                    kind,
+                    name,
+                    f"{statistics['one_segment_share']:.1%}",
+                    f"{statistics['dropped_chunks']:,}",
+                    f"{statistics['swapped_share']:.1%}",
+                    str(probe["records"]),
+                    f"{told_by_ends(made, found):.4f}",
+                    str(probe["balanced_accuracy"]),
+                    str(probe["balanced_interval"]),
+                    str(probe["words_balanced_accuracy"]),
+                    str(probe["words_balanced_interval"]),
+                ]
+            )
     print(*table(rows), sep="\n")
