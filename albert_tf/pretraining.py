@@ -305,7 +305,7 @@ def make_run(
 def run_job(run: PretrainingConfig, job: Run) -> dict[str, float]:
     """Train and evaluate as asked; an error names the last good checkpoint."""
     try:
-        with checks.errors_explained(run.data_dir):
+        with checks.errors_explained(run.data_dir, metadata):
             metrics = job.train() if run.do_train else {}
             return job.evaluate() if run.do_eval else metrics
     except InputError as error:

@@ -1,63 +1,21 @@
 """Reading of records that `tf.train.Example` wrote, value by value."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_records import SLOTS, TOKENS, write_records
 
-from albert_tf import records
 from albert_tf.errors import InputError
-from albert_tf.records import checks, find, reading
-
-TOKENS, SLOTS = 8, 2
-COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
-
-
-def example(number, tokens=TOKENS, slots=SLOTS):
-    """Serialise an example whose first id is its number."""
-
-    def ints(values):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    weights = tf.train.FloatList(value=[1.0] + [0.0] * (slots - 1))
-    feature = {
-        "input_ids": ints([number] + [7] * (tokens - 1)),
-        "input_mask": ints([1] * tokens),
-        "segment_ids": ints([0, 1] * (tokens // 2)),
-        "token_boundary": ints([1] * tokens),
-        "masked_lm_positions": ints([1] * slots),
-        "masked_lm_ids": ints([9] * slots),
-        "masked_lm_weights": tf.train.Feature(float_list=weights),
-        "next_sentence_labels": ints([number % 2]),
-    }
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
-
-
-def first_file(data_dir):
-    """Return the path of the first training file."""
-    return f"{data_dir}/train-00000-of-00004.tfrecord"
+from albert_tf.records import find, reading
 
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
     """A folder of numbered examples, with small shuffling blocks."""
     monkeypatch.setattr(reading, "SHUFFLE_BLOCK", 16)
-    numbering, splits = itertools.count(), {}
-    for split, counts in COUNTS.items():
-        splits[split] = []
-        for i, count in enumerate(counts):
-            name = f"{split}-{i:05d}-of-{len(counts):05d}.tfrecord"
-            with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
-                for number in itertools.islice(numbering, count):
-                    writer.write(example(number))
-            size = (tmp_path / name).stat().st_size
-            splits[split].append(records.RecordFile(name, count, size))
-    splits = {split: tuple(entries) for split, entries in splits.items()}
-    metadata = records.Metadata(TOKENS, SLOTS, 50, "", splits)
-    metadata.write(str(tmp_path))
+    write_records(tmp_path)
     return str(tmp_path)
 
 
@@ -104,14 +62,6 @@ def test_batches_have_static_shapes(data_dir):
     for spec in (train.element_spec, held_out.element_spec):
         assert {s.shape[0] for s in spec.values()} == {6}
         assert spec["input_ids"].shape == (6, TOKENS)
-
-
-def test_a_file_with_fewer_records_is_an_error(data_dir):
-    """Cut between two records, where no checksum tells."""
-    with tf.io.TFRecordWriter(first_file(data_dir)) as writer:
-        writer.write(example(0))
-    with pytest.raises(tf.errors.OpError, match="expected to contain"):
-        numbers(data_dir, 93)
 
 
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
@@ -170,66 +120,6 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
         assert not batch["masked_lm_weights"].numpy()[~real].any()
         assert not batch["input_mask"].numpy()[~real].any()
     assert seen == list(range(93, 104))
-
-
-def test_truncated_file_is_named(data_dir):
-    """A truncated file is found before training, and while reading."""
-    path = first_file(data_dir)
-    with open(path, "rb+") as file:
-        file.truncate(700)
-    metadata = find.read_metadata(data_dir)
-    with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        checks.check(data_dir, metadata)
-    with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        with checks.errors_explained(data_dir):
-            numbers(data_dir, 93)
-
-
-def test_records_of_something_else_are_named(data_dir):
-    """A record that is no example is an error with file and number."""
-    with tf.io.TFRecordWriter(first_file(data_dir)) as writer:
-        writer.write(b"\x99 no example")
-    size = tf.io.gfile.stat(first_file(data_dir)).length
-    metadata = find.read_metadata(data_dir)
-    first, *others = metadata.splits["train"]
-    first = dataclasses.replace(first, bytes=size)
-    splits = metadata.splits | {"train": (first, *others)}
-    metadata = dataclasses.replace(metadata, splits=splits)
-    with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
-        checks.check(data_dir, metadata)
-
-
-def test_records_of_another_length_are_named(data_dir):
-    """Records longer than the metadata says are an error with the numbers."""
-    metadata = dataclasses.replace(
-        find.read_metadata(data_dir), max_seq_length=6
-    )
-    metadata.write(data_dir)
-    message = "train-00000.*`input_ids` holds 8 values instead of 6"
-    with pytest.raises(InputError, match=message):
-        checks.check(data_dir, metadata)
-    with pytest.raises(InputError, match=message):
-        with checks.errors_explained(data_dir):
-            numbers(data_dir, 1)
-
-
-def test_other_errors_pass(data_dir):
-    """An error that is not the records' is not explained away."""
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        with checks.errors_explained(data_dir):
-            raise tf.errors.InvalidArgumentError(None, None, "something else")
-
-
-def test_sound_records_pass_the_check(data_dir):
-    """Whole files of the right length are accepted."""
-    checks.check(data_dir, find.read_metadata(data_dir))
-
-
-def test_missing_file_is_named(data_dir):
-    """A file that the metadata lists and that is not there is an error."""
-    tf.io.gfile.remove(first_file(data_dir))
-    with pytest.raises(InputError, match="train-00000.*is missing"):
-        checks.check(data_dir, find.read_metadata(data_dir))
 
 
 def test_metadata_errors(data_dir, tmp_path):

@@ -274,7 +274,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     with pytest.raises(InputError, match=message):
         checks.check(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
-        with checks.errors_explained(str(tmp_path / "out")):
+        with checks.errors_explained(str(tmp_path / "out"), metadata):
             next(
                 iter(
                     reading.train_batches(

@@ -9,7 +9,6 @@ from albert_tf import files
 from albert_tf.errors import InputError
 from albert_tf.masking import DYNAMIC
 from albert_tf.records import examples
-from albert_tf.records.find import read_metadata
 from albert_tf.records.metadata import (
     METADATA_FILE,
     NEXT_SENTENCE_LABELS,
@@ -59,8 +58,10 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
     return ""
 
 
-def _first_fault(path: str, metadata: Metadata, split: str, limit: int) -> str:
-    """Return what is wrong with the first records of a file, or nothing."""
+def _first_fault(
+    path: str, metadata: Metadata, split: str, limit: int = -1
+) -> str:
+    """Return what is wrong with the first, or all, records of a file."""
     dynamic = metadata.masking(split) == DYNAMIC
     wrong_with = _wrong_dynamic if dynamic else _wrong_static
     number = -1
@@ -71,7 +72,7 @@ def _first_fault(path: str, metadata: Metadata, split: str, limit: int) -> str:
             if wrong := wrong_with(examples.parse(record), metadata):
                 return f"{path}, record {number}: {wrong}"
     except tf.errors.DataLossError:
-        return f"{path} is damaged or truncated after record {number}"
+        return f"{path} is damaged or cut off in record {number + 1}"
     except ValueError:
         return f"{path}, record {number} is no tf.train.Example"
     return ""
@@ -92,6 +93,14 @@ def _file_fault(path: str, entry: RecordFile) -> str:
     return ""
 
 
+def _refusal(fault: str) -> InputError:
+    return InputError(
+        f"The records must be whole and as `{METADATA_FILE}` says, or as the "
+        "first of them where there is none; make or copy them again. "
+        f"Received: {fault}"
+    )
+
+
 def check(data_dir: str, metadata: Metadata) -> None:
     """Raise `InputError` unless every file is whole and holds such records.
 
@@ -101,39 +110,33 @@ def check(data_dir: str, metadata: Metadata) -> None:
         path = entry_path(data_dir, entry)
         fault = _file_fault(path, entry)
         if fault := fault or _first_fault(path, metadata, split, 1):
-            raise InputError(
-                f"The records must be as `{METADATA_FILE}` says, or the first "
-                "of them where there is none; make or copy them again. "
-                f"Received: {fault}"
-            )
+            raise _refusal(fault)
 
 
-def find_fault(data_dir: str) -> InputError | None:
-    """Read all records and return what is wrong with them, if anything."""
-    metadata = read_metadata(data_dir)
-    for split, entry in _entries(metadata):
-        path = entry_path(data_dir, entry)
-        fault = _file_fault(path, entry)
-        if fault := fault or _first_fault(path, metadata, split, -1):
-            return InputError(
-                "The records must be whole and as long as "
-                f"`{METADATA_FILE}` says, or the first of them where there is "
-                f"none; make or copy them again. Received: {fault}"
-            )
-    return None
+def _explained(
+    message: str, data_dir: str, metadata: Metadata
+) -> InputError | None:
+    """Read the file of records that a message names; say what is wrong."""
+    paths = {entry_path(data_dir, e): (s, e) for s, e in _entries(metadata)}
+    path = max((p for p in paths if p in message), key=len, default=None)
+    if path is None:
+        return None
+    split, entry = paths[path]
+    fault = _file_fault(path, entry) or _first_fault(path, metadata, split)
+    said = message[message.index(path) :].splitlines()[0].rstrip("]")
+    return _refusal(fault or said)
 
 
 @contextlib.contextmanager
-def errors_explained(data_dir: str) -> Iterator[None]:
-    """Turn errors of reading damaged records into an `InputError`."""
+def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
+    """Turn errors that name a file of records into an `InputError`.
+
+    `reading` sees to it that all errors of damaged records do. The others,
+    such as those of a compiler, pass as they are, and no record is read.
+    """
     try:
         yield
-    except (
-        tf.errors.DataLossError,
-        tf.errors.FailedPreconditionError,  # too few records
-        tf.errors.InvalidArgumentError,
-        tf.errors.NotFoundError,
-    ) as error:
-        if fault := find_fault(data_dir):
+    except tf.errors.OpError as error:
+        if fault := _explained(error.message, data_dir, metadata):
             raise fault from error
         raise

@@ -25,6 +25,7 @@ from albert_tf.records.metadata import (
     Metadata,
     id_type,
 )
+from albert_tf.records.parsing import parse_examples, require
 from albert_tf.tokenization import load_tokenizer
 
 FEATURES = {
@@ -44,12 +45,12 @@ def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def parse(
-    serialized: tf.Tensor, metadata: Metadata
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Parse a batch of dynamic examples.
 
     Args:
-      serialized: [B] string.
+      names, serialized: [B] string, see `parse_examples`.
       metadata: gives T and V; a record that does not fit is an error.
 
     Returns:
@@ -57,14 +58,13 @@ def parse(
       [B, 2] int32; sentence_order_labels [B] int32.
     """
     room = metadata.max_seq_length - 3
-    found = tf.io.parse_example(serialized, FEATURES)
+    found = parse_examples(names, serialized, FEATURES)
     dtype = id_type(metadata.vocab_size)
     sizes = tf.cast(found[SEGMENT_LENGTHS], tf.int32)
     total = tf.reduce_sum(sizes, axis=1)
-    tf.debugging.assert_less_equal(total, room)
-    tf.debugging.assert_equal(
-        tf.strings.length(found[TOKEN_IDS]), total * dtype.itemsize
-    )
+    length = tf.strings.length(found[TOKEN_IDS])
+    fits = (total <= room) & (length == total * dtype.itemsize)
+    require(fits, names, "its lengths contradict each other")
     ids = tf.io.decode_raw(
         found[TOKEN_IDS],
         tf.dtypes.as_dtype(dtype),
@@ -126,11 +126,11 @@ def _tokenizer(data_dir: str, metadata: Metadata):
 
 def masker(
     data_dir: str, metadata: Metadata, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
     """Return what makes masked batches of dynamic examples.
 
-    It takes positions in the stream [B] int64 and serialised examples [B],
-    and returns what `reading.parse` returns.
+    It takes positions in the stream [B] int64, names and serialised examples
+    [B], and returns what `reading.parse` returns.
 
     Args:
       data_dir: where the records and their tokenizer are.
@@ -140,8 +140,8 @@ def masker(
     tokenizer = _tokenizer(data_dir, metadata)
     words, config = Words.of(tokenizer), metadata.masking_config()
 
-    def read(positions, serialized):
-        ids, starts, sizes, labels = parse(serialized, metadata)
+    def read(positions, names, serialized):
+        ids, starts, sizes, labels = parse(names, serialized, metadata)
         ids, segments, maskable, starts, lengths = lay_out(
             ids, starts, sizes, tokenizer
         )

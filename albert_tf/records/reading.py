@@ -17,6 +17,7 @@ from albert_tf.records.metadata import (
     paths_of,
     static_sizes,
 )
+from albert_tf.records.parsing import parse_examples
 
 # Records that are shuffled together while reading.
 SHUFFLE_BLOCK = 1 << 14
@@ -31,24 +32,68 @@ def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
     }
 
 
-def parse(serialized: tf.Tensor, metadata: Metadata) -> dict[str, tf.Tensor]:
+def parse(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
     """Parse a batch of static examples: int32, and float32 for the weights.
 
     Args:
-      serialized: [B] string.
+      names, serialized: [B] string, see `parse_examples`.
       metadata: gives T and P; a record of another length is an error.
 
     Returns:
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
       masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
     """
-    batch = tf.io.parse_example(serialized, _features(metadata))
+    batch = parse_examples(names, serialized, _features(metadata))
     batch = {
         name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
         for name, value in batch.items()
     }
     labels = batch.pop(NEXT_SENTENCE_LABELS)  # [B, 1]
     return batch | {SENTENCE_ORDER_LABELS: tf.squeeze(labels, 1)}
+
+
+def _fail(path: tf.Tensor) -> tf.Tensor:
+    wrong = tf.strings.join([path, " ended before its last record"])
+    with tf.control_dependencies([tf.debugging.Assert(False, [wrong])]):
+        return tf.identity(path)
+
+
+def _file_records(
+    path: tf.Tensor, count: tf.Tensor, skip: tf.Tensor
+) -> tf.data.Dataset:
+    """Return the records of a file from `skip` on; fewer than `count` fail.
+
+    TensorFlow names a file that it cannot open, but not one that is damaged.
+    So the file is first opened by itself; then its records end at the damage,
+    or where it is cut off, and what is missing is an error with its name.
+    """
+    openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
+    sound = tf.data.TFRecordDataset(path).skip(skip)
+    sound = sound.ignore_errors(log_warning=True)
+    missing = tf.data.Dataset.from_tensors(path).map(_fail)
+    whole = openable.concatenate(sound).concatenate(missing)
+    return whole.take(count - skip)
+
+
+def _records(
+    paths: tf.Tensor, counts: tf.Tensor, skip: tf.Tensor | int
+) -> tf.data.Dataset:
+    """Return the records of files in a row, from the `skip`th on."""
+    skips = tf.clip_by_value(
+        skip - tf.cumsum(counts, exclusive=True), 0, counts
+    )
+    row = tf.data.Dataset.from_tensor_slices((paths, counts, skips))
+    return row.flat_map(_file_records)
+
+
+def _names(paths: tf.Tensor, counts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Return what to call the records at places [n] in a row of files."""
+    starts = tf.cumsum(counts, exclusive=True)
+    index = tf.searchsorted(starts + counts, places, side="right")
+    number = tf.strings.as_string(places - tf.gather(starts, index))
+    return tf.strings.join([tf.gather(paths, index), ", record ", number])
 
 
 def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
@@ -66,7 +111,7 @@ def _epoch(
     counts: tf.Tensor,
     seed: int,
 ) -> tf.data.Dataset:
-    """Return the records of one epoch from `skip` on, a block's first record.
+    """Return names and records of an epoch from `skip`, a block's first, on.
 
     Files come in a random order, and each block of consecutive records in a
     random order: the stream can begin at any block and reads no whole file
@@ -75,27 +120,31 @@ def _epoch(
     fold_in = tf.random.experimental.stateless_fold_in
     key = tf.stack([tf.constant(seed, tf.int64), epoch])
     order = _permutation(tf.size(counts), fold_in(key, 0))
-    counts = tf.gather(counts, order)
-    ends = tf.cumsum(counts)
-    done = tf.reduce_sum(tf.cast(ends <= skip, tf.int32))
-    before = ends[done] - counts[done]
-    dataset = tf.data.TFRecordDataset(tf.gather(paths, order)[done:])
-    # A file cut between two records would shift all that follow.
-    whole = tf.data.experimental.assert_cardinality(ends[-1] - skip)
-    dataset = dataset.skip(skip - before).apply(whole)
-    blocks = dataset.batch(SHUFFLE_BLOCK)
+    paths, counts = tf.gather(paths, order), tf.gather(counts, order)
+    blocks = _records(paths, counts, skip).batch(SHUFFLE_BLOCK)
 
     def shuffle(block, records):
         index = _permutation(tf.size(records), fold_in(key, block + 1))
-        return tf.gather(records, index)
+        places = block * SHUFFLE_BLOCK + tf.cast(index, tf.int64)
+        return _names(paths, counts, places), tf.gather(records, index)
 
     return blocks.enumerate(skip // SHUFFLE_BLOCK).map(shuffle).unbatch()
+
+
+def _files(
+    data_dir: str, metadata: Metadata, split: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the paths of a split's files, and the records in each, int64."""
+    paths = tf.constant(paths_of(data_dir, metadata, split))
+    return paths, tf.constant(
+        [entry.records for entry in metadata.splits[split]], tf.int64
+    )
 
 
 def train_stream(
     data_dir: str, metadata: Metadata, *, seed: int, start: int = 0
 ) -> tf.data.Dataset:
-    """Return the endless stream of serialised training examples.
+    """Return the endless stream of names and serialised training examples.
 
     The example at a position depends on the seed and the position alone, so
     that a run can resume anywhere. Each epoch shuffles anew.
@@ -106,8 +155,7 @@ def train_stream(
       seed: of the shuffling.
       start: the position of the first example to return.
     """
-    paths = tf.constant(paths_of(data_dir, metadata, TRAIN))
-    counts = tf.constant([e.records for e in metadata.splits[TRAIN]], tf.int64)
+    paths, counts = _files(data_dir, metadata, TRAIN)
     first, offset = divmod(start, metadata.count(TRAIN))
     skip = offset - offset % SHUFFLE_BLOCK
 
@@ -125,10 +173,10 @@ def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def _reader(data_dir: str, metadata: Metadata, seed: int):
-    """Return how a batch is made of positions [B] and serialised examples."""
+    """Return how a batch is made of positions, names and examples, all [B]."""
     if metadata.masking(TRAIN) == DYNAMIC:
         return masker(data_dir, metadata, seed)
-    return lambda positions, serialized: parse(serialized, metadata)
+    return lambda _, names, serialized: parse(names, serialized, metadata)
 
 
 def train_batches(
@@ -165,9 +213,7 @@ def train_batches(
     )
     read = _reader(data_dir, metadata, seed)
     return batches.map(
-        lambda positions, serialized: _with_weights(
-            read(positions, serialized)
-        ),
+        lambda positions, record: _with_weights(read(positions, *record)),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     ).prefetch(tf.data.AUTOTUNE)
@@ -192,10 +238,15 @@ def eval_batches(
             for name, value in batch.items()
         }
 
-    records = tf.data.TFRecordDataset(paths_of(data_dir, metadata, EVAL))
+    def read(places, serialized):
+        names = _names(paths, counts, places)
+        return pad(_with_weights(parse(names, serialized, metadata)))
+
+    paths, counts = _files(data_dir, metadata, EVAL)
     return (
-        records.batch(batch_size)
-        .map(lambda serialized: _with_weights(parse(serialized, metadata)))
-        .map(pad)
+        _records(paths, counts, 0)
+        .enumerate()
+        .batch(batch_size)
+        .map(read)
         .prefetch(tf.data.AUTOTUNE)
     )
