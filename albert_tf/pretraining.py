@@ -302,7 +302,9 @@ def make_run(
     return job
 
 
-def run_job(run: PretrainingConfig, job: Run) -> dict[str, float]:
+def run_job(
+    run: PretrainingConfig, job: Run, metadata: records.Metadata
+) -> dict[str, float]:
     """Train and evaluate as asked; an error names the last good checkpoint."""
     try:
         with checks.errors_explained(run.data_dir, metadata):
@@ -343,4 +345,4 @@ def pretrain(
         )
         describe_run(trainer, metadata)
         monitor = make_monitor(trainer, metadata, devices)
-        return run_job(run, make_run(run, trainer, metadata, monitor))
+        return run_job(run, make_run(run, trainer, metadata, monitor), metadata)

@@ -1,7 +1,7 @@
 """What the data builder costs and gives, as tables.
 
     python benchmarks/data_builder.py --text=FILE --spm_model_file=FILE \
-        --tables=rate,memory,disk,kill,processes,beam,masking,reading,leak
+        --tables=rate,memory,disk,launcher,kill,processes,beam,masking,reading,leak
 
 FILE is text of one sentence per line with blank lines between documents. Each
 build runs in a process of its own, as a user's would. Rates count tokens of
@@ -25,6 +25,7 @@ TABLES = {
         costs.rate,
         costs.memory,
         costs.disk,
+        costs.launcher,
         repeats.kill,
         repeats.processes,
         repeats.beam,

@@ -35,6 +35,7 @@ class BenchmarkConfig:
         "Masking and duplicates of the builds of the table `rate`.",
     )
     memory_mb: tuple = setting(("5", "45", "450"), "Sizes of text.")
+    launcher_mb: tuple = setting(("1", "10", "50"), "Likewise, with Beam.")
     small_mb: int = setting(
         2, "Text of the tables kill, processes, beam, masking and leak."
     )

@@ -1,11 +1,14 @@
 """Tables of what the data builder costs: time, memory and disk."""
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +22,10 @@ from data_builder_builds import (
     timed_build,
 )
 
-from albert_tf import records
+from albert_tf import files, records
 from albert_tf.describe import table
 from albert_tf.masking import DYNAMIC, STATIC
+from albert_tf.pretraining_data import build
 from albert_tf.tokenization import TokenizerConfig, build_tokenizer
 
 # tokens/s and records/s of the released builder, by length and predictions:
@@ -195,4 +199,62 @@ def disk(config: BenchmarkConfig) -> None:
             rows.append(
                 [f"{masking}-{dupe}", f"{each:.2f}", f"{each / dupe:.2f}"]
             )
+    print(*table(rows), sep="\n")
+
+
+@contextlib.contextmanager
+def reads_counted() -> Iterator[Counter]:
+    """Count the bytes that this process reads, by the first word of a name."""
+    counts: Counter = Counter()
+    opened = files.opened
+
+    class Counted(io.FileIO):
+        def _count(self, number):
+            counts[Path(self.name).name.split("-")[0]] += number
+
+        def readinto(self, buffer):
+            number = super().readinto(buffer)
+            self._count(number)
+            return number
+
+        def readall(self):
+            content = super().readall()
+            self._count(len(content))
+            return content
+
+    def counted(path, mode):
+        if mode == "rb":
+            return io.BufferedReader(Counted(path))
+        return opened(path, mode)
+
+    files.opened = counted
+    try:
+        yield counts
+    finally:
+        files.opened = opened
+
+
+def launcher(config: BenchmarkConfig) -> None:
+    """Print what the launcher of a pipeline reads; other processes work."""
+    kinds = ("text.txt", "shard", "train")
+    rows = [["text MB", *kinds, "rest"]]
+    workers = "--direct_running_mode=multi_processing --direct_num_workers=2"
+    for size in map(int, config.launcher_mb):
+        with folder() as output:
+            text = cut(config.text, size * 10**6, output / "text.txt")
+            arguments = configs(
+                config,
+                text,
+                output / "out",
+                dupe_factor=1,
+                runner="DirectRunner",
+                pipeline_options=workers,
+            )
+            with reads_counted() as counts:
+                build.run(*arguments)
+        rest = counts.total() - sum(counts[kind] for kind in kinds)
+        rows.append(
+            [str(size), *(f"{counts[k]:,}" for k in kinds), f"{rest:,}"]
+        )
+        print("  ".join(rows[-1]), file=sys.stderr, flush=True)
     print(*table(rows), sep="\n")

@@ -1,6 +1,8 @@
 """Builds as Apache Beam pipelines: the same records as without Beam."""
 
+import builtins
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data import build, text
+from albert_tf.pretraining_data import corpus as corpus_module
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import BuildConfig
 from albert_tf.tokenization import TokenizerConfig
@@ -15,8 +18,9 @@ from albert_tf.tokenization import TokenizerConfig
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """A folder with a vocabulary and two texts of several blocks."""
+    """A folder with a vocabulary and two texts of several blocks and pieces."""
     monkeypatch.setattr(text, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(corpus_module, "PIECE_BYTES", 3000)
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(50)] + ["."]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -48,6 +52,11 @@ def run(corpus, name, **changes):
     return {path.name: path.read_bytes() for path in output.iterdir()}
 
 
+def files_in(folder):
+    """Return the paths of all files in a folder."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
 def test_beam_writes_the_same_bytes(corpus):
     """A pipeline of whole shards gives the files that one process gives."""
     pytest.importorskip("apache_beam")
@@ -57,8 +66,48 @@ def test_beam_writes_the_same_bytes(corpus):
     assert beam == here
 
 
+@pytest.fixture
+def readers(monkeypatch):
+    """What is read, by file name: by the `launcher` and by `workers`.
+
+    Everything that is read while no pipeline runs is read by the launcher.
+    """
+    beam = pytest.importorskip("apache_beam")
+    names = {"launcher": set(), "workers": set()}
+    running = []
+    leave, opened = beam.Pipeline.__exit__, builtins.open
+
+    def run_pipeline(pipeline, *error):
+        running.append(pipeline)
+        try:
+            return leave(pipeline, *error)
+        finally:
+            running.pop()
+
+    def noted(path, mode="r", *args, **kwargs):
+        if "r" in mode and isinstance(path, str | Path):
+            names["workers" if running else "launcher"].add(Path(path).name)
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(beam.Pipeline, "__exit__", run_pipeline)
+    monkeypatch.setattr(builtins, "open", noted)
+    return names
+
+
+def test_launcher_reads_no_text(corpus, readers):
+    """Text and shards, which grow with the corpus, are read by workers."""
+    run(corpus, "beam", runner="DirectRunner")
+    grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
+    assert grows <= readers["workers"]
+    assert not grows & readers["launcher"]
+    assert "metadata.json" in readers["launcher"]
+
+
 def test_beam_goes_on(corpus, monkeypatch):
-    """A build that failed in its second pass keeps what was finished."""
+    """A build that failed in its second pass keeps both passes' work.
+
+    It goes on with the same text alone; another is refused and costs nothing.
+    """
     beam = pytest.importorskip("albert_tf.pretraining_data.beam")
     here = run(corpus, "here")
 
@@ -73,11 +122,21 @@ def test_beam_goes_on(corpus, monkeypatch):
     monkeypatch.setattr(beam, "make_files", interrupted)
     with pytest.raises(Interrupted):
         run(corpus, "beam", runner="DirectRunner")
-    finished = corpus / "beam" / "train-00000-of-00006.tfrecord"
-    written = finished.stat().st_mtime_ns
     monkeypatch.setattr(beam, "make_files", whole)
+    finished = {p: p.stat().st_mtime_ns for p in files_in(corpus / "beam")}
+    words = (corpus / "b.txt").read_text()
+    (corpus / "b.txt").write_text(words.replace("w7", "w8", 1))
+    with pytest.raises(InputError, match=r"other settings.*\(corpus: "):
+        run(corpus, "beam", runner="DirectRunner")
+    assert files_in(corpus / "beam") == list(finished)
+    (corpus / "b.txt").write_text(words)
+    monkeypatch.setattr(beam, "deal_block", None)  # of the first pass
     assert run(corpus, "beam", runner="DirectRunner") == here
-    assert finished.stat().st_mtime_ns == written
+    made = [path for path in finished if path.suffix == ".tfrecord"]
+    assert [path.stat().st_mtime_ns for path in made] == [
+        finished[path] for path in made
+    ]
+    assert len(made) == 4
 
 
 def test_runner_without_beam(corpus, monkeypatch):

@@ -191,6 +191,16 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
         build.run(*settings(corpus, tmp_path))
 
 
+def test_another_version_is_refused(corpus, whole, tmp_path):
+    """The records of another builder are refused for that reason alone."""
+    metadata = json.loads((whole[0] / "metadata.json").read_text())
+    metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    message = r"another version.* \(builder_version: 0 then, \d now\)"
+    with pytest.raises(InputError, match=message):
+        build.run(*settings(corpus, tmp_path))
+
+
 def records_of(folder):
     """Return the bytes of the files of records, by name."""
     found = contents(folder)

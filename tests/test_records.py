@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from tiny_records import SLOTS, TOKENS, write_records
 
+from albert_tf import records
 from albert_tf.errors import InputError
 from albert_tf.records import find, reading
 

@@ -1,28 +1,41 @@
-"""The builder's two passes as Apache Beam pipelines, for many machines.
+"""The builder's work as Apache Beam pipelines, for many machines.
 
 Whole blocks of text and whole shards go through the functions that one
 machine uses, so that the records are the same, byte for byte. Nothing but
 this module imports Beam, which is an extra of the package.
 
+The launcher, which runs this module, opens neither text nor shards: it knows
+names and sizes of files, and what workers summed up in a JSON file.
+
 Text, output and `scratch_dir` must be where all workers reach them. An
 interrupted first pass begins anew; of the second, finished files are kept.
 """
 
+import dataclasses
 import functools
+import secrets
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf import files
+from albert_tf.pretraining_data import corpus
 from albert_tf.pretraining_data.documents import TextJob
+from albert_tf.pretraining_data.held_out import (
+    HeldOut,
+    Measured,
+    add_up,
+    hold_out,
+)
 from albert_tf.pretraining_data.shards import deal_block
 from albert_tf.pretraining_data.text import Block, blocks
 from albert_tf.pretraining_data.writing import FileJob, make_file, read_counts
 
-# Where a block stands in the text: its file, and its number in it.
+# Where a block or a piece stands in the text: its file, and its number or its
+# first byte in it.
 Place = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"
@@ -30,6 +43,50 @@ FRAMES, COUNTS = "frames", "counts"
 
 def _options(runner: str, options: str) -> PipelineOptions:
     return PipelineOptions([f"--runner={runner}", *shlex.split(options)])
+
+
+def _cut(item: tuple[int, str]) -> Iterator[tuple[Place, str]]:
+    """Yield the pieces of a file that are hashed."""
+    number, path = item
+    for place in corpus.places(path):
+        yield (number, place), path
+
+
+def _digest(item: tuple[Place, str]) -> tuple[Place, bytes]:
+    (number, place), path = item
+    return (number, place), corpus.digest(path, place)
+
+
+def _joined(digests: list[tuple[Place, bytes]]) -> str:
+    return corpus.joined(digest for _, digest in sorted(digests))
+
+
+def corpus_hash(
+    paths: list[str], folder: str, runner: str, options: str
+) -> str:
+    """Return `corpus.corpus_hash` of a text that the workers read.
+
+    Args:
+      paths: the text files.
+      folder: where the workers can leave the result.
+      runner, options: of the pipeline.
+    """
+    files.make_folder(folder)
+    path = files.join(folder, f"corpus.tmp-{secrets.token_hex(4)}")
+    with beam.Pipeline(options=_options(runner, options)) as pipeline:
+        _ = (
+            pipeline
+            | "files" >> beam.Create(list(enumerate(paths)))
+            | "cut" >> beam.FlatMap(_cut)
+            | "spread pieces" >> beam.Reshuffle()
+            | "hash" >> beam.Map(_digest)
+            | "gather" >> beam.combiners.ToList()
+            | "join" >> beam.Map(_joined)
+            | "write" >> beam.Map(functools.partial(files.write_json, path))
+        )
+    found = files.read_json(path, "the hash of the text")
+    files.remove(path)
+    return found
 
 
 def _read(job: TextJob, item: tuple[int, str]) -> Iterator[tuple[Place, Block]]:
@@ -54,13 +111,19 @@ def _shard_path(folder: str, shard: int) -> str:
 
 def _write_shard(
     folder: str, item: tuple[int, Iterable[tuple[Place, bytes]]]
-) -> None:
-    """Write the frames of a shard in the order of the text."""
+) -> tuple[int, str]:
+    """Write the frames of a shard in the order of the text; return its file."""
     shard, frames = item
-    with files.atomic_path(_shard_path(folder, shard)) as temporary:
+    path = _shard_path(folder, shard)
+    with files.atomic_path(path) as temporary:
         with files.opened(temporary, "wb") as file:
             for _, frame in sorted(frames):
                 file.write(frame)
+    return shard, path
+
+
+def _write_held_out(path: str, held_out: HeldOut) -> None:
+    files.write_json(path, dataclasses.asdict(held_out))
 
 
 def _total(counts: Iterable[dict]) -> dict:
@@ -80,55 +143,75 @@ class BeamStore:
     def __init__(self, folder: str, num_shards: int):
         self.folder, self.num_shards = folder, num_shards
         self.counts: Counter = Counter()
+        self._counts_path = files.join(folder, "text.json")
+        self._held_out_path = files.join(folder, "held_out.json")
         files.make_folder(folder)
 
     def path(self, shard: int) -> str:
         """Return the name of a shard's file."""
         return _shard_path(self.folder, shard)
 
-    @property
-    def _counts_path(self) -> str:
-        return files.join(self.folder, "text.json")
-
     def fill(
-        self, paths: list[str], job: TextJob, runner: str, options: str
-    ) -> None:
-        """Tokenise the text into the shards, unless that was done before."""
-        if not files.exists(self._counts_path):
+        self,
+        paths: list[str],
+        job: TextJob,
+        measure: Callable[[tuple[int, str]], Measured],
+        fraction: float,
+        how: tuple[str, str],
+    ) -> HeldOut:
+        """Tokenise the text into the shards, unless that was done before.
+
+        Args:
+          paths: the text files.
+          job: how to read and to deal them.
+          measure: see `held_out.measure`.
+          fraction: of the tokens to hold out.
+          how: runner and options of the pipeline.
+        """
+        made = (self._counts_path, self._held_out_path)
+        if not all(map(files.exists, made)):
             for shard in range(self.num_shards):
                 files.write_bytes(self.path(shard), b"")
-            self._run(paths, job, runner, options)
+            with beam.Pipeline(options=_options(*how)) as pipeline:
+                dealt = self._deal(pipeline, paths, job)
+                self._measure(dealt[FRAMES], measure, fraction)
+                self._count(dealt[COUNTS])
         self.counts.update(files.read_json(self._counts_path, "`text.json`"))
+        held_out = files.read_json(self._held_out_path, "`held_out.json`")
+        return HeldOut(**held_out)
 
-    def _run(
-        self, paths: list[str], job: TextJob, runner: str, options: str
-    ) -> None:
-        with beam.Pipeline(options=_options(runner, options)) as pipeline:
-            dealt = (
-                pipeline
-                | "files" >> beam.Create(list(enumerate(paths)))
-                | "spread files" >> beam.Reshuffle()
-                | "read" >> beam.FlatMap(functools.partial(_read, job))
-                | "spread blocks" >> beam.Reshuffle()
-                | "deal"
-                >> beam.FlatMap(functools.partial(_deal, job)).with_outputs(
-                    COUNTS, main=FRAMES
-                )
+    def _deal(self, pipeline: beam.Pipeline, paths: list[str], job: TextJob):
+        return (
+            pipeline
+            | "files" >> beam.Create(list(enumerate(paths)))
+            | "spread files" >> beam.Reshuffle()
+            | "read" >> beam.FlatMap(functools.partial(_read, job))
+            | "spread blocks" >> beam.Reshuffle()
+            | "deal"
+            >> beam.FlatMap(functools.partial(_deal, job)).with_outputs(
+                COUNTS, main=FRAMES
             )
-            _ = (
-                dealt[FRAMES]
-                | "shards" >> beam.GroupByKey()
-                | "write"
-                >> beam.Map(functools.partial(_write_shard, self.folder))
-            )
-            _ = (
-                dealt[COUNTS]
-                | "count" >> beam.CombineGlobally(_total)
-                | "write counts"
-                >> beam.Map(
-                    functools.partial(files.write_json, self._counts_path)
-                )
-            )
+        )
+
+    def _measure(self, frames, measure: Callable, fraction: float) -> None:
+        write = functools.partial(_write_held_out, self._held_out_path)
+        _ = (
+            frames
+            | "shards" >> beam.GroupByKey()
+            | "write" >> beam.Map(functools.partial(_write_shard, self.folder))
+            | "measure" >> beam.Map(measure)
+            | "add up" >> beam.CombineGlobally(add_up)
+            | "hold out" >> beam.Map(functools.partial(hold_out, fraction))
+            | "write held out" >> beam.Map(write)
+        )
+
+    def _count(self, counts) -> None:
+        write = functools.partial(files.write_json, self._counts_path)
+        _ = (
+            counts
+            | "count" >> beam.CombineGlobally(_total)
+            | "write counts" >> beam.Map(write)
+        )
 
 
 def make_files(jobs: list[FileJob], runner: str, options: str) -> list[Counter]:

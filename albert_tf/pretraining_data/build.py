@@ -12,21 +12,23 @@ from albert_tf import files, records
 from albert_tf.errors import InputError
 from albert_tf.masking import MaskingConfig
 from albert_tf.pretraining_data.advice import warnings
+from albert_tf.pretraining_data.corpus import corpus_hash
 from albert_tf.pretraining_data.documents import token_dtype
+from albert_tf.pretraining_data.held_out import (
+    HeldOut,
+    add_up,
+    hold_out,
+    measure,
+)
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.plan import (
     BuildConfig,
     Builder,
     claim,
 )
-from albert_tf.pretraining_data.processes import ordered_map
+from albert_tf.pretraining_data.processes import available, ordered_map
 from albert_tf.pretraining_data.reading import ReadingConfig
-from albert_tf.pretraining_data.shards import (
-    HeldOut,
-    ShardStore,
-    fill,
-    hold_out,
-)
+from albert_tf.pretraining_data.shards import ShardStore, fill
 from albert_tf.pretraining_data.statistics import report, summarize
 from albert_tf.pretraining_data.text import check_not_empty
 from albert_tf.pretraining_data.writing import FileJob, make_file, read_counts
@@ -99,20 +101,53 @@ def _beam():
         ) from None
 
 
-def _first_pass(builder: Builder):
-    """Deal the text to shards; return them, and what makes files of them."""
-    build = builder.build
-    if build.runner:
-        beam, how = _beam(), (build.runner, build.pipeline_options)
-        store = beam.BeamStore(builder.scratch, builder.num_shards)
-        store.fill(builder.paths, builder.text_job(), *how)
-        return store, lambda jobs, _: beam.make_files(jobs, *how)
-    _import_ahead(builder.num_processes)
-    store = ShardStore(builder.scratch, builder.num_shards)
-    fill(store, builder.paths, builder.text_job(), builder.num_processes)
-    return store, lambda jobs, probe: _make_files(
-        jobs, builder.num_processes, probe
+def _hash_text(build: BuildConfig, paths: list[str]) -> str:
+    """Return the hash of a text, read by whatever runs the build."""
+    if not build.runner:
+        return corpus_hash(paths, build.num_processes or available())
+    folder = build.scratch_dir or build.output_dir
+    return _beam().corpus_hash(
+        paths, folder, build.runner, build.pipeline_options
     )
+
+
+def _first_pass_by_beam(builder: Builder, measure_shard: Callable):
+    build = builder.build
+    beam, how = _beam(), (build.runner, build.pipeline_options)
+    store = beam.BeamStore(builder.scratch, builder.num_shards)
+    job, fraction = builder.text_job(), build.eval_fraction
+    held_out = store.fill(builder.paths, job, measure_shard, fraction, how)
+    return store, held_out, lambda jobs, _: beam.make_files(jobs, *how)
+
+
+def _first_pass_here(builder: Builder, measure_shard: Callable):
+    processes = builder.num_processes
+    _import_ahead(processes)
+    store = ShardStore(builder.scratch, builder.num_shards)
+    fill(store, builder.paths, builder.text_job(), processes)
+    shards = [(s, store.path(s)) for s in range(builder.num_shards)]
+    measured = add_up(ordered_map(measure_shard, shards, processes))
+    held_out = hold_out(builder.build.eval_fraction, measured)
+    return (
+        store,
+        held_out,
+        lambda jobs, probe: _make_files(jobs, processes, probe),
+    )
+
+
+def _first_pass(builder: Builder):
+    """Deal the text to shards; hold documents out.
+
+    Returns:
+      the shards, what is held out, and what makes files of both.
+    """
+    dtype = token_dtype(builder.tokenizer.vocab_size)
+    measure_shard = functools.partial(
+        measure, dtype, builder.reading.drop_duplicates
+    )
+    if builder.build.runner:
+        return _first_pass_by_beam(builder, measure_shard)
+    return _first_pass_here(builder, measure_shard)
 
 
 def _check_documents(
@@ -194,16 +229,12 @@ def _make(builder: Builder) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     build = builder.build
     builder.tokenizer.save(build.output_dir)
-    store, make_files = _first_pass(builder)
-    dtype = token_dtype(builder.tokenizer.vocab_size)
-    held_out = hold_out(
-        store, dtype, build.eval_fraction, builder.reading.drop_duplicates
-    )
+    store, held_out, make_files = _first_pass(builder)
     _check_documents(build, store, held_out)
     jobs = builder.file_jobs(store, held_out)
     probe = functools.cache(functools.partial(probe_leak, builder, jobs))
     counts = make_files(jobs, probe)
-    text = store.counts + held_out.counts
+    text = store.counts + Counter(held_out.counts)
     metadata = describe(builder, text, jobs, counts, probe())
     _check_splits(metadata, build.eval_fraction)
     metadata.write(build.output_dir)
@@ -246,6 +277,7 @@ def run(
         reading or ReadingConfig(),
         build_tokenizer(tokenization),
         paths,
+        functools.partial(_hash_text, build),
     )
     with _disk_errors(build.output_dir):
         files.make_folder(build.output_dir)

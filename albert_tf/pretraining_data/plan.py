@@ -5,27 +5,26 @@ import functools
 import hashlib
 import json
 import math
+from collections.abc import Callable
 
 from albert_tf import files, records
 from albert_tf.errors import InputError
 from albert_tf.masking import DYNAMIC, STATIC, MaskingConfig
 from albert_tf.pretraining_data import boundaries
 from albert_tf.pretraining_data.documents import TextJob
+from albert_tf.pretraining_data.held_out import HeldOut
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.processes import available
 from albert_tf.pretraining_data.reading import ReadingConfig
-from albert_tf.pretraining_data.shards import (
-    SHARD_BYTES,
-    HeldOut,
-    ShardStore,
-)
+from albert_tf.pretraining_data.shards import SHARD_BYTES, ShardStore
 from albert_tf.pretraining_data.writing import FileJob
 from albert_tf.settings import setting, validate
 from albert_tf.tokenization import Tokenizer
 
 MANIFEST_FILE = "manifest.json"
 
-# Changes whenever the same settings and text would give other records.
+# Changes whenever the same settings and text would give other records, or
+# another identity.
 BUILDER_VERSION = 2
 
 # How often a document is used, by the kind of masking.
@@ -122,17 +121,6 @@ def count_shards(paths: list[str]) -> int:
     return math.ceil(total / SHARD_BYTES)
 
 
-def corpus_hash(paths: list[str]) -> str:
-    """Return a hash of the contents of files, in order."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        digest.update(files.size(path).to_bytes(8, "little"))
-        with files.opened(path, "rb") as file:
-            while data := file.read(1 << 22):
-                digest.update(data)
-    return digest.hexdigest()
-
-
 @dataclasses.dataclass(frozen=True)
 class Builder:
     """One build: the settings, and what follows from them.
@@ -141,6 +129,7 @@ class Builder:
       build, pairs, masking, reading: the user's settings.
       tokenizer: the tokenizer.
       paths: the text files.
+      hash_text: returns the `corpus.corpus_hash` of files.
     """
 
     build: BuildConfig
@@ -149,6 +138,7 @@ class Builder:
     reading: ReadingConfig
     tokenizer: Tokenizer
     paths: list[str]
+    hash_text: Callable[[list[str]], str]
 
     def __post_init__(self):
         boundaries.check(self.reading.word_boundaries, self.tokenizer)
@@ -200,7 +190,7 @@ class Builder:
             | dataclasses.asdict(self.reading)
             | {
                 "tokenizer": self.tokenizer.fingerprint(),
-                "corpus": corpus_hash(self.paths),
+                "corpus": self.hash_text(self.paths),
             }
         )
 
@@ -254,19 +244,10 @@ class Builder:
 
     def file_jobs(self, store: ShardStore, held_out: HeldOut) -> list[FileJob]:
         """Return the files of the second pass, evaluation first."""
-        shards = range(self.num_shards)
-        here = {
-            records.EVAL: [
-                s for s in shards if held_out.lowest[s] < held_out.below
-            ],
-            records.TRAIN: [
-                s for s in shards if held_out.highest[s] >= held_out.below
-            ],
-        }
         times = {records.EVAL: 1, records.TRAIN: self.dupe_factor}
         jobs = []
-        for split, found in here.items():
-            plan = [(d, s) for d in range(times[split]) for s in found]
+        for split, shards in held_out.shards.items():
+            plan = [(d, s) for d in range(times[split]) for s in shards]
             jobs += [
                 self.file_job(
                     store, held_out.below, split, (*item, index, len(plan))
@@ -280,13 +261,16 @@ def _refuse_difference(found: dict, wanted: dict, output_dir: str) -> None:
     """Raise `InputError` if a folder was begun with something else."""
     names = sorted(found.keys() | wanted.keys())
     different = [n for n in names if found.get(n) != wanted.get(n)]
+    if "builder_version" in different:  # the hashes then differ too
+        different = ["builder_version"]
     if different:
         changes = ", ".join(
             f"{n}: {found.get(n)} then, {wanted.get(n)} now" for n in different
         )
         raise InputError(
             "`output_dir` holds records made from other settings, text or "
-            "tokenizer; give another folder or remove it. "
+            "tokenizer, or by another version; give another folder or remove "
+            "it. "
             f"Received: output_dir={output_dir} ({changes})"
         )
 

@@ -5,19 +5,14 @@ were last complete, and their sizes then; after an interruption they are cut
 back to that, and reading goes on from there.
 """
 
-import dataclasses
 import functools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from albert_tf import files
 from albert_tf.pretraining_data.documents import (
     TextJob,
-    first_of_each,
-    part_sizes,
     tokenize_block,
 )
 from albert_tf.pretraining_data.processes import ordered_map
@@ -31,9 +26,6 @@ SHARD_BYTES = 1 << 25
 
 # Tokens kept in memory before all shards are written.
 BUFFER_BYTES = 1 << 26
-
-# Documents are held out by the first bits of their hash.
-BUCKET_BITS = 16
 
 
 @functools.cache
@@ -133,68 +125,3 @@ def fill(
         )
     progress.close()
     store.flush(done=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Which documents are held out.
-
-    Attributes:
-      below: the hash buckets that are held out are those below this one.
-      lowest, highest: [num_shards] the buckets of each shard's documents;
-        an empty shard has lowest > highest.
-      counts: what was left out because it was there before.
-    """
-
-    below: int
-    lowest: np.ndarray
-    highest: np.ndarray
-    counts: Counter
-
-
-def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the bucket of each document, by which it is held out or not."""
-    return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-
-
-def _parts(
-    path: str, dtype: np.dtype, distinct: bool, counts: Counter
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return buckets and tokens of the parts of a shard that are used."""
-    frames = list(part_sizes(path, dtype))
-    if not frames:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    hashes, keys, sizes = map(np.concatenate, zip(*frames, strict=True))
-    if distinct:
-        first = first_of_each(keys)
-        # The first part of a document has the document's hash for its key.
-        again = ~first & (keys == hashes)
-        counts["duplicate_documents"] += int(np.sum(again))
-        counts["duplicate_tokens"] += int(np.sum(sizes[~first]))
-        hashes, sizes = hashes[first], sizes[first]
-    return buckets(hashes), sizes
-
-
-def hold_out(
-    store: ShardStore, dtype: np.dtype, fraction: float, distinct: bool
-) -> HeldOut:
-    """Hold out documents with at least a fraction of all tokens.
-
-    At least one document stays on each side; `below` is 0 where that cannot
-    be, or where `fraction` is 0. `distinct` as in `read_shard`.
-    """
-    tokens = np.zeros(1 << BUCKET_BITS, np.int64)
-    lowest = np.full(store.num_shards, 1 << BUCKET_BITS)
-    highest = np.full(store.num_shards, -1)
-    counts: Counter = Counter()
-    for shard in range(store.num_shards):
-        found, sizes = _parts(store.path(shard), dtype, distinct, counts)
-        np.add.at(tokens, found, sizes)
-        lowest[shard] = found.min(initial=lowest[shard])
-        highest[shard] = found.max(initial=-1)
-    occupied = np.flatnonzero(tokens)
-    if fraction == 0 or len(occupied) < 2:
-        return HeldOut(0, lowest, highest, counts)
-    reached = np.cumsum(tokens) >= fraction * tokens.sum()
-    below = int(np.clip(np.argmax(reached), occupied[0], occupied[-2])) + 1
-    return HeldOut(below, lowest, highest, counts)

@@ -10,10 +10,11 @@ from albert_tf import files, records
 from albert_tf.masking import DYNAMIC, Masked, MaskingConfig, Words, mask
 from albert_tf.pretraining_data.boundaries import sentence_breaks
 from albert_tf.pretraining_data.documents import read_shard, token_dtype
+from albert_tf.pretraining_data.held_out import buckets
 from albert_tf.pretraining_data.instances import Instances, lay_out
 from albert_tf.pretraining_data.pairs import PairsConfig
 from albert_tf.pretraining_data.recipes import Recipe, recipe
-from albert_tf.pretraining_data.shards import buckets, cached_tokenizer
+from albert_tf.pretraining_data.shards import cached_tokenizer
 from albert_tf.pretraining_data.statistics import (
     count_instances,
     count_masks,
