@@ -97,7 +97,7 @@ def test_members_have_their_own_shapes(job, tokenizer, tmp_path):
     strategy = make_strategy(DistributionConfig())
     evaluator = load_ensemble(folders, job, strategy, 2, "float32")
     found = evaluator.predict(
-        evaluation_batches(features, 2, True), averaged_outputs(TASK)
+        lambda: evaluation_batches(features, 2, True), averaged_outputs(TASK)
     )
     mean = np.mean(wanted, axis=0)
     np.testing.assert_allclose(found["logits"], mean, atol=1e-4)

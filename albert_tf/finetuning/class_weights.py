@@ -67,8 +67,13 @@ def weighted(
         classes = weights_of_classes(labels, task, table)
         values = classes[np.arange(len(classes)), labels]
     home[LABEL_WEIGHTS] = values.astype(np.float32)
-    changed = {"arrays": arrays, "token_arrays": token_arrays}
-    return dataclasses.replace(features, **changed), classes
+    changed = dataclasses.replace(
+        features,
+        arrays=arrays,
+        token_arrays=token_arrays,
+        fills=features.fills | {LABEL_WEIGHTS: 0.0},
+    )
+    return changed, classes
 
 
 def summary(classes: np.ndarray, task: Task) -> str:
