@@ -136,7 +136,10 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
         task,
         3,
     )
-    batches = evaluation_batches(features, 3)
+
+    def batches():
+        return evaluation_batches(features, 3)
+
     log_p = log_softmax(evaluator.predict(batches, task.outputs)["logits"])
     labels = features.token_arrays["labels"]
     inside = np.arange(8) < features.lengths[:, None]
