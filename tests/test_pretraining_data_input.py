@@ -64,14 +64,17 @@ def test_too_little_text(corpus, tmp_path):
 
 
 def test_mended_text_is_taken(corpus, tmp_path):
-    """After an error in the text, the mended text builds in the same folder."""
+    """After an error in the text, the mended text builds in the same folder.
+
+    Its lines hold two sentences each.
+    """
     path = tmp_path / "x.txt"
     changes = {"input_file": str(path)}
     path.write_bytes(b"w1 w2\xff .\n\nw3 w4 .\n")
     with pytest.raises(InputError, match="line 1, byte 5"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
     assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
-    path.write_text("w1 w2 .\nw3 .\n\nw4 w5 .\nw6 .\n")
+    path.write_text("w1 w2 . w3 .\n\nw4 w5 . w6 .\n")
     metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
     assert metadata.count("train") == 2 and metadata.count("eval") == 1
 
