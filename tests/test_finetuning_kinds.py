@@ -125,7 +125,8 @@ def test_a_run_of_other_kinds(name, pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("name", "metric", "values"),
     [
-        ("token_classification", "f1", {}),
+        # At 0.01 some seeds never tell the two kinds of entities apart.
+        ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
         # Of three; chance is a third.
         (
