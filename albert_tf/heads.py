@@ -68,7 +68,7 @@ class AlbertClassifier(AlbertWithHead):
         super().__init__(config, *args, name="classification", **kwargs)
 
     def build_head(self):
-        self.classifier = self.dense(
+        self.classifier = self.logits(
             "classifier", self.config.hidden_size, self.outputs
         )
 
@@ -76,7 +76,7 @@ class AlbertClassifier(AlbertWithHead):
         """Return float32 logits [B, C]; inputs as for `AlbertModel`."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
-        return tf.cast(self.classifier(pooled), tf.float32)
+        return self.classifier(pooled)
 
 
 class AlbertChooser(AlbertClassifier):
@@ -112,7 +112,7 @@ class AlbertTokenClassifier(AlbertWithHead):
         super().__init__(config, *args, name="tokens", **kwargs)
 
     def build_head(self):
-        self.classifier = self.dense(
+        self.classifier = self.logits(
             "classifier", self.config.hidden_size, self.outputs
         )
 
@@ -120,14 +120,14 @@ class AlbertTokenClassifier(AlbertWithHead):
         """Return float32 logits [B, T, C]; inputs as for `AlbertModel`."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         tokens = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
-        return tf.cast(self.classifier(tokens), tf.float32)
+        return self.classifier(tokens)
 
 
 class AlbertForSpans(AlbertWithHead):
     """ALBERT with two logits for each token: an answer's start and end."""
 
     def build_head(self):
-        self.classifier = self.dense("classifier", self.config.hidden_size, 2)
+        self.classifier = self.logits("classifier", self.config.hidden_size, 2)
 
     def call(self, input_ids, input_mask, segment_ids, seed=None):
         """Return `start_logits` and `end_logits`, float32 [B, T]."""
@@ -142,7 +142,7 @@ class AlbertForSpans(AlbertWithHead):
         The release lets padding compete. Without it the loss does not depend
         on how far a batch is padded.
         """
-        logits = tf.cast(self.classifier(sequence), tf.float32)  # [B, T, 2]
+        logits = self.classifier(sequence)  # [B, T, 2]
         padding = tf.cast(1 - input_mask, tf.float32)
         start, end = tf.unstack(logits + EXCLUDED * padding[..., None], axis=-1)
         return {"start_logits": start, "end_logits": end}
@@ -184,18 +184,17 @@ class AlbertForBeamSpans(AlbertWithHead):
 
     def build_head(self):
         width = self.config.hidden_size
-        self.start = self.dense("start", width, 1)
+        self.start = self.logits("start", width, 1)
         self.end_transform = self.dense("end_transform", 2 * width, width)
         self.end_norm = self.norm(width)
-        self.end = self.dense("end", width, 1)
+        self.end = self.logits("end", width, 1)
         self.answer_transform = self.dense(
             "answer_transform", 2 * width, width, activation="tanh"
         )
-        self.answer = self.dense("answer", width, 1, use_bias=False)
+        self.answer = self.logits("answer", width, 1, use_bias=False)
 
     def log_probabilities(self, logits, places):
-        """Return float32 log probabilities of logits [..., T]."""
-        logits = tf.cast(logits, tf.float32)
+        """Return log probabilities of logits [..., T], all float32."""
         return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
 
     def end_logits(self, sequence, starts):
@@ -270,4 +269,4 @@ class AlbertForBeamSpans(AlbertWithHead):
         mean = tf.einsum("bth,bt->bh", sequence, weights)
         x = tf.concat([mean, sequence[:, 0]], axis=-1)  # [B, 2H]
         x = self.drop(self.answer_transform(x), seed)
-        return tf.cast(self.answer(x), tf.float32)[:, 0]
+        return self.answer(x)[:, 0]

@@ -223,8 +223,8 @@ class AlbertModel(AlbertPart):
 
     Args:
       config: the architecture.
-      dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms and
-        losses are computed in float32 under both.
+      dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
+        logits and losses are computed in float32 under both.
     """
 
     def __init__(self, config: AlbertConfig, dtype="float32", name="albert"):
@@ -301,23 +301,23 @@ class MaskedLMHead(AlbertPart):
         """
         x = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
+        x = tf.cast(x, tf.float32)  # logits of bfloat16 would tie
         if not self.norm_first:
             kernel = tf.cast(embeddings.projection.kernel, x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
         table = tf.cast(embeddings.word_embeddings, x.dtype)
-        logits = tf.einsum("bpe,ve->bpv", x, table)
-        return tf.cast(logits, tf.float32) + self.output_bias
+        return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias
 
 
 class SentenceOrderHead(AlbertPart):
     """Whether two segments stand in order (0) or were swapped (1)."""
 
     def build(self):
-        self.classifier = self.dense("classifier", self.config.hidden_size, 2)
+        self.classifier = self.logits("classifier", self.config.hidden_size, 2)
 
     def call(self, pooled_output):
         """Return float32 logits [B, 2] from [B, H]."""
-        return tf.cast(self.classifier(pooled_output), tf.float32)
+        return self.classifier(pooled_output)
 
 
 class AlbertForPretraining(AlbertPart):

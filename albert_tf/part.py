@@ -38,15 +38,19 @@ class AlbertPart(keras.layers.Layer):
 
     def dense(self, name: str, fan_in: int, units: int, **kwargs):
         """Return a built dense layer with kernel [fan_in, units]."""
+        kwargs = {"dtype": self.dtype_policy} | kwargs
         layer = keras.layers.Dense(
-            units,
-            kernel_initializer=self.initializer(),
-            name=name,
-            dtype=self.dtype_policy,
-            **kwargs,
+            units, kernel_initializer=self.initializer(), name=name, **kwargs
         )
         layer.build((None, fan_in))
         return layer
+
+    def logits(self, name: str, fan_in: int, units: int, **kwargs):
+        """Return a built dense layer whose product and result are float32.
+
+        Logits rounded to bfloat16 tie and shift: near 10 it has steps of 1/16.
+        """
+        return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
     def norm(self, width: int) -> keras.layers.LayerNormalization:
         """Return a built layer norm; Keras computes it in float32."""

@@ -58,11 +58,67 @@ def test_dropout_drops_the_pooled_output():
     assert 0.25 < (first == 0).mean() < 0.75
 
 
-def test_logits_are_float32_under_bfloat16():
-    """The loss is computed in float32 whatever the encoder computes in."""
-    model = AlbertClassifier(tiny.CONFIG, 2, dtype="mixed_bfloat16")
-    assert model(*INPUTS).dtype == tf.float32
-    assert model.classifier.kernel.dtype == "float32"
+def bfloat16_head(cls, *args):
+    """Return a head with weights of a real size, and what it is put on."""
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
+    model = cls(config, *args, dtype="mixed_bfloat16")
+    encoded = model.albert(*INPUTS)
+    return model, {k: np.float32(encoded[k]) for k in encoded}
+
+
+@pytest.mark.parametrize(
+    "cls, outputs, key",
+    [
+        (AlbertClassifier, (3,), "pooled_output"),
+        (AlbertTokenClassifier, (3,), "sequence_output"),
+        (AlbertForSpans, (), "sequence_output"),
+    ],
+)
+def test_logits_are_not_rounded_to_bfloat16(cls, outputs, key):
+    """Whatever the encoder computes in, they are a float32 product."""
+    model, encoded = bfloat16_head(cls, *outputs)
+    assert {v.dtype for v in model.variables} == {"float32"}
+    kernel, bias = (v.numpy() for v in model.classifier.weights)
+    found = model(*INPUTS)
+    if cls is AlbertForSpans:
+        found = np.stack([found["start_logits"], found["end_logits"]], -1)
+        real = INPUTS[1] > 0
+        found, encoded = found[real], {key: encoded[key][real]}
+    np.testing.assert_allclose(found, encoded[key] @ kernel + bias, atol=1e-5)
+
+
+def test_the_beams_logits_are_not_rounded_to_bfloat16():
+    """Starts, ends and the answer class are float32 products."""
+    model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
+    sequence = encoded["sequence_output"]  # [B, T, H]
+    places = answer_places(*INPUTS[1:]).numpy() > 0
+    labels = np.zeros((len(sequence), 2), np.int32)
+    seen = {}
+    for name in ("end", "answer"):
+        layer = getattr(model, name)
+
+        kernel = layer.kernel.numpy()
+
+        def recorded(x, layer=layer, name=name, kernel=kernel):
+            # The first ends are those of the labels, the others the beam's.
+            seen.setdefault(name, np.float32(x) @ kernel)
+            return layer(x)
+
+        setattr(model, name, recorded)
+    found = model(*INPUTS, labels=labels)
+    kernel, bias = (v.numpy() for v in model.start.weights)
+    logits = {
+        "start_log_probs": (sequence @ kernel + bias)[..., 0],
+        "end_log_probs": seen["end"][:, 0, :, 0],
+    }
+    for name, values in logits.items():
+        expected = softmax(np.where(places, values, -np.inf))
+        np.testing.assert_allclose(
+            np.exp(found[name])[places], expected[places], atol=1e-5
+        )
+    np.testing.assert_allclose(
+        found["answer_logits"], seen["answer"][:, 0], atol=1e-5
+    )
 
 
 def test_choices_are_scored_one_by_one():

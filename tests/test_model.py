@@ -193,6 +193,25 @@ def test_bfloat16_is_near_float32():
     )
 
 
+def test_logits_are_not_rounded_to_bfloat16():
+    """Under bfloat16 the products over words and orders are float32's own."""
+    golden = goldens.load("g1")
+    weights = goldens.to_ours(golden.weights, golden.config)
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    inputs = [golden.inputs[name] for name in names]
+    model = goldens.build(golden.config, weights, dtype="mixed_bfloat16")
+    out = model(*inputs)
+    mlm, table = model.mlm, model.albert.embeddings.word_embeddings
+    x = tf.gather(out["sequence_output"], inputs[-1], batch_dims=1)
+    x = mlm.layer_norm(mlm.activation(mlm.transform(x)))  # [B, P, E]
+    x, table = (np.float32(tf.cast(y, tf.bfloat16)) for y in (x, table))
+    words = x @ table.T + mlm.output_bias.numpy()
+    np.testing.assert_allclose(out["mlm_logits"], words, rtol=1e-5, atol=1e-5)
+    kernel, bias = (v.numpy() for v in model.sop.classifier.weights)
+    orders = np.float32(out["pooled_output"]) @ kernel + bias
+    np.testing.assert_allclose(out["sop_logits"], orders, rtol=1e-5, atol=1e-5)
+
+
 def dropout_model(**rates):
     config = dataclasses.replace(goldens.CONFIG, **rates)
     weights = goldens.random_weights(goldens.CONFIG)
