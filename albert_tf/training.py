@@ -112,6 +112,8 @@ class TrainingConfig:
     random_seed: int = setting(
         12345,
         "Seed of weights, data and dropout.",
+        minimum=0,
+        maximum=2**31 - 1,
         change="data in another order, so that some of them come twice and "
         "others not at all in this epoch; other masks of words and of dropout",
     )

@@ -1,14 +1,18 @@
 """Settings: one home, early errors, replayable flags."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 
 import pytest
 
+from albert_tf.demo_text.corpus import DemoCorpusConfig
 from albert_tf.errors import InputError
 from albert_tf.optimization import OptimizerConfig
+from albert_tf.pretraining_data.plan import BuildConfig
 from albert_tf.settings import flagfile
+from albert_tf.training import TrainingConfig
 
 SCRIPT = """
 import dataclasses
@@ -27,6 +31,29 @@ def run_script(*flags):
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.parametrize(
+    "config, name, largest",
+    [
+        (TrainingConfig, "random_seed", 2**31 - 1),
+        (
+            functools.partial(BuildConfig, output_dir="x"),
+            "random_seed",
+            2**63 - 1,
+        ),
+        (DemoCorpusConfig, "seed", None),
+    ],
+)
+def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
+    """Pretraining, fine-tuning, records and the demo say so in one line."""
+    with pytest.raises(InputError, match=f"at least 0. Received: {name}=-1"):
+        config(**{name: -1})
+    assert config(**{name: 0})
+    if largest:
+        config(**{name: largest})
+        with pytest.raises(InputError, match=f"Received: {name}"):
+            config(**{name: largest + 1})
 
 
 @pytest.mark.parametrize(
