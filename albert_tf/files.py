@@ -7,35 +7,25 @@ a path, what only reads and writes files needs no TensorFlow.
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import posixpath
 import secrets
 import shutil
-import sys
+import tempfile
+import weakref
 from collections.abc import Iterator
 from glob import glob as local_glob
 from typing import Any, BinaryIO
 
 from albert_tf.errors import InputError
+from albert_tf.remote_files import RawRemoteFile, remote
 
 
 def is_remote(path: str) -> bool:
     """Return whether a path is one of `gs://` and its like."""
     return "://" in os.fspath(path)
-
-
-def _gfile():
-    """Return TensorFlow's file system."""
-    import tensorflow as tf
-
-    return tf.io.gfile
-
-
-def errors() -> tuple[type[Exception], ...]:
-    """Return what touching files raises; TensorFlow's errors if it runs."""
-    tensorflow = sys.modules.get("tensorflow")
-    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
 
 
 def join(directory: str, *names: str) -> str:
@@ -46,12 +36,12 @@ def join(directory: str, *names: str) -> str:
 
 def exists(path: str) -> bool:
     """Return whether a file or a folder stands at a path."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    return remote("exists", path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
     """Return whether a folder stands at a path."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return remote("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: str) -> bool:
@@ -61,9 +51,9 @@ def is_file(path: str) -> bool:
 
 def size(path: str) -> int:
     """Return the bytes of a file."""
-    return (
-        _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
-    )
+    if is_remote(path):
+        return remote("stat", path).length
+    return os.path.getsize(path)
 
 
 def matches(pattern: str) -> list[str]:
@@ -72,32 +62,34 @@ def matches(pattern: str) -> list[str]:
     On a local disk, hidden files are matched as in a shell: only by a pattern
     that has their dot.
     """
-    found = (
-        _gfile().glob(pattern) if is_remote(pattern) else local_glob(pattern)
-    )
-    return sorted(found)
+    if is_remote(pattern):
+        return sorted(remote("glob", pattern))
+    return sorted(local_glob(pattern))
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder in a folder, itself too, and the names in it."""
-    return _gfile().walk(path) if is_remote(path) else os.walk(path)
+    return remote("walk", path) if is_remote(path) else os.walk(path)
 
 
 def names(path: str) -> list[str]:
     """Return the sorted names in a folder, those of folders without a slash."""
-    found = _gfile().listdir(path) if is_remote(path) else os.listdir(path)
+    found = remote("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in found)
 
 
 def opened(path: str, mode: str) -> BinaryIO:
     """Open a file; `mode` is `rb` or `wb`."""
-    return _gfile().GFile(path, mode) if is_remote(path) else open(path, mode)
+    if not is_remote(path):
+        return open(path, mode)
+    raw = RawRemoteFile(path, mode)
+    return (io.BufferedReader if mode == "rb" else io.BufferedWriter)(raw)
 
 
 def make_folder(path: str) -> None:
     """Make a folder and those above it, where they are missing."""
     if is_remote(path):
-        _gfile().makedirs(path)
+        remote("makedirs", path)
     else:
         os.makedirs(path, exist_ok=True)
 
@@ -105,7 +97,7 @@ def make_folder(path: str) -> None:
 def rename(path: str, to: str) -> None:
     """Give a file, or a folder, another name; a file of that name goes."""
     if is_remote(path):
-        _gfile().rename(path, to, overwrite=True)
+        remote("rename", path, to, overwrite=True)
     else:
         os.replace(path, to)
 
@@ -113,19 +105,35 @@ def rename(path: str, to: str) -> None:
 def copy(path: str, to: str) -> None:
     """Copy a file; a file of the new name goes."""
     if is_remote(path) or is_remote(to):
-        _gfile().copy(path, to, overwrite=True)
+        remote("copy", path, to, overwrite=True)
     else:
         shutil.copyfile(path, to)
 
 
 def remove(path: str) -> None:
     """Remove a file."""
-    _gfile().remove(path) if is_remote(path) else os.remove(path)
+    remote("remove", path) if is_remote(path) else os.remove(path)
 
 
 def remove_folder(path: str) -> None:
     """Remove a folder and all that is in it."""
-    _gfile().rmtree(path) if is_remote(path) else shutil.rmtree(path)
+    remote("rmtree", path) if is_remote(path) else shutil.rmtree(path)
+
+
+class LocalCopy:
+    """A file for a library that reads local disks only.
+
+    Attributes:
+      path: the file itself, or a copy that lasts as long as this object.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        if is_remote(path):
+            folder = tempfile.mkdtemp()
+            weakref.finalize(self, shutil.rmtree, folder)
+            self.path = join(folder, os.path.basename(path))
+            copy(path, self.path)
 
 
 @contextlib.contextmanager
@@ -139,14 +147,34 @@ def atomic_path(path: str) -> Iterator[str]:
         yield temporary
         rename(temporary, path)
     except BaseException:
-        if exists(temporary):
+        with contextlib.suppress(OSError):
             remove(temporary)
         raise
 
 
+def _upload(folder: str, path: str) -> None:
+    """Replace a remote folder by a local one."""
+    if is_folder(path):
+        remove_folder(path)
+    for place, _, found in os.walk(folder):
+        there = path + place.removeprefix(folder)
+        make_folder(there)
+        for name in found:
+            copy(join(place, name), join(there, name))
+
+
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yield a temporary folder that replaces `path` if the body succeeds."""
+    """Yield a temporary folder that replaces `path` if the body succeeds.
+
+    It is local. Stores such as `gs://` cannot rename a folder as one thing,
+    and not every library writes to them.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield temporary
+            _upload(temporary, path.rstrip("/"))
+        return
     temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
     try:
         make_folder(temporary)

@@ -14,9 +14,10 @@ MAX_LINES = 350
 # From the ground up. A module imports from its own rank or from lower ones;
 # the scripts stand above all. A package's name stands for all its modules.
 RANKS = (
-    """config errors files flops health masking_spans metrics progress settings
-    stopping text.character_graph text.normalization text.sentencepiece_rules
-    text.wordpiece tokenization tpu.chips tpu.module""",
+    """config errors files flops health masking_spans metrics progress
+    remote_files settings stopping text.character_graph text.normalization
+    text.sentencepiece_rules text.wordpiece tokenization tpu.chips
+    tpu.module""",
     """checkpoint_files checkpoints distribution dropout encoder_loop
     evaluation fused graph_masking head_pruning history learning_rate
     masking model optimization part records report_chart text.graph

@@ -33,6 +33,7 @@ from albert_tf.pretraining_data.statistics import report, summarize
 from albert_tf.pretraining_data.text import check_not_empty
 from albert_tf.pretraining_data.writing import FileJob, make_file, read_counts
 from albert_tf.progress import Progress
+from albert_tf.remote_files import RemoteError
 from albert_tf.tokenization import TokenizerConfig, build_tokenizer
 
 
@@ -245,12 +246,11 @@ def _disk_errors(output_dir: str) -> Iterator[None]:
     """Say what to do where a file cannot be read or written."""
     try:
         yield
-    except files.errors() as error:
-        if isinstance(error, OSError) and error.errno is None:
+    except OSError as error:
+        if error.errno is None and not isinstance(error, RemoteError):
             raise  # says so already
-        reason = getattr(error, "message", error)
         raise OSError(
-            f"A file could not be read or written ({reason}); mend that (free "
+            f"A file could not be read or written ({error}); mend that (free "
             "some space, if there is none) and run the same command again to "
             f"go on. Received: output_dir={output_dir}"
         ) from None

@@ -106,8 +106,10 @@ def config_json(config: AlbertConfig, architecture: str) -> dict:
 def _open_safetensors(path: str) -> Tensors:
     # Opened anew for each tensor: pages of a mapped file count as memory
     # until it is closed.
+    file_copy = files.LocalCopy(path)
+
     def opened():
-        return safetensors.safe_open(path, framework="numpy")
+        return safetensors.safe_open(file_copy.path, framework="numpy")
 
     def read(name: str) -> np.ndarray:
         with opened() as file:
@@ -135,9 +137,11 @@ def _open_pickle(path: str) -> Tensors:
             f"model as {SAFETENSORS}. Received: {path}"
         ) from None
 
+    file_copy = files.LocalCopy(path)
+
     def opened() -> dict:
         return torch.load(
-            path, map_location="cpu", weights_only=True, mmap=True
+            file_copy.path, map_location="cpu", weights_only=True, mmap=True
         )
 
     try:
