@@ -57,10 +57,7 @@ class TrainingConfig:
         change="the data go on at the example step x batch",
     )
     gradient_accumulation_steps: int = setting(
-        1,
-        "Micro-batches that a replica's batch is cut into.",
-        minimum=1,
-        change=MASKS,
+        1, "Micro-batches of a replica's batch.", minimum=1, change=MASKS
     )
     eval_batch_size: int = setting(
         64, "Examples per evaluation batch, over all replicas.", minimum=1
@@ -114,8 +111,8 @@ class TrainingConfig:
         "Seed of weights, data and dropout.",
         minimum=0,
         maximum=2**31 - 1,
-        change="data in another order, so that some of them come twice and "
-        "others not at all in this epoch; other masks of words and of dropout",
+        change="data in another order, some of them twice in this epoch and "
+        "others never; other masks",
     )
 
     def __post_init__(self):
