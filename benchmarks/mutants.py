@@ -1,0 +1,407 @@
+"""Draw faults at random, and see which of them the default tests notice.
+
+    pip install -e '.[test]' cosmic-ray pytest-cov
+    python benchmarks/mutants.py cover --map=map.json
+    python benchmarks/mutants.py run --map=map.json --output=mutants.jsonl \
+        [--number=200] [--seed=1] [--tests=tests]
+
+`cover` runs the default suite once and notes which test runs which line, and
+how long it takes. `run` draws lines of the package, each as likely as any
+other, and one of Cosmic Ray's mutants of each (a changed number, comparison,
+operator, truth value, loop, exception or decorator); annotations are left
+alone. Each mutant gets a copy of the tree and the tests that run its line:
+those of its own module first, the quick before the slow, up to a limit of
+time, so that "survived" is an upper bound. TensorFlow is imported once; the
+tests of a mutant run in a fork of that process.
+"""
+
+import argparse
+import ast
+import collections
+import contextlib
+import dataclasses
+import difflib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import coverage
+import pytest
+from cosmic_ray import plugins
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from scipy.stats import binomtest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "albert_tf"
+IMPORTED_ONCE = """tensorflow tensorflow_text keras matplotlib.pyplot
+scipy.sparse sentencepiece seqeval.metrics sklearn.linear_model""".split()
+
+
+class Notes:
+    """A pytest plugin: seconds of each test, and the fixtures it shares."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.seconds = collections.Counter()
+        self.failed, self.shared = set(), {}
+
+    def pytest_collection_modifyitems(self, items):
+        for item in items:
+            definitions = item._fixtureinfo.name2fixturedefs
+            self.shared[item.nodeid] = [
+                name
+                for name, found in definitions.items()
+                if found[-1].scope != "function" and not name.startswith("_")
+            ]
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        tests = {
+            name: {"seconds": self.seconds[name], "shared": shared}
+            for name, shared in self.shared.items()
+            if name in self.seconds and name not in self.failed
+        }
+        Path(self.path).write_text(json.dumps(tests))
+
+
+def cover(path: str, tests: list[str]) -> None:
+    """Write {"tests": what `Notes` tells, "lines": {file: {line: tests}}}."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes, data = f"{folder}/notes.json", f"{folder}/coverage"
+        Path(folder, "rc").write_text(f"[run]\ndata_file = {data}\n")
+        options = [f"--cov={PACKAGE}", "--cov-context=test", "--cov-report="]
+        options += [f"--cov-config={folder}/rc", "-p", "no:cacheprovider"]
+        pytest.main([*options, "-q", *tests], plugins=[Notes(notes)])
+        covered = coverage.CoverageData(data)
+        covered.read()
+        told = {"tests": json.loads(Path(notes).read_text()), "lines": {}}
+    for file in covered.measured_files():
+        lines = covered.contexts_by_lineno(file)
+        name = os.path.relpath(file, ROOT)
+        told["lines"][name] = {line: sorted(c) for line, c in lines.items()}
+    Path(path).write_text(json.dumps(told))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One fault: a file, the line that it changes, and the file's new text."""
+
+    file: str
+    line: int
+    operator: str
+    code: str
+
+    def difference(self) -> str:
+        """Return the lines that change, without context."""
+        texts = ((ROOT / self.file).read_text(), self.code)
+        lines = difflib.unified_diff(*(t.split("\n") for t in texts), n=0)
+        return "\n".join(list(lines)[3:])
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes the annotations away, which do nothing when the code runs."""
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node):
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node):
+        node.annotation = ast.Constant(None)
+        return self.generic_visit(node)
+
+
+def meaning(code: str) -> str:
+    """Return what texts that do the same have in common."""
+    return ast.dump(_Bare().visit(ast.parse(code)))
+
+
+def mutated(code: str, name: str, occurrence: int) -> str | None:
+    """Return a text with one fault, None where it does what it did.
+
+    None also where Cosmic Ray fails: it takes the `*` of a signature for a
+    product, and knows no `except` with a dotted name.
+    """
+    operator = plugins.get_operator(name)()
+    with contextlib.suppress(SyntaxError, AttributeError):
+        changed = mutate_code(code, operator, occurrence)
+        if meaning(changed) != meaning(code):
+            return changed
+    return None
+
+
+def family(operator: str) -> str:
+    """Return an operator's kind: `+` has many replacements, `0` has few."""
+    return operator.split("/")[-1].split("_")[0]
+
+
+def operators() -> dict[str, object]:
+    """Return the operators that need no arguments, by name."""
+    classes = {n: plugins.get_operator(n) for n in plugins.operator_names()}
+    return {
+        name: cls()
+        for name, cls in classes.items()
+        if not cls.arguments() and "no_op" not in name.lower()
+    }
+
+
+def lines_of(operator, nodes: list) -> list[int]:
+    """Return the line of each occurrence of an operator."""
+    return [
+        start[0]
+        for node in nodes
+        for start, _ in operator.mutation_positions(node)
+    ]
+
+
+def draw_on(rng: random.Random, code: str, nodes: list, line: int):
+    """Return a mutant of a line, its operator and text; None without one."""
+    here = [node for node in nodes if node.start_pos[0] == line]
+    fit = {n: o for n, o in operators().items() if line in lines_of(o, here)}
+    if not fit:
+        return None
+    kind = rng.choice(sorted({family(name) for name in fit}))
+    name = rng.choice([name for name in fit if family(name) == kind])
+    lines = lines_of(fit[name], nodes)
+    occurrence = rng.choice([i for i, at in enumerate(lines) if at == line])
+    changed = mutated(code, name, occurrence)
+    return changed and (name, changed)
+
+
+def draw(number: int, seed: int) -> list[Mutant]:
+    """Return so many mutants, each on a line of its own."""
+    rng = random.Random(seed)
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for path in sorted((ROOT / PACKAGE).rglob("*.py"))
+    }
+    places = [
+        (file, line)
+        for file, code in texts.items()
+        for line in range(1, len(code.splitlines()) + 1)
+    ]
+    rng.shuffle(places)
+    nodes, drawn = {}, []
+    for file, line in places:
+        if file not in nodes:
+            nodes[file] = list(ast_nodes(get_ast(texts[file])))
+        if mutant := draw_on(rng, texts[file], nodes[file], line):
+            drawn.append(Mutant(file, line, *mutant))
+        if len(drawn) == number:
+            break
+    return drawn
+
+
+def chosen_tests(mutant: Mutant, told: dict, limit: float) -> list[str]:
+    """Return the tests that run a mutant's line, the likeliest first.
+
+    A fixture that several tests share is run by the first of them: the others
+    count as running its lines too.
+    """
+    tests = told["tests"]
+    contexts = told["lines"].get(mutant.file, {}).get(str(mutant.line), ())
+    names, fixtures = set(), set()
+    for context in filter(None, contexts):
+        name, _, phase = context.rpartition("|")
+        names.add(name)
+        if phase == "setup" and name in tests:
+            fixtures |= set(tests[name]["shared"])
+    names |= {n for n, t in tests.items() if fixtures & set(t["shared"])}
+    path = Path(mutant.file)
+    of_module = (f"test_{path.stem}", f"test_{path.parent.name}_{path.stem}")
+
+    def rank(name):
+        stem = Path(name.split("::")[0]).stem
+        return not stem.startswith(of_module), tests[name]["seconds"]
+
+    chosen, spent = [], 0.0
+    for name in sorted(names & tests.keys(), key=rank):
+        spent += tests[name]["seconds"]
+        if chosen and spent > limit:
+            break
+        chosen.append(name)
+    return chosen
+
+
+class Tree:
+    """A copy of the tracked files, in which one mutant lives at a time."""
+
+    def __init__(self, folder: str):
+        self.folder = Path(folder)
+        command = ["git", "ls-files", "-co", "--exclude-standard"]
+        names = subprocess.check_output(command, cwd=ROOT, text=True)
+        for name in names.splitlines():
+            if (ROOT / name).exists():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, self.folder / name)
+
+    def start(self, mutant: Mutant, tests: list[str]) -> int:
+        """Run tests on a mutant in a fork; return its process."""
+        (self.folder / mutant.file).write_text(mutant.code)
+        process = os.fork()
+        if not process:
+            self._test(tests)
+        return process
+
+    def _test(self, tests: list[str]) -> None:
+        os.setsid()
+        os.chdir(self.folder)
+        log = os.open("mutant.log", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ["PYTHONPATH"] = sys.path[0] = str(self.folder)
+        options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+        options.append(f"--basetemp={self.folder}.tmp")
+        code = 3
+        with contextlib.suppress(BaseException):
+            code = pytest.main([*options, *tests])
+        os._exit(code)
+
+    def finish(self, mutant: Mutant) -> str:
+        """Put the file back; return the end of what pytest said."""
+        shutil.copy(ROOT / mutant.file, self.folder / mutant.file)
+        log = (self.folder / "mutant.log").read_text(errors="replace")
+        return "\n".join(log.strip().splitlines()[-2:])
+
+
+def outcome(process: int, end: float) -> str | None:
+    """Return what became of a mutant, None while its tests run."""
+    finished, status = os.waitpid(process, os.WNOHANG)
+    if not finished:
+        if time.monotonic() < end:
+            return None
+        os.killpg(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        return "timeout"
+    return "survived" if status == 0 else "killed"
+
+
+def rows_of(path: str) -> list[dict]:
+    """Return the rows of an earlier run, which are not tested again."""
+    if not os.path.exists(path):
+        return []
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Test every mutant; write a line of JSON for each."""
+    import albert_tf  # noqa: F401  (TensorFlow's switches)
+
+    for name in IMPORTED_ONCE:
+        __import__(name)
+    for name in [n for n in sys.modules if n.split(".")[0] == PACKAGE]:
+        del sys.modules[name]
+    told = json.loads(Path(arguments.map).read_text())
+    done = rows_of(arguments.output)
+    known = {(row["file"], row["line"]) for row in done}
+    drawn = draw(arguments.number, arguments.seed)
+    waiting = [m for m in drawn if (m.file, m.line) not in known]
+    with contextlib.ExitStack() as stack:
+        folders = [
+            stack.enter_context(tempfile.TemporaryDirectory())
+            for _ in range(arguments.processes)
+        ]
+        free, busy = [Tree(folder) for folder in folders], {}
+        output = stack.enter_context(open(arguments.output, "a"))
+        while waiting or busy:
+            while waiting and free:
+                mutant = waiting.pop(0)
+                tests = chosen_tests(mutant, told, arguments.limit)
+                if tests:
+                    tree, now = free.pop(), time.monotonic()
+                    process = tree.start(mutant, tests)
+                    busy[process] = tree, mutant, now, len(tests)
+                else:
+                    done.append(record(output, mutant, "not run", "", 0, 0.0))
+            for process, (tree, mutant, start, count) in list(busy.items()):
+                end = start + 6 * arguments.limit + 60
+                if what := outcome(process, end):
+                    del busy[process]
+                    said, took = tree.finish(mutant), time.monotonic() - start
+                    free.append(tree)
+                    row = record(output, mutant, what, said, count, took)
+                    done.append(row)
+            time.sleep(0.1)
+    table(done)
+
+
+def record(output, mutant, what, said, count, took) -> dict:
+    """Write and return one mutant's row."""
+    row = {
+        "file": mutant.file,
+        "line": mutant.line,
+        "operator": mutant.operator,
+        "outcome": what,
+        "tests": count,
+        "seconds": round(took, 1),
+        "difference": mutant.difference(),
+        "said": said,
+    }
+    output.write(json.dumps(row) + "\n")
+    output.flush()
+    return row
+
+
+def room(file: str) -> str:
+    """Return the folder of the package, or the package for a command."""
+    return "/".join(Path(file).parts[:-1][:2])
+
+
+def table(rows: list[dict]) -> None:
+    """Print the outcomes by room, and every mutant that was not noticed."""
+    outcomes = ("killed", "timeout", "survived", "not run")
+    counts = collections.defaultdict(collections.Counter)
+    for row in rows:
+        for name in (room(row["file"]), "all"):
+            counts[name][row["outcome"]] += 1
+    print("| room | " + " | ".join(outcomes) + " | noticed |")
+    print("|---|" + "---|" * (len(outcomes) + 1))
+    for name in sorted(counts):
+        count = counts[name]
+        test = binomtest(count["killed"] + count["timeout"], count.total())
+        low, high = test.proportion_ci(method="wilson")
+        cells = [str(count[o]) for o in outcomes]
+        share = f"{test.statistic:.0%} ({low:.0%} to {high:.0%})"
+        print(f"| {name} | {' | '.join(cells)} | {share} |")
+    for row in rows:
+        if row["outcome"] in ("survived", "not run"):
+            print(f"\n{row['file']}:{row['line']}: {row['outcome']}")
+            print(row["difference"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("cover", "run", "table"))
+    parser.add_argument("--map", default="map.json")
+    parser.add_argument("--output", default="mutants.jsonl")
+    parser.add_argument("--tests", nargs="*", default=["tests"])
+    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=40.0, help="seconds")
+    arguments = parser.parse_args()
+    if arguments.what == "cover":
+        cover(arguments.map, arguments.tests)
+    elif arguments.what == "run":
+        run(arguments)
+    else:
+        table(rows_of(arguments.output))
+
+
+if __name__ == "__main__":
+    main()
