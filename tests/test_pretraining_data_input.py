@@ -183,7 +183,7 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [2000, 9000, 30_000])
+@pytest.mark.parametrize("limit", [2000, 9000, 20_000])
 def test_files_may_not_grow(corpus, tmp_path, limit):
     """A real limit of file sizes: an error in one line, then the run goes on.
 
