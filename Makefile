@@ -5,21 +5,29 @@ PYTHON ?= python3
 VENV ?= .venv
 # More requirements for pip, for example REQUIREMENTS="tensorflow==2.20.*".
 REQUIREMENTS ?=
+# The extras of setup.py that VENV has.
+EXTRAS ?= test
 # Processes that run the quick tests; each needs about 2 GB.
 TEST_PROCESSES ?= 2
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: help demo test lint slow test-all format clean
+.PHONY: help demo test lint slow interchange interchange-tests test-all format
+.PHONY: clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
 	@echo "make test      lint and the tests that take seconds"
 	@echo "make slow      the tests that take minutes"
-	@echo "make test-all  test and slow"
+	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
+	@echo "               environment of their own. From the default index, PyTorch"
+	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
+	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
+	@echo "               by REQUIREMENTS."
+	@echo "make test-all  test, slow and interchange"
 	@echo "make format    format the code as lint wants it"
-	@echo "make clean     remove the environment, caches and demo/"
+	@echo "make clean     remove the environments, caches and demo/"
 
 demo: $(INSTALLED)
 	$(BIN)/python -m albert_tf.demo_pipeline --output_dir=demo
@@ -34,14 +42,21 @@ lint: $(INSTALLED)
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
-test-all: test slow
+interchange:
+	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert interchange-tests
+
+# What is skipped for want of a package was not tested: that fails.
+interchange-tests: $(INSTALLED)
+	$(BIN)/python -m pytest -p tests.no_skips -m interchange
+
+test-all: test slow interchange
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-interchange demo build dist *.egg-info .pytest_cache .ruff_cache
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \
@@ -53,5 +68,6 @@ $(INSTALLED): setup.py pyproject.toml
 	        "module (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -e '.[test]' $(foreach r,$(REQUIREMENTS),'$(r)')
+	$(BIN)/python -m pip install -e '.[$(EXTRAS)]' \
+	    $(foreach r,$(REQUIREMENTS),'$(r)')
 	@touch $@

@@ -56,7 +56,7 @@ EXTRAS = {
     "zh": ["jieba", "nltk"],
 }
 # The small ones, so that their tests run.
-for name in ("demo", "litert", "sentences", "zh"):
+for name in ("demo", "litert", "onnx", "sentences", "zh"):
     EXTRAS["test"] += EXTRAS[name]
 
 

@@ -57,6 +57,7 @@ def files_in(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.interchange
 def test_beam_writes_the_same_bytes(corpus):
     """A pipeline of whole shards gives the files that one process gives."""
     pytest.importorskip("apache_beam")
@@ -94,6 +95,7 @@ def readers(monkeypatch):
     return names
 
 
+@pytest.mark.interchange
 def test_launcher_reads_no_text(corpus, readers):
     """Text and shards, which grow with the corpus, are read by workers."""
     run(corpus, "beam", runner="DirectRunner")
@@ -103,6 +105,7 @@ def test_launcher_reads_no_text(corpus, readers):
     assert "metadata.json" in readers["launcher"]
 
 
+@pytest.mark.interchange
 def test_beam_goes_on(corpus, monkeypatch):
     """A build that failed in its second pass keeps both passes' work.
 

@@ -1,6 +1,7 @@
 """Both directions against transformers, forward and gradients.
 
-Slow, and only where the extra `convert` is installed.
+Slow, and only where the extra `convert` is installed, as `make interchange`
+does.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ from albert_tf.weight_files.released_names import (
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.interchange]
 
 VARIANTS = {
     name: goldens.VARIANTS[name]

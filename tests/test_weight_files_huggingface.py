@@ -97,6 +97,7 @@ def test_erf_gelu_is_kept_and_said(golden, tmp_path):
     assert config.hidden_act == "gelu_erf"
 
 
+@pytest.mark.interchange
 def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     """A pickle of tensors converts; one that would run code does not."""
     torch = pytest.importorskip("torch")
