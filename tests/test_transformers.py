@@ -5,10 +5,12 @@ does.
 """
 
 import dataclasses
+import importlib.util
 import json
 
 import goldens
 import numpy as np
+import other_process
 import pytest
 import released_files
 import safetensors.numpy
@@ -26,8 +28,10 @@ from albert_tf.weight_files.released_names import (
     places,
 )
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+# Only looked for: they are imported in a process without TensorFlow.
+for package in ("torch", "transformers"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"could not import {package}", allow_module_level=True)
 
 pytestmark = [pytest.mark.slow, pytest.mark.interchange]
 
@@ -51,8 +55,13 @@ VARIANTS = {
         "vocab_size": 500,
     }
 }
-INDEX = {"input_ids": "input_ids", "attention_mask": "input_mask"}
-INDEX |= {"token_type_ids": "segment_ids"}
+
+
+@pytest.fixture(scope="module")
+def there():
+    """Return what calls a function of `transformers_side` by its name."""
+    with other_process.calling("transformers_side") as call:
+        yield call
 
 
 def make_config(variant: str) -> AlbertConfig:
@@ -90,60 +99,38 @@ def ours(model, inputs):
     return out, float(loss), table
 
 
-def theirs(model, inputs):
-    """Return transformers' outputs, and gradients of the same loss."""
-    model.eval()
-    batch = {n: torch.from_numpy(inputs[m]).long() for n, m in INDEX.items()}
-    out = model(**batch, output_hidden_states=True, output_attentions=True)
-    positions = torch.from_numpy(inputs["masked_lm_positions"]).long()
-    logits = torch.stack(
-        [
-            row[p]
-            for row, p in zip(out.prediction_logits, positions, strict=True)
-        ]
-    )
-    entropy = torch.nn.functional.cross_entropy
-    words = torch.from_numpy(inputs["masked_lm_ids"]).long()
-    labels = torch.from_numpy(inputs["labels"]).long()
-    loss = entropy(logits.flatten(0, 1), words.flatten())
-    loss = loss + entropy(out.sop_logits, labels)
-    loss.backward()
-    gradients = {n: p.grad.numpy() for n, p in model.named_parameters()}
-    return out, logits, loss.item(), gradients
-
-
-def compare(config, our_model, their_model):
-    """Check outputs, loss and every gradient of two models."""
+def compare(config, model, there, folder) -> dict:
+    """Check outputs, loss and every gradient; return what did not load."""
     inputs = inputs_of(config)
-    out, loss, gradients = ours(our_model, inputs)
-    other, logits, their_loss, their_gradients = theirs(their_model, inputs)
+    out, loss, gradients = ours(model, inputs)
+    other = there("compute", str(folder), inputs)
 
     def close(left, right, name=""):
-        right = right.detach().numpy() if torch.is_tensor(right) else right
         np.testing.assert_allclose(left, right, 2e-4, 2e-5, err_msg=name)
 
-    close(out["mlm_logits"], logits)
-    close(out["sop_logits"], other.sop_logits)
-    close(loss, their_loss)
+    for name in ("mlm_logits", "sop_logits"):
+        close(out[name], other[name], name)
+    close(loss, other["loss"])
     # Version 5 returns every inner block, older ones every layer.
-    layers = other.hidden_states[1:]
-    every = len(out["hidden_states"]) // len(layers)
+    every = len(out["hidden_states"]) // len(other["layers"])
     blocks = out["hidden_states"][every - 1 :: every]
-    for states, layer in zip(blocks, layers, strict=True):
+    for states, layer in zip(blocks, other["layers"], strict=True):
         close(states, layer)
+    theirs = other["gradients"]
     for name, place in places(as_released(config), HUGGING_FACE).items():
-        gradient = their_gradients.pop(place.name)
+        gradient = theirs.pop(place.name)
         close(
             gradients.pop(name),
             gradient.T if place.transposed else gradient,
             name,
         )
     assert not gradients
-    assert all("embedding_hidden_mapping_in" in n for n in their_gradients)
+    assert all("embedding_hidden_mapping_in" in n for n in theirs)
+    return other["loading"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_from_here_to_transformers(variant, tmp_path):
+def test_from_here_to_transformers(variant, there, tmp_path):
     """transformers loads what we write, whole, and computes the same."""
     config = make_config(variant)
     table = goldens.random_weights(config)
@@ -152,19 +139,14 @@ def test_from_here_to_transformers(variant, tmp_path):
     checkpoints.claim(source, config)
     checkpoints.save(source, named_variables(model))
     convert(source, str(tmp_path / "hf"), "huggingface")
-    other, info = transformers.AlbertForPreTraining.from_pretrained(
-        str(tmp_path / "hf"),
-        output_loading_info=True,
-        attn_implementation="eager",
-    )
-    assert not info["missing_keys"] and not info["unexpected_keys"]
-    assert not info["mismatched_keys"]
-    compare(config, model, other)
+    loading = compare(config, model, there, tmp_path / "hf")
+    for wrong in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert loading[wrong] == []
 
 
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_from_transformers_to_here(variant, pickled, tmp_path):
+def test_from_transformers_to_here(variant, pickled, there, tmp_path):
     """We load what transformers writes, and give it back bit by bit."""
     config = make_config(variant)
     released = as_released(config)
@@ -174,44 +156,30 @@ def test_from_transformers_to_here(variant, pickled, tmp_path):
         )
     }
     del values["sharing"], values["embedding_norm"]
-    torch.manual_seed(3)
-    other = transformers.AlbertForPreTraining(
-        transformers.AlbertConfig(**values, attn_implementation="eager")
-    )
-    with torch.no_grad():
-        for name, parameter in other.named_parameters():
-            identity = "embedding_hidden_mapping_in" in name and (
-                config.embedding_size == config.hidden_size
-            )
-            if not identity:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-            elif parameter.ndim == 2:
-                parameter.copy_(torch.eye(config.hidden_size))
-            else:
-                parameter.zero_()
     folder = tmp_path / "hf"
-    other.save_pretrained(folder)
-    there = safetensors.numpy.load_file(folder / "model.safetensors")
+    identity = config.embedding_size == config.hidden_size
+    there("make", str(folder), values, identity)
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
     if pickled:
-        torch.save(other.state_dict(), folder / "pytorch_model.bin")
+        there("pickle_weights", str(folder))
         (folder / "model.safetensors").unlink()
     convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert AlbertConfig.from_model_dir(str(tmp_path / "dir")) == released
     model = AlbertForPretraining(released)
     checkpoints.restore_weights(model, str(tmp_path / "dir"))
-    compare(released, model, other)
+    compare(released, model, there, folder)
     convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
     back = safetensors.numpy.load_file(tmp_path / "back/model.safetensors")
-    released_files.assert_same(back, there)
+    released_files.assert_same(back, weights)
 
 
-def test_the_config_of_a_release():
+def test_the_config_of_a_release(there):
     """Our `config.json` of base v2 says what transformers needs to know."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))
     values = json.loads(json.dumps(config_json(config, "AlbertForPreTraining")))
-    theirs = transformers.AlbertConfig(**values)
-    assert theirs.hidden_act == "gelu_new"
-    assert theirs.num_attention_heads == 12
-    assert theirs.hidden_dropout_prob == 0
+    theirs = there("read_config", values)
+    assert theirs["hidden_act"] == "gelu_new"
+    assert theirs["num_attention_heads"] == 12
+    assert theirs["hidden_dropout_prob"] == 0

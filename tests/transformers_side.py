@@ -1,0 +1,73 @@
+"""transformers' half of a comparison, for a process of its own.
+
+TensorFlow 2.20 and the default build of PyTorch abort in one process as soon
+as transformers loads its compiler.
+"""
+
+import numpy as np
+import safetensors.torch
+import torch
+import transformers
+
+INDEX = {"input_ids": "input_ids", "attention_mask": "input_mask"}
+INDEX |= {"token_type_ids": "segment_ids"}
+
+
+def make(folder: str, values: dict, identity: bool) -> None:
+    """Write a random model; with `identity` its projection does nothing."""
+    torch.manual_seed(3)
+    model = transformers.AlbertForPreTraining(
+        transformers.AlbertConfig(**values)
+    )
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not ("embedding_hidden_mapping_in" in name and identity):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+            elif parameter.ndim == 2:
+                parameter.copy_(torch.eye(len(parameter)))
+            else:
+                parameter.zero_()
+    model.save_pretrained(folder)
+
+
+def pickle_weights(folder: str) -> None:
+    """Write the weights again, in the older format."""
+    state = safetensors.torch.load_file(f"{folder}/model.safetensors")
+    torch.save(state, f"{folder}/pytorch_model.bin")
+
+
+def read_config(values: dict) -> dict:
+    """Return what transformers makes of the values of a `config.json`."""
+    return transformers.AlbertConfig(**values).to_dict()
+
+
+def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
+    """Load a model and return its outputs, and gradients of both losses.
+
+    Returns `loading`, the lists of names that did not fit, `mlm_logits`,
+    `sop_logits`, `layers`, `loss` and `gradients`, as arrays.
+    """
+    model, loading = transformers.AlbertForPreTraining.from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager"
+    )
+    model.eval()
+    batch = {n: torch.from_numpy(inputs[m]).long() for n, m in INDEX.items()}
+    out = model(**batch, output_hidden_states=True, output_attentions=True)
+    places = torch.from_numpy(inputs["masked_lm_positions"]).long()
+    rows = zip(out.prediction_logits, places, strict=True)
+    logits = torch.stack([row[p] for row, p in rows])
+    entropy = torch.nn.functional.cross_entropy
+    words = torch.from_numpy(inputs["masked_lm_ids"]).long()
+    labels = torch.from_numpy(inputs["labels"]).long()
+    loss = entropy(logits.flatten(0, 1), words.flatten())
+    loss = loss + entropy(out.sop_logits, labels)
+    loss.backward()
+    named = model.named_parameters()
+    return {
+        "loading": {name: sorted(wrong) for name, wrong in loading.items()},
+        "mlm_logits": logits.detach().numpy(),
+        "sop_logits": out.sop_logits.detach().numpy(),
+        "layers": [x.detach().numpy() for x in out.hidden_states[1:]],
+        "loss": loss.item(),
+        "gradients": {name: p.grad.numpy() for name, p in named},
+    }
