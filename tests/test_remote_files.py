@@ -97,7 +97,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
                 num_processes=1,
             ),
             TokenizerConfig(spm_model_file=f"{root}/spiece.model"),
-            PairsConfig(max_seq_length=16),
+            PairsConfig(max_seq_length=64),
             MaskingConfig(),
         )
     local, remote = (tmp_path / name for name in ("local", "remote"))
