@@ -247,7 +247,10 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """A model that was never evaluated gets its threshold beside it."""
+    """A model that was never evaluated gets its threshold beside it.
+
+    Also where its folder is written in another way.
+    """
     output = shutil.copytree(whole[0], tmp_path / "o")
     tuned = threshold(output)
     assert tuned is not None
@@ -257,7 +260,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
     values = {"model_dir": str(output), "eval_file": questions["eval_file"]}
     run(output_dir=str(tmp_path / "other"), do_eval=True, **values)
     assert threshold(output) is None
-    run(output_dir=str(output), do_eval=True, **values)
+    run(output_dir=f"{output}{os.sep}", do_eval=True, **values)
     assert threshold(output) == pytest.approx(tuned, abs=1e-5)
 
 

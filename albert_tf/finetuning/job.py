@@ -151,19 +151,29 @@ class FinetuningConfig:
             f"output_dir={self.output_dir}"
         )
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the results stand beside the weights that they are of."""
+        if self.do_train or self.ensemble:
+            return self.do_train
+        directories = (self.source_dir, self.output_dir)
+        return len(set(map(os.path.realpath, directories))) == 1
+
     def check_output(self) -> None:
         """Refuse to write one model's results among another model's files."""
-        if self.do_train or not is_finetuned(self.output_dir):
+        if self.in_place or not is_finetuned(self.output_dir):
             return
-        source = "" if self.ensemble else self.source_dir
-        if os.path.realpath(source) != os.path.realpath(self.output_dir):
-            raise InputError(
-                "Without `do_train`, `output_dir` must not hold another "
-                "fine-tuned model than the one that is evaluated; to evaluate "
-                "that one, give it as `model_dir`. Received: model_dir="
-                f"{source or ','.join(self.ensemble)}, "
-                f"output_dir={self.output_dir}"
-            )
+        source = (
+            f"ensemble={','.join(self.ensemble)}"
+            if self.ensemble
+            else f"model_dir={self.source_dir}"
+        )
+        raise InputError(
+            "Without `do_train`, `output_dir` must not hold another "
+            "fine-tuned model than the one that is evaluated; to evaluate "
+            f"that one, give it as `model_dir`. Received: {source}, "
+            f"output_dir={self.output_dir}"
+        )
 
     def parts(self) -> tuple[str, ...]:
         """Return the parts of the data that are read."""

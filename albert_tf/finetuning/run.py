@@ -288,8 +288,7 @@ def run_job(
     if chief:
         values = {"task": job.task.name, **metrics}
         write_metrics(s.run.output_dir, values, weights_of(s.run))
-        own = s.run.do_train or s.run.output_dir == s.run.source_dir
-        if own and not s.run.ensemble:
+        if s.run.in_place:
             keep_tuned(s.run.output_dir, judge)
     return metrics
 
