@@ -1,12 +1,12 @@
 """Make TFRecords for pretraining from text."""
 
-from albert_tf import settings
-from albert_tf.masking import MaskingConfig
-from albert_tf.pretraining_data import build
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.pretraining_data.reading import ReadingConfig
-from albert_tf.tokenization import TokenizerConfig
+from albert_tf.base import settings
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.tokenizers import TokenizerConfig
 
 CONFIGS = (
     BuildConfig,

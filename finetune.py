@@ -1,15 +1,15 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
-from albert_tf import settings
-from albert_tf.distribution import DistributionConfig
-from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.base import settings
+from albert_tf.finetuning.feature_cache import ConversionConfig
+from albert_tf.finetuning.finetune import finetune
 from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.run import finetune
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.tasks.base import DataConfig, TaskConfig
-from albert_tf.training import TrainingConfig
+from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
 
 CONFIGS = (
     FinetuningConfig,

@@ -1,10 +1,10 @@
 """Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
 
-from albert_tf import settings
-from albert_tf.distribution import DistributionConfig
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.pretraining import PretrainingConfig, pretrain
-from albert_tf.training import TrainingConfig
+from albert_tf.base import settings
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import PretrainingConfig, pretrain
+from albert_tf.training.trainer import TrainingConfig
 
 CONFIGS = (
     PretrainingConfig,

@@ -19,7 +19,7 @@ CONSOLE_SCRIPTS = {
     "albert-inspect-records": "albert_tf.inspect_records:cli",
     "albert-report": "albert_tf.report:cli",
     "albert-tpu-check": "albert_tf.tpu_check:cli",
-    "albert-demo": "albert_tf.demo:cli",
+    "albert-playground": "albert_tf.playground:cli",
     "albert-litert": "albert_tf.litert_runner:cli",
     "albert-shrink": "albert_tf.shrink:cli",
 }
@@ -78,7 +78,7 @@ setup(
     package_dir={"albert_tf.configs": "configs"},
     package_data={
         "albert_tf.configs": ["**/*.json", "**/*.flags"],
-        "albert_tf.demo_page": ["static/*", "templates/*"],
+        "albert_tf.demo": ["static/*", "templates/*"],
     },
     py_modules=["create_pretraining_data", "pretrain", "finetune"],
     install_requires=REQUIREMENTS,

@@ -13,33 +13,31 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import checkpoints, files, settings
-from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.settings import setting, validate
-from albert_tf.tokenization import (
-    TOKENIZER_FILE,
-    Tokenizer,
-    load_tokenizer,
-    tokenizer_from_files,
-)
-from albert_tf.weight_files import huggingface, tf1
-from albert_tf.weight_files.named_tensors import (
-    HEADS,
-    Tensors,
-    from_ours,
-    to_ours,
-)
-from albert_tf.weight_files.released_models import recognise
-from albert_tf.weight_files.released_names import (
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.named_tensors import Tensors, from_ours, to_ours
+from albert_tf.conversion.released_models import recognise
+from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     MODEL_DIR,
     Layout,
     as_released,
     tf1_layout,
 )
+from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
+from albert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_from_files,
+)
+from albert_tf.training import checkpoints
 
-HEAD_TITLES = dict(zip(HEADS, ("masked-LM", "sentence-order"), strict=True))
+HEAD_TITLES = dict(
+    zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,14 +15,15 @@ import time
 
 import numpy as np
 
-from albert_tf import files, records, settings
-from albert_tf.config import AlbertConfig
-from albert_tf.demo_text.corpus import CORPUS_FILE, TASK_DIR
-from albert_tf.errors import InputError
-from albert_tf.history import CURVES_FILE, History
-from albert_tf.records import find, reading
-from albert_tf.settings import setting, validate
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.data import records
+from albert_tf.data.records import find, input_pipeline
+from albert_tf.demo.corpus import CORPUS_FILE, TASK_DIR
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.scoring import METRICS_FILE
+from albert_tf.training.history import CURVES_FILE, History
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL_FILE = "demo_model.json"
@@ -115,7 +116,7 @@ def steps(config: DemoConfig) -> list[Step]:
     return [
         Step(
             "corpus",
-            "-m albert_tf.demo_text.corpus",
+            "-m albert_tf.demo.corpus",
             {"output_dir": path("corpus")},
         ),
         Step(
@@ -198,7 +199,7 @@ def unigram_entropy(data_dir: str) -> float:
     """
     metadata = find.read_metadata(data_dir)
     counts = np.zeros(metadata.vocab_size)
-    for batch in reading.eval_batches(data_dir, metadata, batch_size=64):
+    for batch in input_pipeline.eval_batches(data_dir, metadata, batch_size=64):
         ids = batch["masked_lm_ids"].numpy()
         np.add.at(counts, ids[batch["masked_lm_weights"].numpy() > 0], 1)
     shares = counts[counts > 0] / counts.sum()

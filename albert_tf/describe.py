@@ -12,10 +12,10 @@ import dataclasses
 import math
 import sys
 
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.flops import TRAINING_FACTOR, forward_flops
-from albert_tf.weight_files.released_names import variable_shapes
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.released_names import variable_shapes
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import TRAINING_FACTOR, forward_flops
 
 # Parts of the model, by the beginning of their variables' names.
 PARTS = {

@@ -23,15 +23,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoints, files, settings
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.model import AlbertModel
-from albert_tf.progress import Progress
-from albert_tf.settings import setting, validate
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.progress import Progress
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features, packed_row
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.training import checkpoints
 
 CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
 

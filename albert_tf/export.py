@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf import files, settings
-from albert_tf.config import CONFIG_FILE
-from albert_tf.errors import InputError
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.config import CONFIG_FILE
 from albert_tf.serving import litert, onnx_file
-from albert_tf.serving.base import Server, ServingConfig
 from albert_tf.serving.hub import HubModule
-from albert_tf.serving.registry import load_server, served_task
-from albert_tf.settings import setting, validate
-from albert_tf.tasks.base import TASK_FILE
-from albert_tf.tokenization import TOKENIZER_FILE
+from albert_tf.serving.model_servers import load_server, served_task
+from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.tasks.task import TASK_FILE
+from albert_tf.text.tokenizers import TOKENIZER_FILE
 
 GRAPH_FILE = "saved_model.pb"
 

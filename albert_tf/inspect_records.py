@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf import files, records, settings
-from albert_tf.errors import InputError
-from albert_tf.pretraining_data.statistics import report
-from albert_tf.records import decoding, framing
-from albert_tf.settings import setting, validate
-from albert_tf.tokenization import (
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.data import records
+from albert_tf.data.builder.statistics import report
+from albert_tf.data.records import decoding, framing
+from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     Tokenizer,
     TokenizerConfig,

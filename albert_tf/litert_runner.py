@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from albert_tf import litert_tasks, settings
-from albert_tf.errors import InputError
-from albert_tf.settings import setting, validate
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.serving import litert_tasks
 from albert_tf.text.normalization import TextConfig
-from albert_tf.tokenization import KINDS, TOKENIZER_FILE, Tokenizer, pack
+from albert_tf.text.tokenizers import KINDS, TOKENIZER_FILE, Tokenizer, pack
 
 MODEL_FILE = "model.tflite"
 TASK_FILE = "task.json"

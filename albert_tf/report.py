@@ -11,12 +11,12 @@ import html
 import json
 import sys
 
-from albert_tf import files
-from albert_tf.config import CONFIG_FILE
-from albert_tf.errors import InputError
-from albert_tf.history import HEALTH, HISTORY_FILE, History
-from albert_tf.report_chart import chart
-from albert_tf.settings import FLAG_FILE
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import FLAG_FILE
+from albert_tf.model.config import CONFIG_FILE
+from albert_tf.training.history import HEALTH, HISTORY_FILE, History
+from albert_tf.training.report_chart import chart
 
 REPORT_FILE = "report.html"
 

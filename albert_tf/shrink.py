@@ -6,7 +6,7 @@
 - `--num_layers` applies the shared layer fewer times. The parameters stay the
   same; time goes down with the layers.
 - `--num_heads` removes the attention heads that the task needs least, as its
-  training examples show: `albert_tf/head_pruning.py`. As layers share their
+  training examples show: `finetuning/head_pruning.py`. As layers share their
   weights, a head goes from every layer.
 - `--weights=bfloat16` rounds all weights to the 16 bits of bfloat16, as a
   device that keeps them so would. The checkpoint holds them in float32.
@@ -21,20 +21,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoints, files, head_pruning, settings
-from albert_tf.config import AlbertConfig
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import FLAG_FILE, setting, validate
 from albert_tf.describe import table
-from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.errors import InputError
-from albert_tf.evaluation import Evaluator
+from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
-from albert_tf.settings import FLAG_FILE, setting, validate
-from albert_tf.tasks.base import TASK_FILE, DataConfig, Task, TaskConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
 from albert_tf.tasks.splits import read_splits
-from albert_tf.tokenization import TOKENIZER_FILE, load_tokenizer
+from albert_tf.tasks.task import TASK_FILE, DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
 
 EVAL_BATCH_SIZE = 32
 

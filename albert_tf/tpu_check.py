@@ -13,18 +13,18 @@ import json
 import sys
 from collections.abc import Callable
 
-from albert_tf import files, settings
-from albert_tf.config import AlbertConfig
-from albert_tf.distribution import DistributionConfig
-from albert_tf.errors import InputError
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.pretraining import PretrainingConfig
-from albert_tf.records import find
-from albert_tf.settings import setting, validate
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.data.records import find
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tpu.chips import Topology, parse
+from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
-from albert_tf.tpu.step import Plan, Step, largest, roofline
-from albert_tf.training import TrainingConfig
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import PretrainingConfig
+from albert_tf.training.trainer import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

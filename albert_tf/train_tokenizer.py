@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 import sentencepiece
 
-from albert_tf import files, settings
-from albert_tf.errors import InputError
-from albert_tf.pretraining_data import text
-from albert_tf.pretraining_data.reading import BAD_TEXT, ReadingConfig
-from albert_tf.settings import setting
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
+from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
 from albert_tf.text.normalization import TextConfig, normalize
-from albert_tf.tokenization import SentencePieceTokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
 # google-research/albert.
@@ -88,7 +88,7 @@ class Sentences:
         self.error: Exception | None = None
         self._config = config
         self._paths = files.glob(config.input_file, "`input_file`")
-        text.check_not_empty(self._paths)
+        text_blocks.check_not_empty(self._paths)
 
     def __iter__(self) -> Iterator[str]:
         try:
@@ -99,8 +99,10 @@ class Sentences:
 
     def _read(self, path: str) -> Iterator[str]:
         reading = ReadingConfig(on_bad_text=self._config.on_bad_text)
-        for block in text.blocks(path, 0, reading):
-            for document in text.read_documents(block, reading, self.counts):
+        for block in text_blocks.blocks(path, 0, reading):
+            for document in text_blocks.read_documents(
+                block, reading, self.counts
+            ):
                 for line in document:
                     line = normalize(line, self._config)
                     self.counts["sentences"] += 1

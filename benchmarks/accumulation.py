@@ -12,16 +12,16 @@ that a mean of means would show.
 import keras
 import numpy as np
 
-from albert_tf.config import AlbertConfig
-from albert_tf.distribution import (
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training.distribution import (
     DistributionConfig,
     make_strategy,
     prepare_devices,
 )
-from albert_tf.model import AlbertForPretraining
-from albert_tf.objectives import PretrainingObjective
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.training import Trainer, TrainingConfig
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import Trainer, TrainingConfig
 
 import tensorflow as tf  # isort: skip
 

@@ -17,7 +17,7 @@ import data_builder_records as contents
 import data_builder_repeats as repeats
 from data_builder_builds import BenchmarkConfig
 
-from albert_tf import settings
+from albert_tf.base import settings
 
 TABLES = {
     function.__name__: function

@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from albert_tf import records, settings
-from albert_tf.masking import MaskingConfig
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.settings import setting
-from albert_tf.tokenization import TokenizerConfig
+from albert_tf.base import settings
+from albert_tf.base.settings import setting
+from albert_tf.data import records
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.tokenizers import TokenizerConfig
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "create_pretraining_data.py"

@@ -22,11 +22,12 @@ from data_builder_builds import (
     timed_build,
 )
 
-from albert_tf import files, records
+from albert_tf.base import files
+from albert_tf.data import records
+from albert_tf.data.builder import build
+from albert_tf.data.masking import DYNAMIC, STATIC
 from albert_tf.describe import table
-from albert_tf.masking import DYNAMIC, STATIC
-from albert_tf.pretraining_data import build
-from albert_tf.tokenization import TokenizerConfig, build_tokenizer
+from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 # tokens/s and records/s of the released builder, by length and predictions:
 # (33,548 records, 73.5 CPU s), (13,140 records, 80.4 CPU s), each of dupe 8

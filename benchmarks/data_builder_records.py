@@ -18,15 +18,15 @@ from data_builder_builds import (
 )
 from scipy import stats
 
-from albert_tf import records
+from albert_tf.data import records
+from albert_tf.data.builder.boundaries import ENDINGS
+from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.records import framing
+from albert_tf.data.records.decoding import decode
+from albert_tf.data.records.input_pipeline import train_batches
 from albert_tf.describe import table
-from albert_tf.masking import DYNAMIC, STATIC
-from albert_tf.pretraining_data.boundaries import ENDINGS
-from albert_tf.records import framing
-from albert_tf.records.decoding import decode
-from albert_tf.records.reading import train_batches
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.text.tokenizers import load_tokenizer
 
 READ_BATCH, READ_SECONDS = 256, 5
 

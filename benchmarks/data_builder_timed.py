@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from albert_tf import settings
-from albert_tf.pretraining_data import build
+from albert_tf.base import settings
+from albert_tf.data.builder import build
 from create_pretraining_data import CONFIGS
 
 

@@ -26,14 +26,14 @@ import time
 import numpy as np
 from absl.testing import flagsaver
 
-from albert_tf import files, settings
-from albert_tf.errors import InputError
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
 from albert_tf.finetuning.job import FinetuningConfig, read_parts
-from albert_tf.history import History
-from albert_tf.settings import setting
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import METRICS_FILE
+from albert_tf.tasks.task import DataConfig, Task, TaskConfig
+from albert_tf.training.history import History
 
 ROOT = pathlib.Path(__file__).parent.parent
 STARTS = ("model_dir", "random")

@@ -176,10 +176,10 @@ def export(args, name: str, folder: str) -> int:
 def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its bytes."""
     tf = tensorflow()
-    from albert_tf.serving.base import ServingConfig
     from albert_tf.serving.calibration import batches
-    from albert_tf.serving.registry import load_server
-    from albert_tf.tasks.base import TaskConfig
+    from albert_tf.serving.model_servers import load_server
+    from albert_tf.serving.server import ServingConfig
+    from albert_tf.tasks.task import TaskConfig
 
     server = load_server(
         args.model_dir, ServingConfig(max_seq_length=args.length)

@@ -18,16 +18,16 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
-from albert_tf.model import AlbertForPretraining
-from albert_tf.serving.base import IDS, ServingConfig
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.calibration import batches
-from albert_tf.serving.registry import load_server
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import IDS, ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.choice_files import with_choice
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tokenization import load_tokenizer, pack
+from albert_tf.text.tokenizers import load_tokenizer, pack
+from albert_tf.training import checkpoints
 
 BATCH = 32
 

@@ -25,11 +25,11 @@ def write_hugging_face(model_dir: str, folder: str) -> None:
     """Write the encoder as a Hugging Face folder, and a classifier beside."""
     import safetensors.numpy as safetensors
 
-    from albert_tf import checkpoints
-    from albert_tf.config import AlbertConfig
-    from albert_tf.weight_files import huggingface
-    from albert_tf.weight_files.named_tensors import Tensors, from_ours
-    from albert_tf.weight_files.released_names import HUGGING_FACE, as_released
+    from albert_tf.conversion import huggingface
+    from albert_tf.conversion.named_tensors import Tensors, from_ours
+    from albert_tf.conversion.released_names import HUGGING_FACE, as_released
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.training import checkpoints
 
     prefix = checkpoints.for_inference(model_dir)
     read, shapes = checkpoints.reader(prefix), checkpoints.read_table(prefix)

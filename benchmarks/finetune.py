@@ -16,17 +16,13 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import settings
-from albert_tf.config import AlbertConfig
+from albert_tf.base import settings
+from albert_tf.base.settings import setting
 from albert_tf.describe import table
-from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.evaluation import Evaluator
-from albert_tf.finetuning.conversion import convert
+from albert_tf.finetuning.feature_cache import convert
+from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.trainer import FinetuningTrainer
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.settings import setting
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import (
     batcher,
     evaluation_batches,
@@ -35,8 +31,12 @@ from albert_tf.tasks.batches import (
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.splits import read_splits
-from albert_tf.tokenization import tokenizer_from_files
-from albert_tf.training import TrainingConfig
+from albert_tf.tasks.task import DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import tokenizer_from_files
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
 
 STEPS_BEFORE = 3  # that compile and do not count
 ARCHITECTURE = "AlbertForSequenceClassification"
@@ -166,7 +166,7 @@ def measure_peer(
     import torch
     import transformers
 
-    from albert_tf.weight_files.huggingface import config_json
+    from albert_tf.conversion.huggingface import config_json
 
     model = transformers.AlbertForSequenceClassification(
         transformers.AlbertConfig(**config_json(config, ARCHITECTURE))

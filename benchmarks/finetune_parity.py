@@ -21,19 +21,19 @@ import tensorflow as tf
 import torch
 import transformers
 
-from albert_tf import settings
+from albert_tf.base import settings
+from albert_tf.base.settings import setting
 from albert_tf.convert_checkpoint import convert
 from albert_tf.describe import table
-from albert_tf.distribution import DistributionConfig
-from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.finetuning.feature_cache import ConversionConfig
+from albert_tf.finetuning.finetune import Settings, planned, run_job
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
-from albert_tf.finetuning.run import Settings, planned, run_job
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.settings import setting
-from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.batches import batcher
 from albert_tf.tasks.features import Features
-from albert_tf.training import TrainingConfig
+from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
 
 UNDECAYED = ("bias", "LayerNorm.weight", "layer_norm.weight")
 

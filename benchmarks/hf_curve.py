@@ -24,15 +24,15 @@ from matplotlib.figure import Figure
 from torch.nn.functional import cross_entropy
 from transformers import AlbertForPreTraining
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
 from albert_tf.convert_checkpoint import convert
-from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.model import AlbertForPretraining
-from albert_tf.objectives import PretrainingObjective
-from albert_tf.optimization import EXCLUDED, OptimizerConfig
-from albert_tf.records import find, reading
-from albert_tf.training import Trainer, TrainingConfig
+from albert_tf.data.records import find, input_pipeline
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizers import EXCLUDED, OptimizerConfig
+from albert_tf.training.trainer import Trainer, TrainingConfig
 
 SEED = 12345
 LOSSES = ("mlm_loss", "sop_loss")
@@ -142,7 +142,7 @@ def train_both(config: AlbertConfig, given) -> list[tuple]:
     other = HuggingFace(trainer)
 
     def batches(start, num_shards, shard, batch_size):
-        return reading.train_batches(
+        return input_pipeline.train_batches(
             given.data_dir,
             metadata,
             seed=SEED,

@@ -22,8 +22,8 @@ import time
 
 import numpy as np
 
-from albert_tf import checkpoints
-from albert_tf.records.find import read_metadata
+from albert_tf.data.records.find import read_metadata
+from albert_tf.training import checkpoints
 
 SCRIPT = os.path.join(os.path.dirname(__file__), os.pardir, "pretrain.py")
 STEPS = 60

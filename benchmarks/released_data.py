@@ -23,19 +23,17 @@ import tempfile
 import numpy as np
 from scipy import stats
 
-from albert_tf import files, records, settings
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
+from albert_tf.data import records
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.masking import MaskingConfig
 from albert_tf.describe import table
-from albert_tf.errors import InputError
-from albert_tf.masking import MaskingConfig
-from albert_tf.pretraining_data import build
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.pretraining_data.reading import ReadingConfig
-from albert_tf.settings import setting
-from albert_tf.tokenization import (
-    TokenizerConfig,
-    load_tokenizer,
-)
+from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
 
 import tensorflow as tf  # isort: skip
 

@@ -23,18 +23,19 @@ import tempfile
 
 import numpy as np
 
-from albert_tf import checkpoints, settings
-from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
+from albert_tf.conversion.released_names import GOOGLE, places
 from albert_tf.convert_checkpoint import convert
 from albert_tf.describe import table
-from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.errors import InputError
-from albert_tf.model import AlbertForPretraining
-from albert_tf.objectives import PretrainingObjective, cross_entropy
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.settings import setting
-from albert_tf.training import Trainer, TrainingConfig
-from albert_tf.weight_files.released_names import GOOGLE, places
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective, cross_entropy
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import Trainer, TrainingConfig
 
 import tensorflow as tf  # isort: skip
 

@@ -2,7 +2,7 @@
 
     python benchmarks/serving_load.py --saved_model=DIR [--minutes=10]
 
-Starts `python -m albert_tf.demo` in a process of its own, asks it from
+Starts `python -m albert_tf.playground` in a process of its own, asks it from
 several clients for some minutes, and prints how many answers of each status
 there were, their latency, and the server's memory at the start and the end.
 Every good request is one of a few whose answer was asked for alone before: an
@@ -138,7 +138,7 @@ class Clients:
 
 def start_server(saved_model: str, port: int) -> subprocess.Popen:
     """Start the page and wait until it answers."""
-    command = [sys.executable, "-m", "albert_tf.demo"]
+    command = [sys.executable, "-m", "albert_tf.playground"]
     command += [f"--saved_model={saved_model}", f"--port={port}"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     for _ in range(240):

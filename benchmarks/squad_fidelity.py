@@ -22,11 +22,11 @@ import json
 
 import numpy as np
 
-from albert_tf import settings
-from albert_tf.errors import InputError
-from albert_tf.settings import setting, validate
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
 from albert_tf.tasks import answer_metrics
-from albert_tf.tokenization import TokenizerConfig, build_tokenizer
+from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 EXACT, CUT, ABSENT = "exact", "cut", "not in the context"
 
@@ -158,8 +158,8 @@ def tally(path: str, task, tokenizer, show: int) -> tuple[list, list[str]]:
 
 def recovery(config: FidelityConfig, tokenizer) -> None:
     """Print the shares of answers that come back, and the reasons."""
-    from albert_tf.tasks.base import TaskConfig
     from albert_tf.tasks.registry import find
+    from albert_tf.tasks.task import TaskConfig
 
     task = find("cmrc2018" if config.cmrc else "squad-1.1")
     # Long answers come back too if they may be that long.

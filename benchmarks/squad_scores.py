@@ -16,9 +16,9 @@ import importlib.util
 import numpy as np
 from squad_fidelity import questions
 
-from albert_tf import settings
-from albert_tf.errors import InputError
-from albert_tf.settings import setting, validate
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
 from albert_tf.tasks import answer_metrics
 
 

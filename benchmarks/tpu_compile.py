@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 
-from albert_tf import settings
-from albert_tf.config import AlbertConfig
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
 from albert_tf.describe import table
-from albert_tf.errors import InputError
-from albert_tf.settings import setting
+from albert_tf.model.config import AlbertConfig
 
 SIZES = {"base": 32, "large": 16, "xlarge": 8, "xxlarge": 4}  # micro-batch
 SLICES = ("v5e-8", "v6e-8", "v4-8", "v5p-8", "v3-8")

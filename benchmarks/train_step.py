@@ -24,9 +24,9 @@ import tempfile
 from train_step_cases import CASES
 from train_step_peers import IMPLEMENTATIONS
 
-from albert_tf.config import AlbertConfig
 from albert_tf.describe import table
-from albert_tf.flops import training_flops
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import training_flops
 
 LIMIT = "matrix product"
 PRODUCT_FLOPS = 2 * 2048**3

@@ -18,15 +18,15 @@ import tiny
 import tiny_runs
 import tiny_tasks
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
-from albert_tf.masking import MaskingConfig
-from albert_tf.model import AlbertForPretraining
-from albert_tf.pretraining_data import build
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.tokenization import TokenizerConfig, load_tokenizer
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
 from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
+from albert_tf.training import checkpoints
 
 # For the tests of replicas.
 tf.config.set_logical_device_configuration(

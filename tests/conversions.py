@@ -9,12 +9,9 @@ import pytest
 import released_files
 import safetensors.numpy
 
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.released_names import ALBERT_ZH, places
 from albert_tf.convert_checkpoint import convert
-from albert_tf.errors import InputError
-from albert_tf.weight_files.released_names import (
-    ALBERT_ZH,
-    places,
-)
 
 NO_VOCABULARY = "warning: no vocabulary stands beside the weights"
 

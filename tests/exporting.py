@@ -7,11 +7,11 @@ import shutil
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
-from albert_tf.tasks.base import TaskConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
-from albert_tf.tokenization import pack
+from albert_tf.tasks.task import TaskConfig
+from albert_tf.text.tokenizers import pack
+from albert_tf.training import checkpoints
 
 LENGTH = 24
 TEXTS = [

@@ -13,9 +13,9 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.distribute import mirrored_strategy
 
-from albert_tf.evaluation import Evaluator
-from albert_tf.model import AlbertForPretraining
-from albert_tf.objectives import PretrainingObjective
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.objectives import PretrainingObjective
 
 
 def start_servers(number):

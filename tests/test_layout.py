@@ -11,45 +11,21 @@ PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 MAX_LINES = 350
 
-# From the ground up. A module imports from its own rank or from lower ones;
-# the scripts stand above all. A package's name stands for all its modules.
-RANKS = (
-    """config errors files flops health masking_spans metrics progress
-    remote_files settings stopping text.character_graph text.normalization
-    text.sentencepiece_rules text.wordpiece tokenization tpu.chips
-    tpu.module""",
-    """checkpoint_files checkpoints distribution dropout encoder_loop
-    evaluation fused graph_masking head_pruning history learning_rate
-    masking model optimization part records report_chart text.graph
-    text.offset_graph tpu.compiler weight_files""",
-    """finetuning.conversion finetuning.recipes finetuning.soft_targets
-    finetuning.task_mixture finetuning.trainer heads loop objectives
-    pretraining pretraining_data tasks.answer_files tasks.answer_metrics
-    tasks.answers tasks.base tasks.batches tasks.choice_files tasks.config
-    tasks.conll tasks.features tasks.labels tasks.layouts
-    tasks.question_features
-    tasks.scoring tasks.splits tasks.squad_files tasks.submissions
-    tasks.tables tasks.windows tpu.step training warm_start""",
-    """tasks.classification tasks.multiple_choice tasks.question_answering
-    tasks.sentences tasks.token_classification""",
-    """demo_page demo_text finetuning.class_weights finetuning.directory
-    finetuning.distillation finetuning.ensemble finetuning.job
-    finetuning.multitask finetuning.run finetuning.seeds
-    serving tasks.chinese tasks.custom tasks.glue tasks.ner tasks.race
-    tasks.registry tasks.squad""",
-    """convert_checkpoint demo demo_client describe embed export
-    inspect_records litert_runner litert_tasks report shrink tpu_check
-    train_tokenizer""",
-    "demo_pipeline",
-)
-RANK_OF = {name: i for i, row in enumerate(RANKS) for name in row.split()}
+# A module imports from its own room and from rooms to its left; what lies
+# directly in the package is a command, which imports from all of them.
+ROOMS = """base text model data training tasks conversion finetuning serving tpu
+demo""".split()
 
 
-def rank(module: str) -> int | None:
-    """Return the rank of a module named without `albert_tf.`."""
-    if module in RANK_OF:
-        return RANK_OF[module]
-    return RANK_OF.get(module.split(".")[0])
+def room(module: str) -> str:
+    """Return the room of a module named without `albert_tf.`, "" if none."""
+    return module.rpartition(".")[0].split(".")[0]
+
+
+def height(module: str) -> int:
+    """Return the place of a module's room; a command's is above all."""
+    name = room(module)
+    return ROOMS.index(name) if name else len(ROOMS)
 
 
 def module_files() -> dict[str, Path]:
@@ -83,20 +59,39 @@ def own_imports(tree: ast.Module) -> set[str]:
     return names & MODULES.keys()
 
 
-def test_every_module_has_a_rank():
-    """Every module of the library stands in the table of ranks."""
-    assert [name for name in MODULES if rank(name) is None] == []
+def test_a_file_in_the_package_is_a_command():
+    """All else lies in a room: `python -m albert_tf.NAME` runs what is seen."""
+    defined = {
+        name: {getattr(node, "name", "") for node in tree.body}
+        for name, tree in TREES.items()
+        if not room(name)
+    }
+    assert [name for name, found in defined.items() if "cli" not in found] == []
+    assert {room(name) for name in MODULES} - {""} == set(ROOMS)
+
+
+def test_no_two_modules_have_one_name():
+    """A module's name alone says which one is meant."""
+    names = [name.rpartition(".")[2] for name in MODULES]
+    assert sorted(set(names)) == sorted(names)
 
 
 def test_imports_point_down():
-    """No module imports one of a higher rank."""
+    """No module imports from a higher room, or a command."""
     upward = [
         f"{name} imports {other}"
         for name, tree in TREES.items()
+        if room(name)
         for other in sorted(own_imports(tree))
-        if (rank(other) or 0) > (rank(name) or 0)
+        if height(other) > height(name)
     ]
     assert upward == []
+
+
+def test_tests_mirror_the_rooms():
+    """What is tested tells where its tests lie."""
+    folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
+    assert folders - {"tests"} <= {*ROOMS, "commands"}
 
 
 def test_imports_make_no_circle():
@@ -114,13 +109,13 @@ def test_the_library_does_not_import_scripts():
 
 
 def test_only_settings_and_the_scripts_know_absl():
-    """Library modules read no flags: absl is imported in `settings` alone."""
+    """Library modules read no flags: `base.settings` alone imports absl."""
     users = [
         name
         for name, tree in TREES.items()
         if any(other.split(".")[0] == "absl" for other in imported(tree))
     ]
-    assert users == ["settings"]
+    assert users == ["base.settings"]
 
 
 def test_modules_are_short():

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
-from albert_tf.distribution import DistributionConfig, make_strategy
-from albert_tf.model import AlbertForPretraining
-from albert_tf.objectives import PretrainingObjective
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.training import Trainer, TrainingConfig
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import Trainer, TrainingConfig
 
 CONFIG = AlbertConfig(
     vocab_size=50,

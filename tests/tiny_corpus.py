@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.masking import MaskingConfig
-from albert_tf.pretraining_data import shards, text
-from albert_tf.pretraining_data.pairs import PairsConfig
-from albert_tf.pretraining_data.plan import BuildConfig
-from albert_tf.pretraining_data.reading import ReadingConfig
-from albert_tf.tokenization import TokenizerConfig
+from albert_tf.data.builder import shards, text_blocks
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.tokenizers import TokenizerConfig
 
 ROOT = Path(__file__).parent.parent
 PAIRS = PairsConfig(max_seq_length=32)
@@ -112,7 +112,7 @@ def unmasked(path):
 def small_blocks():
     """Cut the text into many blocks, and write the shards often."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "BLOCK_BYTES", 500)
+        patch.setattr(text_blocks, "BLOCK_BYTES", 500)
         patch.setattr(shards, "BUFFER_BYTES", 2000)
         yield patch
 

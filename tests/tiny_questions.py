@@ -1,8 +1,8 @@
 """Questions about a short text, and the task they belong to."""
 
-from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.task import DataConfig, TaskConfig
 
 CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 

@@ -4,7 +4,7 @@ import itertools
 
 import tensorflow as tf
 
-from albert_tf import records
+from albert_tf.data import records
 
 TOKENS, SLOTS = 8, 2
 COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}

@@ -5,17 +5,17 @@ import os
 
 import pytest
 
-from albert_tf import checkpoints
-from albert_tf.distribution import DistributionConfig
-from albert_tf.errors import InputError
-from albert_tf.finetuning.conversion import ConversionConfig
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning.feature_cache import ConversionConfig
+from albert_tf.finetuning.finetune import finetune
 from albert_tf.finetuning.job import FinetuningConfig
 from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.run import finetune
-from albert_tf.optimization import OptimizerConfig
-from albert_tf.tasks.base import DataConfig, TaskConfig
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.training import TrainingConfig
+from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULTS = {

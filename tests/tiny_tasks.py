@@ -6,9 +6,10 @@ import keras
 import numpy as np
 import tiny
 
-from albert_tf import checkpoints, files
-from albert_tf.model import AlbertForPretraining
-from albert_tf.tokenization import Tokenizer, tokenizer_from_files
+from albert_tf.base import files
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_from_files
+from albert_tf.training import checkpoints
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 GOOD, BAD = ("good", "great", "fine"), ("bad", "poor", "awful")

@@ -8,7 +8,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.text.normalization import TextConfig
-from albert_tf.tokenization import SentencePieceTokenizer, WordPieceTokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"

@@ -9,11 +9,11 @@ import dataclasses
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import named_weights
-from albert_tf.tasks.base import LABEL_WEIGHTS, Task
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.task import LABEL_WEIGHTS, Task
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:

@@ -5,12 +5,12 @@ import json
 import statistics
 from collections.abc import Sequence
 
-from albert_tf import checkpoints
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.job import FinetuningConfig, Job
-from albert_tf.tasks.base import Task
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.scoring import Judge
+from albert_tf.tasks.task import Task
+from albert_tf.training import checkpoints
 
 
 def same_task(one: Task, other: Task) -> bool:

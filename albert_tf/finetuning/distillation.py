@@ -6,11 +6,9 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoints, files
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.evaluation import Evaluator
-from albert_tf.finetuning.conversion import (
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning.feature_cache import (
     Cache,
     ConversionConfig,
     content_hash,
@@ -18,11 +16,14 @@ from albert_tf.finetuning.conversion import (
 from albert_tf.finetuning.job import Job, check_fit
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import with_teacher
-from albert_tf.tasks.base import Task
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
+from albert_tf.training.evaluator import Evaluator
 
 
 def check_targets(recipe: RecipeConfig, task: Task) -> None:

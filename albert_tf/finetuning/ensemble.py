@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.evaluation import Batch, Evaluator
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.job import Job, check_fit
-from albert_tf.tasks.base import Task
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tokenization import load_tokenizer
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
+from albert_tf.training.evaluator import Batch, Evaluator
 
 
 class Ensemble:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.finetuning.conversion import ConversionConfig, cached_features
-from albert_tf.settings import setting, validate
-from albert_tf.tasks.base import PARTS, DataConfig, Task, TaskConfig
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.finetuning.feature_cache import ConversionConfig, cached_features
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.scoring import Split, metric_name
 from albert_tf.tasks.splits import read_splits, split_paths
-from albert_tf.tokenization import Tokenizer, load_tokenizer
+from albert_tf.tasks.task import PARTS, DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 # Where fine-tuning differs from the defaults of pretraining; None is worked
 # out from the number of examples.

@@ -9,31 +9,32 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from albert_tf import checkpoints, files
-from albert_tf.distribution import (
-    agreed,
-    is_chief,
-    make_strategy,
-    prepare_devices,
-)
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.directory import claim, keep_tuned
 from albert_tf.finetuning.distillation import check_targets
-from albert_tf.finetuning.job import Job, prepare
-from albert_tf.finetuning.recipes import check_freeze
-from albert_tf.finetuning.run import (
+from albert_tf.finetuning.finetune import (
     Settings,
     bucketed,
     make_trainer,
     planned,
     run_training,
 )
+from albert_tf.finetuning.job import Job, prepare
+from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipes import check_freeze
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
-from albert_tf.finetuning.trainer import FinetuningTrainer
-from albert_tf.loop import claimed
 from albert_tf.tasks.batches import training_batches
 from albert_tf.tasks.scoring import Judge, report, write_metrics
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import (
+    agreed,
+    is_chief,
+    make_strategy,
+    prepare_devices,
+)
+from albert_tf.training.run import claimed
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
 

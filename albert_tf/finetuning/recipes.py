@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from albert_tf.config import AlbertConfig
-from albert_tf.errors import InputError
-from albert_tf.settings import setting, validate
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.config import AlbertConfig
 
 BALANCED = "balanced"
 PARTS = ("embeddings", "encoder", "pooler")

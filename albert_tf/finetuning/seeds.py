@@ -2,7 +2,7 @@
 
 import statistics
 
-from albert_tf import files
+from albert_tf.base import files
 from albert_tf.tasks.scoring import write_metrics
 
 Metrics = dict[str, dict[str, float]]  # of each split

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf import checkpoints
-from albert_tf.config import AlbertConfig
-from albert_tf.dropout import fold_in
-from albert_tf.errors import InputError
-from albert_tf.evaluation import Batch
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
-from albert_tf.model import AlbertModel
-from albert_tf.tasks.base import Task
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.dropout import fold_in
+from albert_tf.tasks.task import Task
+from albert_tf.training import checkpoints
+from albert_tf.training.evaluator import Batch
 
 
 class SharedModel:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert_tf import files
-from albert_tf.errors import InputError
-from albert_tf.serving.base import IDS, Server
-from albert_tf.tasks.base import Task, TaskConfig
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.serving.server import IDS, Server
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.task import Task, TaskConfig
 
 
 def text_features(server: Server, path: str) -> Features:

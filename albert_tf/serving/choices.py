@@ -5,11 +5,11 @@ Shapes: B questions, C choices of each, T tokens.
 
 import tensorflow as tf
 
-from albert_tf.serving.base import Server, as_many
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.windows import two_part_rows
-from albert_tf.tasks.base import TaskConfig
+from albert_tf.serving.server import Server, as_many
+from albert_tf.serving.window_rows import two_part_rows
 from albert_tf.tasks.choice_files import BLANK
+from albert_tf.tasks.task import TaskConfig
 
 ABSENT = 1e4  # subtracted from the logits of empty choices
 

@@ -7,10 +7,10 @@ E entities of a text, R rows (windows over a text), T tokens, C tags.
 
 import tensorflow as tf
 
-from albert_tf.serving.base import Server
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.windows import byte_bounds, cut, make_windows
-from albert_tf.tasks.base import TaskConfig
+from albert_tf.serving.server import Server
+from albert_tf.serving.window_rows import byte_bounds, cut, make_windows
+from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.character_graph import decode
 from albert_tf.text.offset_graph import CharacterClass, next_place
 from albert_tf.text.wordpiece import clean_character, is_punctuation

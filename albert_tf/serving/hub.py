@@ -6,9 +6,9 @@ P masks of a text, V vocabulary.
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
-from albert_tf.serving.base import IDS, Server
+from albert_tf.base.errors import InputError
 from albert_tf.serving.pretrained import PretrainedServer
+from albert_tf.serving.server import IDS, Server
 
 
 class HubModule(tf.Module):

@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
-from albert_tf import files
-from albert_tf.errors import InputError
-from albert_tf.model import MASK_BIAS
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import MASK_BIAS
 from albert_tf.serving import calibration
-from albert_tf.serving.base import Server, ServingConfig
 from albert_tf.serving.litert_table import without_copies
+from albert_tf.serving.server import Server, ServingConfig
 
 LITERT_FILE = "model.tflite"
 CALIBRATION_ROWS = 200

@@ -6,9 +6,9 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
-from albert_tf.errors import InputError
-from albert_tf.serving.base import Server
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.serving.server import Server
 
 ONNX_FILE = "model.onnx"
 OPSET = 18

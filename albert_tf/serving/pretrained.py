@@ -5,11 +5,11 @@ Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
-from albert_tf.model import AlbertForPretraining
-from albert_tf.serving.base import Server, ServingConfig
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.blocks import Tensors
-from albert_tf.tokenization import Tokenizer
+from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.text.tokenizers import Tokenizer
 
 # Masks whose probabilities of all pieces are held at a time.
 BLOCK_MASKS = 512

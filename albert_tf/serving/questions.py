@@ -6,10 +6,10 @@ a row, N = top_k answers.
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
-from albert_tf.serving.base import Server, as_many
+from albert_tf.base.errors import InputError
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.windows import (
+from albert_tf.serving.server import Server, as_many
+from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
     cut,
@@ -18,7 +18,7 @@ from albert_tf.serving.windows import (
     two_part_rows,
 )
 from albert_tf.tasks.answers import NOTHING
-from albert_tf.tasks.base import TaskConfig
+from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.character_graph import characters
 from albert_tf.text.offset_graph import offset_graph
 

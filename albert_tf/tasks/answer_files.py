@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from albert_tf import files
+from albert_tf.base import files
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answers import Answer, probabilities
 from albert_tf.tasks.squad_files import Question

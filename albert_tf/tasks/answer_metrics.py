@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from albert_tf import files
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
 

@@ -9,18 +9,18 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import InputError
-from albert_tf.metrics import confusion_table
-from albert_tf.objectives import (
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.labels import class_texts, label_text
+from albert_tf.tasks.metrics import confusion_table
+from albert_tf.tasks.sentences import Prediction, SentenceTask
+from albert_tf.tasks.tables import sibling, write_tsv
+from albert_tf.tasks.task import LABEL_WEIGHTS, Task
+from albert_tf.training.objectives import (
     cross_entropy,
     hits,
     soft_cross_entropy,
     weighted_mean,
 )
-from albert_tf.tasks.base import LABEL_WEIGHTS, Task
-from albert_tf.tasks.labels import class_texts, label_text
-from albert_tf.tasks.sentences import Prediction, SentenceTask
-from albert_tf.tasks.tables import sibling, write_tsv
 
 
 class Classification(SentenceTask):

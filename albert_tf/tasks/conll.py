@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from albert_tf import files
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tokenization import Tokenizer, truncate_pair
+from albert_tf.text.tokenizers import Tokenizer, truncate_pair
 
 
 def packed_row(

@@ -7,7 +7,7 @@ own: only files to predict may lack labels.
 import json
 from typing import Any
 
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 
 # An empty cell, and what pandas and NumPy write for a number that is missing.
 # NA, null and None as texts may be classes.

@@ -9,11 +9,9 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import metrics
-from albert_tf.errors import InputError
-from albert_tf.heads import EXCLUDED, AlbertChooser
-from albert_tf.objectives import cross_entropy, hits, soft_cross_entropy
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
+from albert_tf.base.errors import InputError
+from albert_tf.model.task_heads import EXCLUDED, AlbertChooser
+from albert_tf.tasks import metrics
 from albert_tf.tasks.choice_files import (
     LETTERS,
     READERS,
@@ -23,7 +21,13 @@ from albert_tf.tasks.choice_files import (
 )
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.tables import sibling, write_tsv
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tasks.task import DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training.objectives import (
+    cross_entropy,
+    hits,
+    soft_cross_entropy,
+)
 
 DEFAULTS = TaskConfig(
     max_seq_length=512, classifier_dropout=0.1, max_qa_length=128

@@ -9,9 +9,12 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from albert_tf.errors import InputError
-from albert_tf.heads import EXCLUDED, AlbertForBeamSpans, AlbertForSpans
-from albert_tf.objectives import cross_entropy, soft_cross_entropy
+from albert_tf.base.errors import InputError
+from albert_tf.model.task_heads import (
+    EXCLUDED,
+    AlbertForBeamSpans,
+    AlbertForSpans,
+)
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answer_files import AnswerPrediction, write_answers
 from albert_tf.tasks.answers import (
@@ -21,12 +24,13 @@ from albert_tf.tasks.answers import (
     n_best,
     simple_spans,
 )
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
 from albert_tf.tasks.question_features import (
     question_features,
     question_windows,
 )
 from albert_tf.tasks.squad_files import Question, read_squad
+from albert_tf.tasks.task import DataConfig, Task, TaskConfig
+from albert_tf.training.objectives import cross_entropy, soft_cross_entropy
 
 DEFAULTS = TaskConfig(
     max_seq_length=384,

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.tasks.answers import Window
-from albert_tf.tasks.config import TaskConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.tasks.windows import best_windows, make_windows
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenizers import Tokenizer
 
 
 class Contexts:

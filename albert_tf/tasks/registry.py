@@ -1,7 +1,7 @@
 """All tasks by name, and the task of a fine-tuned model directory."""
 
-from albert_tf import files
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 from albert_tf.tasks import (
     chinese,
     classification,
@@ -14,7 +14,7 @@ from albert_tf.tasks import (
     squad,
     token_classification,
 )
-from albert_tf.tasks.base import TASK_FILE, Task
+from albert_tf.tasks.task import TASK_FILE, Task
 
 KINDS: dict[str, type[Task]] = {
     **classification.KINDS,

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
-from albert_tf.evaluation import Evaluator
-from albert_tf.tasks.base import LOSS_WEIGHTS, Task
+from albert_tf.base import files
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.task import LOSS_WEIGHTS, Task
+from albert_tf.training.evaluator import Evaluator
 
 METRICS_FILE = "metrics.json"
 

@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from albert_tf.errors import InputError
-from albert_tf.heads import AlbertClassifier
-from albert_tf.metrics import METRICS
-from albert_tf.tasks.base import DataConfig, Task, TaskConfig
+from albert_tf.base.errors import InputError
+from albert_tf.model.task_heads import AlbertClassifier
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tasks.labels import require_label
-from albert_tf.tasks.layouts import LAYOUTS
+from albert_tf.tasks.metrics import METRICS
+from albert_tf.tasks.row_readers import LAYOUTS
 from albert_tf.tasks.submissions import write_submission
 from albert_tf.tasks.tables import (
     Columns,
@@ -26,7 +25,8 @@ from albert_tf.tasks.tables import (
     text_cell,
     write_tsv,
 )
-from albert_tf.tokenization import Tokenizer
+from albert_tf.tasks.task import DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf import files
-from albert_tf.errors import InputError
-from albert_tf.tasks.base import Task
-from albert_tf.tasks.config import DataConfig
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 from albert_tf.tasks.tables import note_quotes
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import DataConfig
 
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from albert_tf import files
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

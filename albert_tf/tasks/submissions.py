@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 
-from albert_tf import files
+from albert_tf.base import files
 from albert_tf.tasks.tables import write_tsv
 
 

@@ -13,8 +13,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from albert_tf import files
-from albert_tf.errors import InputError
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
 
 # A whole cell of a tab-separated line in quotes, those inside it doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)

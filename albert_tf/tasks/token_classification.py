@@ -12,21 +12,9 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import metrics
-from albert_tf.errors import InputError
-from albert_tf.heads import AlbertTokenClassifier
-from albert_tf.objectives import (
-    cross_entropy,
-    hits,
-    soft_cross_entropy,
-    weighted_mean,
-)
-from albert_tf.tasks.base import (
-    LABEL_WEIGHTS,
-    DataConfig,
-    Task,
-    TaskConfig,
-)
+from albert_tf.base.errors import InputError
+from albert_tf.model.task_heads import AlbertTokenClassifier
+from albert_tf.tasks import metrics
 from albert_tf.tasks.conll import (
     Sentence,
     all_tags,
@@ -37,8 +25,15 @@ from albert_tf.tasks.conll import (
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.sentences import shown
 from albert_tf.tasks.tables import sibling, write_tsv
+from albert_tf.tasks.task import LABEL_WEIGHTS, DataConfig, Task, TaskConfig
 from albert_tf.tasks.windows import best_windows, make_windows
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training.objectives import (
+    cross_entropy,
+    hits,
+    soft_cross_entropy,
+    weighted_mean,
+)
 
 SCORES = ("f1", "precision", "recall", "accuracy")
 NO_LABEL = -1

@@ -4,7 +4,7 @@ import dataclasses
 import re
 import unicodedata
 
-from albert_tf.settings import setting, validate
+from albert_tf.base.settings import setting, validate
 
 # What becomes of a piece that ends in a digit and a comma ("2010,"):
 # "released": the number is encoded anew and the comma follows. The new

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.text.character_graph import characters, decode, encode
-from albert_tf.text.graph import (
+from albert_tf.text.tokenizer_graph import (
     SentencePieceGraph,
     TextGraph,
     WordPieceGraph,
 )
+from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import MAX_WORD_CHARACTERS, clean_character, fold
-from albert_tf.tokenization import Tokenizer
 
 SPACE = ord(" ")
 TO_THE_END = 1 << 20  # a piece that is not split ends where its span does

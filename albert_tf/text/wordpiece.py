@@ -8,7 +8,7 @@ tokenizer in the graph is made of the same ones.
 import unicodedata
 from collections.abc import Iterator
 
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 from albert_tf.text.normalization import REPLACEMENT, TextConfig
 
 # Longer words become one unknown piece.

@@ -10,7 +10,7 @@ listed here: the compiler itself says how much of it a program may use.
 import dataclasses
 import re
 
-from albert_tf.errors import InputError
+from albert_tf.base.errors import InputError
 
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 SQUARES = ("2x2", "4x4", "8x8", "8x16", "16x16", "16x32", "32x32")

@@ -1,0 +1,289 @@
+"""Files written whole or not at all, on local disks and on `gs://`.
+
+Local paths go through the standard library. Paths with `://` go through
+TensorFlow, which is imported when the first of them is touched: without such
+a path, what only reads and writes files needs no TensorFlow.
+"""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import posixpath
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from glob import glob as local_glob
+from typing import Any, BinaryIO
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.remote_files import RawRemoteFile, remote
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is one of `gs://` and its like."""
+    return "://" in os.fspath(path)
+
+
+def join(directory: str, *names: str) -> str:
+    """Join path parts; `gs://` paths keep their forward slashes."""
+    path = posixpath if is_remote(directory) else os.path
+    return path.join(directory, *names)
+
+
+def exists(path: str) -> bool:
+    """Return whether a file or a folder stands at a path."""
+    return remote("exists", path) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a folder stands at a path."""
+    return remote("isdir", path) if is_remote(path) else os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Return whether a file, not a folder, stands at a path."""
+    return exists(path) and not is_folder(path)
+
+
+def size(path: str) -> int:
+    """Return the bytes of a file."""
+    if is_remote(path):
+        return remote("stat", path).length
+    return os.path.getsize(path)
+
+
+def matches(pattern: str) -> list[str]:
+    """Return the sorted paths that a glob pattern matches, maybe none.
+
+    On a local disk, hidden files are matched as in a shell: only by a pattern
+    that has their dot.
+    """
+    if is_remote(pattern):
+        return sorted(remote("glob", pattern))
+    return sorted(local_glob(pattern))
+
+
+def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder in a folder, itself too, and the names in it."""
+    return remote("walk", path) if is_remote(path) else os.walk(path)
+
+
+def names(path: str) -> list[str]:
+    """Return the sorted names in a folder, those of folders without a slash."""
+    found = remote("listdir", path) if is_remote(path) else os.listdir(path)
+    return sorted(name.rstrip("/") for name in found)
+
+
+def opened(path: str, mode: str) -> BinaryIO:
+    """Open a file; `mode` is `rb` or `wb`."""
+    if not is_remote(path):
+        return open(path, mode)
+    raw = RawRemoteFile(path, mode)
+    return (io.BufferedReader if mode == "rb" else io.BufferedWriter)(raw)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those above it, where they are missing."""
+    if is_remote(path):
+        remote("makedirs", path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def rename(path: str, to: str) -> None:
+    """Give a file, or a folder, another name; a file of that name goes."""
+    if is_remote(path):
+        remote("rename", path, to, overwrite=True)
+    else:
+        os.replace(path, to)
+
+
+def copy(path: str, to: str) -> None:
+    """Copy a file; a file of the new name goes."""
+    if is_remote(path) or is_remote(to):
+        remote("copy", path, to, overwrite=True)
+    else:
+        shutil.copyfile(path, to)
+
+
+def remove(path: str) -> None:
+    """Remove a file."""
+    remote("remove", path) if is_remote(path) else os.remove(path)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder and all that is in it."""
+    remote("rmtree", path) if is_remote(path) else shutil.rmtree(path)
+
+
+class LocalCopy:
+    """A file for a library that reads local disks only.
+
+    Attributes:
+      path: the file itself, or a copy that lasts as long as this object.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        if is_remote(path):
+            folder = tempfile.mkdtemp()
+            weakref.finalize(self, shutil.rmtree, folder)
+            self.path = join(folder, os.path.basename(path))
+            copy(path, self.path)
+
+
+@contextlib.contextmanager
+def atomic_path(path: str) -> Iterator[str]:
+    """Yield a temporary name that becomes `path` only if the body succeeds.
+
+    Workers on several machines may have the same process number.
+    """
+    temporary = f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        yield temporary
+        rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(temporary)
+        raise
+
+
+def _upload(folder: str, path: str) -> None:
+    """Replace a remote folder by a local one."""
+    if is_folder(path):
+        remove_folder(path)
+    for place, _, found in os.walk(folder):
+        there = path + place.removeprefix(folder)
+        make_folder(there)
+        for name in found:
+            copy(join(place, name), join(there, name))
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str) -> Iterator[str]:
+    """Yield a temporary folder that replaces `path` if the body succeeds.
+
+    It is local. Stores such as `gs://` cannot rename a folder as one thing,
+    and not every library writes to them.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield temporary
+            _upload(temporary, path.rstrip("/"))
+        return
+    temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
+    try:
+        make_folder(temporary)
+        yield temporary
+        if exists(path):
+            rename(path, old)
+        rename(temporary, path)
+    finally:
+        if exists(temporary):
+            remove_folder(temporary)
+    if exists(old):
+        remove_folder(old)
+
+
+@contextlib.contextmanager
+def held(folder: str, name: str) -> Iterator[None]:
+    """Hold a local folder for the body; refuse one that is already held.
+
+    The system lets go of it when a process ends, however that ends. Stores
+    such as `gs://`, and some network disks, have no such lock.
+
+    Args:
+      folder: an existing folder.
+      name: of the setting that it comes from, for the error.
+    """
+    if is_remote(folder):
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(number)
+        raise InputError(
+            f"`{name}` must not be in use: another run still writes to it. "
+            f"Received: {name}={folder}"
+        ) from None
+    except OSError:
+        pass  # a disk without locks
+    try:
+        yield
+    finally:
+        os.close(number)
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a whole file."""
+    with opened(path, "rb") as file:
+        return file.read()
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_path(path) as temporary:
+        with opened(temporary, "wb") as file:
+            file.write(content)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text file atomically, making its folder if it is missing."""
+    make_folder(os.path.dirname(path) or ".")
+    write_bytes(path, text.encode())
+
+
+def read_text(path: str, what: str) -> str:
+    """Read a UTF-8 text file; `what` names it in the error if it is missing."""
+    if not is_file(path):
+        raise InputError(f"{what} must be an existing file. Received: {path}")
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{what} must be UTF-8. Received: {path}, byte {error.start}"
+        ) from None
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a JSON file atomically, indented, keys in the given order."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str, what: str) -> Any:
+    """Read a JSON file; a syntax error names the file and the line."""
+    text = read_text(path, what)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{what} must be JSON: {error.msg}. "
+            f"Received: {path}, line {error.lineno}"
+        ) from None
+
+
+def glob(patterns: str, what: str) -> list[str]:
+    """Return the sorted files of a comma-separated list of glob patterns."""
+    found: list[str] = []
+    for pattern in filter(None, (p.strip() for p in patterns.split(","))):
+        here = matches(pattern)
+        if not here:
+            raise InputError(
+                f"{what} must match at least one file. Received: {pattern}"
+            )
+        for path in here:
+            if is_folder(path):
+                raise InputError(
+                    f"{what} must name files. Received a directory: {path} "
+                    f"(did you mean {join(path, '*')}?)"
+                )
+        found += here
+    if not found:
+        raise InputError(f"{what} must not be empty. Received: {patterns!r}")
+    return sorted(set(found))

@@ -1,0 +1,83 @@
+"""TensorFlow's file system, for paths such as `gs://`; its errors are users'.
+
+TensorFlow is imported by the first use.
+"""
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from albert_tf.base.errors import InputError
+
+
+class RemoteError(InputError, OSError):
+    """A file behind `://` that TensorFlow cannot reach, read or write."""
+
+
+@contextlib.contextmanager
+def _gfile(path: str) -> Iterator[Any]:
+    """Yield TensorFlow's file system; its errors become `RemoteError`."""
+    import tensorflow as tf
+
+    try:
+        yield tf.io.gfile
+    except tf.errors.OpError as error:
+        # Some of its errors have no message, others a page.
+        reason = (error.message.splitlines() or [type(error).__name__])[0]
+        raise RemoteError(
+            f"A remote path must exist and be reachable and permitted: "
+            f"{reason}. Received: {path}"
+        ) from None
+
+
+def remote(operation: str, *paths: str, **kwargs) -> Any:
+    """Call a function of TensorFlow's file system with a path or two."""
+    with _gfile(" to ".join(paths)) as gfile:
+        return getattr(gfile, operation)(*paths, **kwargs)
+
+
+class RawRemoteFile(io.RawIOBase):
+    """A file behind `://`, unbuffered, opened by the first use."""
+
+    def __init__(self, path: str, mode: str):
+        super().__init__()
+        self._path, self._mode = path, mode
+        with _gfile(path) as gfile:
+            self._file = gfile.GFile(path, mode)
+
+    def readable(self) -> bool:
+        return self._mode == "rb"
+
+    def writable(self) -> bool:
+        return self._mode == "wb"
+
+    def seekable(self) -> bool:
+        return self._mode == "rb"
+
+    def readinto(self, buffer) -> int:
+        with _gfile(self._path):
+            content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def write(self, content) -> int:
+        with _gfile(self._path):
+            self._file.write(bytes(content))
+        return len(content)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with _gfile(self._path):
+            self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        with _gfile(self._path):
+            return self._file.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with _gfile(self._path):
+                self._file.close()

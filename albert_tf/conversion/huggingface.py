@@ -1,0 +1,301 @@
+"""Folders of the Hugging Face hub: `config.json` and the weights beside it."""
+
+import json
+import pickle
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer
+
+CONFIG = "config.json"
+SAFETENSORS = "model.safetensors"
+PICKLE = "pytorch_model.bin"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+# Hugging Face's "gelu" is the erf form; the released one is its "gelu_new".
+ACTIVATIONS = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+# Keys of `config.json` that must say what ALBERT is, if they say anything.
+FIXED = {
+    "model_type": "albert",
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+}
+
+# Second names of tied weights in older files, and the buffer of positions.
+TIED = {
+    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+POSITION_IDS = "albert.embeddings.position_ids"
+BACKBONE = "albert."
+
+# There, the projection to the hidden width exists even if the widths agree.
+PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a folder holds a Hugging Face model's weights."""
+    return files.exists(files.join(path, CONFIG)) and any(
+        files.exists(files.join(path, name)) for name in (SAFETENSORS, PICKLE)
+    )
+
+
+def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
+    """Read a `config.json`; return the config and warnings."""
+    values = files.read_json(path, "`config.json`")
+    for key, legal in FIXED.items():
+        if values.get(key, legal) != legal:
+            raise InputError(
+                f"`{key}` must be {legal}, as ALBERT has it. "
+                f"Received: {key}={values[key]} in {path}"
+            )
+    name = values.get("hidden_act", "gelu_new")
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}. "
+            f"Received: hidden_act={name} in {path}"
+        )
+    known = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
+    kept = {key: value for key, value in values.items() if key in known}
+    config = AlbertConfig.from_dict(
+        {**kept, "hidden_act": ACTIVATIONS[name]}, source=path
+    )
+    warnings = []
+    if ACTIVATIONS[name] == "gelu_erf":
+        warnings.append(
+            f"{path} says hidden_act={name}, there the erf form; weights that "
+            "were released by Google were trained with the tanh form, gelu_new"
+        )
+    return config, warnings
+
+
+def config_json(config: AlbertConfig, architecture: str) -> dict:
+    """Return the `config.json` of a config."""
+    values = json.loads(config.to_json())
+    del values["sharing"], values["embedding_norm"]
+    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    return {
+        "architectures": [architecture],
+        "model_type": "albert",
+        **values,
+        "hidden_act": names[config.hidden_act],
+        "layer_norm_eps": 1e-12,
+        "classifier_dropout_prob": 0.1,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    }
+
+
+def _open_safetensors(path: str) -> Tensors:
+    # Opened anew for each tensor: pages of a mapped file count as memory
+    # until it is closed.
+    file_copy = files.LocalCopy(path)
+
+    def opened():
+        return safetensors.safe_open(file_copy.path, framework="numpy")
+
+    def read(name: str) -> np.ndarray:
+        with opened() as file:
+            return file.get_tensor(name)
+
+    try:
+        with opened() as file:
+            names = sorted(file.keys())
+            shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise InputError(
+            f"The weights must be a whole safetensors file: {error}. "
+            f"Received: {path}"
+        ) from None
+    return Tensors(shapes, read)
+
+
+def _open_pickle(path: str) -> Tensors:
+    """Open a pickle with torch's weights-only loader, which runs no code."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(
+            f"{PICKLE} needs torch; install the extra `convert`, or save the "
+            f"model as {SAFETENSORS}. Received: {path}"
+        ) from None
+
+    file_copy = files.LocalCopy(path)
+
+    def opened() -> dict:
+        return torch.load(
+            file_copy.path, map_location="cpu", weights_only=True, mmap=True
+        )
+
+    try:
+        shapes = {n: tuple(t.shape) for n, t in sorted(opened().items())}
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        AttributeError,
+    ) as error:
+        raise InputError(
+            "The weights must be a whole file of tensors and nothing else: "
+            f"{str(error).splitlines()[0]}. Received: {path}"
+        ) from None
+    return Tensors(shapes, lambda name: opened()[name].numpy().copy())
+
+
+def _without_copies(tensors: Tensors, path: str) -> Tensors:
+    """Drop tied second names after checking that they are what they should.
+
+    Raises:
+      InputError: the word table and the decoder, or two biases, differ.
+    """
+    shapes = dict(tensors.shapes)
+    for copy, name in TIED.items():
+        if copy not in shapes or name not in shapes:
+            continue
+        if not np.array_equal(tensors.read(copy), tensors.read(name)):
+            raise InputError(
+                f"`{copy}` must equal `{name}`, to which ALBERT ties it. "
+                f"Received: {path}"
+            )
+        del shapes[copy]
+    shapes.pop(POSITION_IDS, None)
+    return Tensors(shapes, tensors.read)
+
+
+def _without_identity(
+    tensors: Tensors, config: AlbertConfig, path: str
+) -> Tensors:
+    """Drop the projection of a model whose widths agree, if it does nothing."""
+    kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
+    if config.embedding_size != config.hidden_size or not (
+        {kernel, bias} <= tensors.shapes.keys()
+    ):
+        return tensors
+    if (tensors.read(kernel) != np.eye(config.hidden_size)).any() or (
+        tensors.read(bias) != 0
+    ).any():
+        raise InputError(
+            "`embedding_hidden_mapping_in` must be the identity if "
+            "`embedding_size` equals `hidden_size`, where the released model "
+            f"has none. Received: {path}"
+        )
+    shapes = dict(tensors.shapes)
+    del shapes[kernel], shapes[bias]
+    return Tensors(shapes, tensors.read)
+
+
+def _as_float32(tensors: Tensors, path: str) -> Tensors:
+    """Return the tensors widened to float32, which is exact."""
+
+    def read(name: str) -> np.ndarray:
+        try:
+            array = tensors.read(name)
+        except (TypeError, safetensors.SafetensorError) as error:
+            raise InputError(
+                f"`{name}` must be float32 or float16: {error}. "
+                f"Received: {path}"
+            ) from None
+        return array.astype(np.float32, copy=False)
+
+    return Tensors(tensors.shapes, read)
+
+
+def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
+    """Open a folder's weights, with Hugging Face's names of the whole model.
+
+    Returns the tensors and the file that holds them. `AlbertModel` leaves out
+    the prefix `albert.`; here it is always there.
+    """
+    path = files.join(folder, SAFETENSORS)
+    if files.exists(path):
+        tensors = _open_safetensors(path)
+    else:
+        path = files.join(folder, PICKLE)
+        tensors = _open_pickle(path)
+    if "embeddings.word_embeddings.weight" in tensors.shapes:
+        read = tensors.read
+        shapes = {BACKBONE + n: s for n, s in tensors.shapes.items()}
+        tensors = Tensors(shapes, lambda n: read(n.removeprefix(BACKBONE)))
+    tensors = _as_float32(tensors, path)
+    tensors = _without_copies(tensors, path)
+    return _without_identity(tensors, config, path), path
+
+
+def text_settings(folder: str) -> dict[str, bool]:
+    """Return the settings of `TextConfig` that a folder's tokenizer has."""
+    path = files.join(folder, TOKENIZER_CONFIG)
+    if not files.exists(path):
+        return {}
+    values = files.read_json(path, f"`{TOKENIZER_CONFIG}`")
+    found = {}
+    if isinstance(values.get("do_lower_case"), bool):
+        found["do_lower_case"] = values["do_lower_case"]
+    if isinstance(values.get("keep_accents"), bool):
+        found["strip_accents"] = not values["keep_accents"]
+    return found
+
+
+TOKENIZER_CLASSES = {
+    "sentencepiece": "AlbertTokenizer",
+    "wordpiece": "BertTokenizer",
+}
+
+
+def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
+    """Write a vocabulary and its `tokenizer_config.json`."""
+    text = tokenizer.config
+    path = files.join(folder, tokenizer.file_name)
+    with files.opened(path, "wb") as file:
+        file.write(tokenizer.content)
+    files.write_json(
+        files.join(folder, TOKENIZER_CONFIG),
+        {
+            "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],
+            "do_lower_case": text.do_lower_case,
+            "keep_accents": not text.strip_accents,
+        },
+    )
+
+
+def _architecture(tensors: Tensors) -> str:
+    """Return the Hugging Face class that has a file's variables."""
+    if any(name.startswith("sop_classifier.") for name in tensors.shapes):
+        return "AlbertForPreTraining"
+    if any(name.startswith("predictions.") for name in tensors.shapes):
+        return "AlbertForMaskedLM"
+    return "AlbertModel"
+
+
+def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
+    """Write `config.json` and `model.safetensors` into a folder."""
+    architecture = _architecture(tensors)
+    arrays = tensors.read_all()
+    if config.embedding_size == config.hidden_size:
+        width = config.hidden_size
+        arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)
+        arrays[PROJECTION + "bias"] = np.zeros(width, np.float32)
+    if architecture == "AlbertModel":
+        arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
+    values = config_json(config, architecture)
+    files.write_json(files.join(folder, CONFIG), values)
+    safetensors.numpy.save_file(
+        arrays, files.join(folder, SAFETENSORS), metadata={"format": "pt"}
+    )

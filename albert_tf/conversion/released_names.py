@@ -1,0 +1,340 @@
+"""The one table of variable names: here, in the released files, on the hub.
+
+One row is one variable of the model. Its shape is written in the symbols
+V vocabulary, E embedding, H hidden, A all heads of attention (H unless some
+were pruned), I intermediate, N positions, S segment types, W the width that is
+normalised (E, or H in albert_zh's first release).
+`{g}` and `{k}` stand for a group of layers and a block inside it. `.T` after
+a name says that the other file holds the transpose.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.config import AlbertConfig
+
+Shape = tuple[int, ...]
+
+# here, shape, google-research and TF-Hub, albert_zh's first release, Hugging
+# Face. No name where a file of that kind cannot hold the variable.
+_G = "bert/encoder/transformer/group_{g}/inner_group_{k}/"
+_Z = "bert/encoder/layer_shared/"
+_F = "albert.encoder.albert_layer_groups.{g}.albert_layers.{k}."
+_A = "albert/encoder/attention_{g}_{k}/"
+_B = "albert/encoder/ffn_{g}_{k}/"
+_P = "albert/embeddings/embedding_hidden_mapping_in/"
+
+# fmt: off
+_TABLE = (
+    ("albert/embeddings/word_embeddings", "V E",
+     "bert/embeddings/word_embeddings",
+     "bert/embeddings/word_embeddings",
+     "albert.embeddings.word_embeddings.weight"),
+    ("albert/embeddings/token_type_embeddings", "S W",
+     "bert/embeddings/token_type_embeddings",
+     "bert/embeddings/token_type_embeddings",
+     "albert.embeddings.token_type_embeddings.weight"),
+    ("albert/embeddings/position_embeddings", "N W",
+     "bert/embeddings/position_embeddings",
+     "bert/embeddings/position_embeddings",
+     "albert.embeddings.position_embeddings.weight"),
+    ("albert/embeddings/layer_norm/gamma", "W",
+     "bert/embeddings/LayerNorm/gamma",
+     "bert/embeddings/LayerNorm/gamma",
+     "albert.embeddings.LayerNorm.weight"),
+    ("albert/embeddings/layer_norm/beta", "W",
+     "bert/embeddings/LayerNorm/beta",
+     "bert/embeddings/LayerNorm/beta",
+     "albert.embeddings.LayerNorm.bias"),
+    (_P + "kernel", "E H",
+     "bert/encoder/embedding_hidden_mapping_in/kernel",
+     "bert/embeddings/word_embeddings_2",
+     "albert.encoder.embedding_hidden_mapping_in.weight.T"),
+    (_P + "bias", "H",
+     "bert/encoder/embedding_hidden_mapping_in/bias",
+     None,
+     "albert.encoder.embedding_hidden_mapping_in.bias"),
+    (_A + "query/kernel", "H A",
+     _G + "attention_1/self/query/kernel",
+     _Z + "attention/self/query/kernel",
+     _F + "attention.query.weight.T"),
+    (_A + "query/bias", "A",
+     _G + "attention_1/self/query/bias",
+     _Z + "attention/self/query/bias",
+     _F + "attention.query.bias"),
+    (_A + "key/kernel", "H A",
+     _G + "attention_1/self/key/kernel",
+     _Z + "attention/self/key/kernel",
+     _F + "attention.key.weight.T"),
+    (_A + "key/bias", "A",
+     _G + "attention_1/self/key/bias",
+     _Z + "attention/self/key/bias",
+     _F + "attention.key.bias"),
+    (_A + "value/kernel", "H A",
+     _G + "attention_1/self/value/kernel",
+     _Z + "attention/self/value/kernel",
+     _F + "attention.value.weight.T"),
+    (_A + "value/bias", "A",
+     _G + "attention_1/self/value/bias",
+     _Z + "attention/self/value/bias",
+     _F + "attention.value.bias"),
+    (_A + "output/kernel", "A H",
+     _G + "attention_1/output/dense/kernel",
+     _Z + "attention/output/dense/kernel",
+     _F + "attention.dense.weight.T"),
+    (_A + "output/bias", "H",
+     _G + "attention_1/output/dense/bias",
+     _Z + "attention/output/dense/bias",
+     _F + "attention.dense.bias"),
+    (_A + "layer_norm/gamma", "H",
+     _G + "LayerNorm/gamma",
+     _Z + "attention/output/LayerNorm/gamma",
+     _F + "attention.LayerNorm.weight"),
+    (_A + "layer_norm/beta", "H",
+     _G + "LayerNorm/beta",
+     _Z + "attention/output/LayerNorm/beta",
+     _F + "attention.LayerNorm.bias"),
+    (_B + "intermediate/kernel", "H I",
+     _G + "ffn_1/intermediate/dense/kernel",
+     _Z + "intermediate/dense/kernel",
+     _F + "ffn.weight.T"),
+    (_B + "intermediate/bias", "I",
+     _G + "ffn_1/intermediate/dense/bias",
+     _Z + "intermediate/dense/bias",
+     _F + "ffn.bias"),
+    (_B + "output/kernel", "I H",
+     _G + "ffn_1/intermediate/output/dense/kernel",
+     _Z + "output/dense/kernel",
+     _F + "ffn_output.weight.T"),
+    (_B + "output/bias", "H",
+     _G + "ffn_1/intermediate/output/dense/bias",
+     _Z + "output/dense/bias",
+     _F + "ffn_output.bias"),
+    (_B + "layer_norm/gamma", "H",
+     _G + "LayerNorm_1/gamma",
+     _Z + "output/LayerNorm/gamma",
+     _F + "full_layer_layer_norm.weight"),
+    (_B + "layer_norm/beta", "H",
+     _G + "LayerNorm_1/beta",
+     _Z + "output/LayerNorm/beta",
+     _F + "full_layer_layer_norm.bias"),
+    ("albert/pooler/kernel", "H H",
+     "bert/pooler/dense/kernel",
+     "bert/pooler/dense/kernel",
+     "albert.pooler.weight.T"),
+    ("albert/pooler/bias", "H",
+     "bert/pooler/dense/bias",
+     "bert/pooler/dense/bias",
+     "albert.pooler.bias"),
+    ("mlm/transform/kernel", "H W",
+     "cls/predictions/transform/dense/kernel",
+     "cls/predictions/transform/dense/kernel",
+     "predictions.dense.weight.T"),
+    ("mlm/transform/bias", "W",
+     "cls/predictions/transform/dense/bias",
+     "cls/predictions/transform/dense/bias",
+     "predictions.dense.bias"),
+    ("mlm/layer_norm/gamma", "W",
+     "cls/predictions/transform/LayerNorm/gamma",
+     "cls/predictions/transform/LayerNorm/gamma",
+     "predictions.LayerNorm.weight"),
+    ("mlm/layer_norm/beta", "W",
+     "cls/predictions/transform/LayerNorm/beta",
+     "cls/predictions/transform/LayerNorm/beta",
+     "predictions.LayerNorm.bias"),
+    ("mlm/output_bias", "V",
+     "cls/predictions/output_bias",
+     "cls/predictions/output_bias",
+     "predictions.bias"),
+    ("sop/classifier/kernel", "H 2",
+     "cls/seq_relationship/output_weights.T",
+     "cls/seq_relationship/output_weights.T",
+     "sop_classifier.classifier.weight.T"),
+    ("sop/classifier/bias", "2",
+     "cls/seq_relationship/output_bias",
+     "cls/seq_relationship/output_bias",
+     "sop_classifier.classifier.bias"),
+)
+# fmt: on
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How one kind of file names its variables.
+
+    Attributes:
+      title: what a person calls it.
+      column: the column of the table.
+      slots: pairs of patterns for the optimizer's m and v of a variable; a
+        file uses one pair, and the first is written.
+      step: the name of the optimizer's step counter.
+    """
+
+    title: str
+    column: int
+    slots: tuple[tuple[str, str], ...] = ()
+    step: str | None = None
+
+
+MODEL_DIR = Layout(
+    "model directory",
+    column=0,
+    slots=(("optimizer/{}/m", "optimizer/{}/v"),),
+    step="optimizer/iterations",
+)
+_TF1_SLOTS = (("{}/adam_m", "{}/adam_v"), ("{}/lamb_m", "{}/lamb_v"))
+GOOGLE = Layout(
+    "TF1 checkpoint, google-research names",
+    column=2,
+    slots=_TF1_SLOTS,
+    step="global_step",
+)
+ALBERT_ZH = Layout(
+    "TF1 checkpoint, names of albert_zh's first release",
+    column=3,
+    slots=_TF1_SLOTS,
+    step="global_step",
+)
+HUGGING_FACE = Layout("Hugging Face folder", column=4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a file of some layout keeps a variable.
+
+    Attributes:
+      name: the variable's name in the file.
+      shape: its shape in the file.
+      transposed: whether the file holds the transpose of ours.
+    """
+
+    name: str
+    shape: Shape
+    transposed: bool = False
+
+
+def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
+    """Return the values of `{g}` and `{k}` that a row stands for."""
+    if "{g}" not in row_name:
+        return [{}]
+    attention = row_name.startswith(_A)
+    index = config.attention_index if attention else config.ffn_index
+    groups = sorted({index(i) for i in range(config.num_hidden_layers)})
+    inner = range(config.inner_group_num)
+    return [{"g": g, "k": k} for g in groups for k in inner]
+
+
+def _has(row_name: str, config: AlbertConfig) -> bool:
+    """Return whether a config's model has the variables of a row."""
+    factorized = config.embedding_size != config.hidden_size
+    hidden = config.embedding_norm == "hidden"
+    if row_name == _P + "kernel":
+        return factorized or hidden
+    return row_name != _P + "bias" or (factorized and not hidden)
+
+
+def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
+    """Yield (our name, shape, row, block) of every variable of a config."""
+    hidden = config.embedding_norm == "hidden"
+    sizes = {
+        "V": config.vocab_size,
+        "E": config.embedding_size,
+        "H": config.hidden_size,
+        "A": config.attention_width,
+        "I": config.intermediate_size,
+        "N": config.max_position_embeddings,
+        "S": config.type_vocab_size,
+        "W": config.hidden_size if hidden else config.embedding_size,
+        "2": 2,
+    }
+    for row in _TABLE:
+        if _has(row[0], config):
+            shape = tuple(sizes[symbol] for symbol in row[1].split())
+            for block in _blocks(row[0], config):
+                yield row[0].format(**block), shape, row, block
+
+
+def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
+    """Return {name: shape} of `AlbertForPretraining`'s variables.
+
+    The same as building the model and asking it, without the memory.
+    """
+    return {name: shape for name, shape, _, _ in _expand(config)}
+
+
+def as_released(config: AlbertConfig) -> AlbertConfig:
+    """Return the same model as a config that released files can express.
+
+    Released layers are shared whole, within groups: `sharing="none"` is as
+    many groups as layers. Their heads have the width H / A.
+    """
+    if config.attention_width != config.hidden_size:
+        raise InputError(
+            "Released layouts have heads of the width `hidden_size` / "
+            "`num_attention_heads`, so they cannot hold a model whose heads "
+            f"were pruned. Received: hidden_size={config.hidden_size}, "
+            f"num_attention_heads={config.num_attention_heads}, "
+            f"attention_head_size={config.attention_head_size}"
+        )
+    config = dataclasses.replace(config, attention_head_size=None)
+    if config.sharing == "all":
+        return config
+    if config.sharing == "none":
+        return dataclasses.replace(
+            config, sharing="all", num_hidden_groups=config.num_hidden_layers
+        )
+    raise InputError(
+        "Released layouts share whole layers; `sharing` must be all or none. "
+        f"Received: sharing={config.sharing}"
+    )
+
+
+def tf1_layout(config: AlbertConfig) -> Layout:
+    """Return the TF1 layout that a config's weights are released in."""
+    return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
+
+
+def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
+    """Return {our name: its place in a file of the layout}.
+
+    Raises:
+      InputError: the layout cannot hold a variable of this config.
+    """
+    if layout is ALBERT_ZH and (
+        config.num_hidden_groups * config.inner_group_num > 1
+    ):
+        raise InputError(
+            "albert_zh's first release shares one block in all layers; "
+            "`num_hidden_groups` and `inner_group_num` must be 1. Received: "
+            f"num_hidden_groups={config.num_hidden_groups}, "
+            f"inner_group_num={config.inner_group_num}"
+        )
+    if layout in (GOOGLE, HUGGING_FACE) and config.embedding_norm == "hidden":
+        raise InputError(
+            f"A {layout.title} cannot hold albert_zh's first architecture; "
+            "`embedding_norm` must be embedding. Received: "
+            f"embedding_norm={config.embedding_norm}"
+        )
+    found = {}
+    for name, shape, row, block in _expand(config):
+        theirs = row[layout.column]
+        transposed = theirs.endswith(".T")
+        theirs = theirs.removesuffix(".T").format(**block)
+        found[name] = Place(
+            theirs, shape[::-1] if transposed else shape, transposed
+        )
+    return found
+
+
+def slot_places(
+    weights: dict[str, Place], patterns: tuple[str, str]
+) -> dict[str, Place]:
+    """Return {our slot name: its place} for the m and v of every weight."""
+    return {
+        ours.format(name): dataclasses.replace(
+            place, name=theirs.format(place.name)
+        )
+        for name, place in weights.items()
+        for ours, theirs in zip(MODEL_DIR.slots[0], patterns, strict=True)
+    }

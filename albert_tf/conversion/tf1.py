@@ -1,0 +1,181 @@
+"""TF1 checkpoints as they were released: a folder, or a TF-Hub module's."""
+
+import json
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.released_names import ALBERT_ZH, GOOGLE, Layout
+from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer
+
+INDEX = ".index"
+BEST_PREFIX = "model.ckpt-best"  # the name in the released archives
+HUB_PREFIX = "variables/variables"
+HUB_ASSETS = "assets"
+SPM_NAME = "30k-clean.model"  # the released exporter asks for this name
+
+# Only object-based checkpoints, such as a model directory's, have this key.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+# What TF's reader raises for files that end too early or have other bytes.
+DAMAGE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+# Written beside the architecture, because released code asks for the first.
+HISTORICAL = {
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "down_scale_factor": 1,
+}
+RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+
+
+def _ordered(prefix: str) -> list[str]:
+    """Return the prefixes of the checkpoints in a folder, or of one."""
+    paths = files.matches(files.join(prefix, "*" + INDEX))
+    return sorted(path.removesuffix(INDEX) for path in paths)
+
+
+def find_prefix(path: str) -> str | None:
+    """Return the checkpoint prefix that a path means, None if there is none.
+
+    Args:
+      path: a prefix, or a folder; in a folder `model.ckpt-best`, then the
+        newest that its `checkpoint` file names, then the only one.
+    """
+    if files.exists(path + INDEX):
+        return path
+    if not files.is_folder(path):
+        return None
+    found = _ordered(path)
+    hub = files.join(path, HUB_PREFIX)
+    wishes = (
+        files.join(path, BEST_PREFIX),
+        tf.train.latest_checkpoint(path),
+        hub if files.exists(hub + INDEX) else None,
+    )
+    for wish in wishes:
+        if wish and files.exists(wish + INDEX):
+            return wish
+    if len(found) > 1:
+        raise InputError(
+            "`input` holds several checkpoints; name one by its prefix: "
+            f"{', '.join(found)}. Received: input={path}"
+        )
+    return found[0] if found else None
+
+
+def open_checkpoint(prefix: str) -> Tensors:
+    """Open a checkpoint of any kind; damage is an `InputError`."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+    except DAMAGE as error:
+        raise _damaged(prefix, error) from None
+
+    def read(name: str):
+        try:
+            return reader.get_tensor(name)
+        except DAMAGE as error:
+            raise _damaged(prefix, error) from None
+
+    return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
+
+
+def _damaged(prefix: str, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0]
+    return InputError(
+        f"The checkpoint must be whole and readable: {reason}. "
+        f"Received: {prefix}"
+    )
+
+
+def layout_of(tensors: Tensors) -> Layout:
+    """Return which of the two TF1 naming schemes a file follows."""
+    hidden = "bert/embeddings/word_embeddings_2" in tensors.shapes
+    return ALBERT_ZH if hidden else GOOGLE
+
+
+def find_config(prefix: str) -> str:
+    """Return the config file that stands beside a checkpoint."""
+    folder = os.path.dirname(prefix)
+    folders = [folder]
+    if prefix.endswith(HUB_PREFIX):
+        module = os.path.dirname(folder)
+        folders = [files.join(module, HUB_ASSETS), module]
+    for place in folders:
+        exact = files.join(place, CONFIG_FILE)
+        others = files.matches(files.join(place, "*config*.json"))
+        if files.exists(exact):
+            return exact
+        if len(others) == 1:
+            return others[0]
+    raise InputError(
+        f"One {CONFIG_FILE} must stand beside the checkpoint; name it with "
+        f"`albert_config_file`. Received: {prefix}"
+    )
+
+
+def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
+    """Read a TF1 release's config; return it and warnings.
+
+    What the weights say for sure is taken from them: where embeddings are
+    normalised, and their width if the file does not say it.
+    """
+    values = files.read_json(path, "`albert_config_file`")
+    if not isinstance(values, dict):
+        raise InputError(f"`{path}` must hold a JSON object")
+    warnings = []
+    table = tensors.shapes.get("bert/embeddings/word_embeddings", ())
+    if "embedding_size" not in values and len(table) == 2:
+        values["embedding_size"] = table[1]
+        warnings.append(
+            f"{path} has no embedding_size (the released code would take 128);"
+            f" the weights say {table[1]}"
+        )
+    if layout_of(tensors) is ALBERT_ZH:
+        values["embedding_norm"] = "hidden"
+    return AlbertConfig.from_dict(values, source=path), warnings
+
+
+def released_json(config: AlbertConfig) -> Mapping:
+    """Return the released `albert_config.json` of a config."""
+    if config.hidden_act not in RELEASED_ACTIVATIONS:
+        raise InputError(
+            "The released code knows the activations "
+            f"{', '.join(RELEASED_ACTIVATIONS)}. "
+            f"Received: hidden_act={config.hidden_act}"
+        )
+    values = json.loads(config.to_json())
+    del values["sharing"], values["embedding_norm"]
+    return values | HISTORICAL
+
+
+def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
+    """Write a tokenizer's vocabulary under the name of the released ones."""
+    name = tokenizer.file_name
+    if tokenizer.kind == "sentencepiece":
+        name = SPM_NAME
+    with files.opened(files.join(folder, name), "wb") as file:
+        file.write(tokenizer.content)
+
+
+def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
+    """Write `model.ckpt-best` and its config into a folder."""
+    files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
+    values = tensors.read_all(tf.constant)
+    tf.raw_ops.SaveV2(
+        prefix=files.join(folder, BEST_PREFIX),
+        tensor_names=sorted(values),
+        shape_and_slices=[""] * len(values),
+        tensors=[values[name] for name in sorted(values)],
+    )
+    files.write_text(
+        files.join(folder, "checkpoint"),
+        f'model_checkpoint_path: "{BEST_PREFIX}"\n',
+    )

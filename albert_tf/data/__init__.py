@@ -1,0 +1,1 @@
+"""What ALBERT learns from: masked words, records, and their builder."""

@@ -1,0 +1,229 @@
+"""Where words begin, by the rule of the flag, and where sentences do.
+
+Glossary: N tokens, S sentences, V vocabulary.
+"""
+
+import functools
+import importlib.util
+import itertools
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.tokenizers import Tokenizer
+
+# The ids [N] int32 of sentences end to end, the tokens of each [S] int32, and
+# where words begin [N] bool.
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+# Kinds of characters for the Unicode rule. Letters and digits go on with each
+# other, KATAKANA with itself; ALONE is a word of its own; JOINED belongs to
+# what stands before it; the others are inside a word only between two letters,
+# two digits, or two of either.
+ALONE, LETTERS, DIGITS, KATAKANA, JOINED = range(5)
+BETWEEN_LETTERS, BETWEEN_DIGITS, BETWEEN_EITHER = range(5, 8)
+
+# Scripts that put no spaces between words, by the first word of the names of
+# their letters; each character counts as a word, as in UAX #29.
+UNSPACED = frozenset(
+    """CJK HIRAGANA BOPOMOFO YI THAI LAO KHMER MYANMAR TAI NEW TANGUT NUSHU
+    KHITAN""".split()
+)
+
+# UAX #29: MidLetter, MidNum and MidNumLet.
+BETWEEN = (
+    dict.fromkeys(":\u00b7\u0387\u05f4\u2027", BETWEEN_LETTERS)
+    | dict.fromkeys(",;\u066c", BETWEEN_DIGITS)
+    | dict.fromkeys("'.\u2018\u2019\uff07", BETWEEN_EITHER)
+)
+
+# Pieces that end a sentence: Latin, Chinese, Devanagari and Arabic ones.
+ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
+
+
+def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
+    """Encode lines; every token of the vocabulary has its own boundary."""
+    arrays = tokenizer.encode_batch(lines)
+    sizes = np.fromiter(map(len, arrays), np.int32, len(arrays))
+    ids = np.concatenate(arrays)
+    return ids, sizes, tokenizer.word_starts[ids]
+
+
+def _first_tokens(sizes: np.ndarray) -> np.ndarray:
+    """Return the index of the first token of each sentence that has one."""
+    return (np.cumsum(sizes) - sizes)[sizes > 0]
+
+
+def character_kind(character: str) -> int:
+    """Return the kind of a character for the Unicode rule."""
+    if character in BETWEEN:
+        return BETWEEN[character]
+    category = unicodedata.category(character)
+    script = unicodedata.name(character, "").split(" ")[0].split("-")[0]
+    if category[0] == "M" or category == "Cf":
+        return JOINED
+    if script == "KATAKANA" or character == "\u30fc":
+        return KATAKANA
+    if category in ("Lo", "Lm", "Nl") and script in UNSPACED:
+        return ALONE
+    if category == "Nd":
+        return DIGITS
+    if category[0] == "L" or category in ("Nl", "Pc"):
+        return LETTERS
+    return ALONE
+
+
+@functools.lru_cache(2)
+def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each piece: whether it is marked, its first, its last kind.
+
+    Marked pieces begin a word by `tokenizer`'s own sign, or hold no text;
+    for WordPiece the pieces without `##` are those.
+    """
+    first = np.full(tokenizer.vocab_size, ALONE, np.int8)
+    last = first.copy()
+    marked = np.ones(tokenizer.vocab_size, bool)
+    wordpiece = tokenizer.kind == "wordpiece"
+    silent = set(tokenizer.not_words.tolist())
+    for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size))):
+        text = piece.removeprefix("##" if wordpiece else WORD_MARK)
+        if i in silent or not text:
+            continue
+        marked[i] = (text == piece) == wordpiece
+        kinds = [character_kind(character) for character in text]
+        first[i] = kinds[0]
+        last[i] = next((k for k in kinds[::-1] if k != JOINED), LETTERS)
+    return marked, first, last
+
+
+def _begins_sentence(piece: str, kind: str) -> bool:
+    """Return whether a piece may begin a sentence, to which a space belongs.
+
+    Where none is written, as in Chinese, any letter may, and in WordPiece,
+    which does not keep spaces.
+    """
+    if kind == "sentencepiece" and piece.startswith(WORD_MARK):
+        return piece != WORD_MARK
+    script = character_kind(piece[0])
+    unspaced = kind == "wordpiece" or script in (ALONE, KATAKANA)
+    return unspaced and piece[0].isalpha()
+
+
+@functools.lru_cache(2)
+def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each piece whether it ends, may begin a sentence, [V]."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
+    begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
+    return np.array(ends), np.array(begins)
+
+
+def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Return which of the tokens [N] begin a sentence after another one."""
+    ends, begins = _sentence_tables(tokenizer)
+    return 1 + np.flatnonzero(ends[ids[:-1]] & begins[ids[1:]])
+
+
+def _inside(kind: np.ndarray, before: np.ndarray, after: np.ndarray):
+    """Return where a sign stands inside a word."""
+    letters = (before == LETTERS) & (after == LETTERS)
+    digits = (before == DIGITS) & (after == DIGITS)
+    return (letters & np.isin(kind, (BETWEEN_LETTERS, BETWEEN_EITHER))) | (
+        digits & np.isin(kind, (BETWEEN_DIGITS, BETWEEN_EITHER))
+    )
+
+
+def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
+    """Encode lines; words begin where the kind of character changes."""
+    ids, sizes, _ = _encode(tokenizer, lines)
+    marked, first, last = (table[ids] for table in _kinds(tokenizer))
+    marked[_first_tokens(sizes)] = True
+    before = np.roll(last, 1)
+    after = np.roll(np.where(marked, ALONE, first), -1)
+    # One sign is followed by the next piece, a piece like 's by its letters.
+    sign = _inside(first, before, np.where(last == first, after, last))
+    sign &= ~marked
+    ends_inside = np.roll(sign & (last == first), 1)
+    word = (LETTERS, DIGITS)
+    same = np.isin(first, word) & (np.isin(before, word) | ends_inside)
+    same |= (first == KATAKANA) & (before == KATAKANA)
+    return ids, sizes, marked | ~(same | sign | (first == JOINED))
+
+
+def _encode_by_words(
+    words_of: Callable[[str], Iterable[str]],
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+) -> Encoded:
+    """Encode lines; a token begins a word if it is the word's first.
+
+    Args:
+      words_of: cuts a line into parts that make it up again.
+      tokenizer: gives the offset of every token.
+      lines: the text.
+    """
+    ids, sizes, starts = [], [], []
+    for line in lines:
+        found, begins, _ = tokenizer.encode_with_offsets(line)
+        ends = list(itertools.accumulate(map(len, words_of(line))))
+        word = np.searchsorted(ends, begins, side="right")
+        ids += found
+        sizes.append(len(found))
+        starts.append(np.diff(word, prepend=-1) != 0)
+    return (
+        np.array(ids, np.int32),
+        np.array(sizes, np.int32),
+        np.concatenate(starts),
+    )
+
+
+def _spaced(line: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", line)
+
+
+def _chinese(line: str) -> Iterable[str]:
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)
+    return jieba.cut(line)
+
+
+# The choices of `--word_boundaries`.
+RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
+    "english": _encode,
+    "wordpiece": _encode,
+    "unicode": _encode_unicode,
+    "chinese": functools.partial(_encode_by_words, _chinese),
+    "segmented": functools.partial(_encode_by_words, _spaced),
+}
+
+# The released rules; each needs its kind of vocabulary.
+RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
+
+
+def check(rule: str | None, tokenizer: Tokenizer) -> None:
+    """Raise `InputError` if a rule cannot be used with a tokenizer."""
+    if rule in RELEASED.values() and rule != RELEASED[tokenizer.kind]:
+        raise InputError(
+            f"`word_boundaries` must not be {rule} with a {tokenizer.kind} "
+            f"vocabulary; {RELEASED[tokenizer.kind]} is its rule. "
+            f"Received: word_boundaries={rule}"
+        )
+    if rule == "chinese" and not importlib.util.find_spec("jieba"):
+        raise InputError(
+            "`word_boundaries` needs jieba to be chinese: "
+            "pip install 'albert-tf[zh]'. "
+            f"Received: word_boundaries={rule}"
+        )
+
+
+def encode(
+    tokenizer: Tokenizer, rule: str | None, lines: Sequence[str]
+) -> Encoded:
+    """Encode lines, at least one, and find where their words begin."""
+    return RULES[rule or RELEASED[tokenizer.kind]](tokenizer, lines)

@@ -1,0 +1,115 @@
+"""Which documents are held out: those whose hash is in the lowest buckets.
+
+Each shard is measured by itself, by any worker; sums of what was measured are
+enough to draw the border between the buckets.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from albert_tf.data import records
+from albert_tf.data.builder.documents import first_of_each, part_sizes
+
+# A document's bucket is the first bits of its hash.
+BUCKET_BITS = 16
+BUCKETS = 1 << BUCKET_BITS
+
+
+def buckets(hashes: np.ndarray) -> np.ndarray:
+    """Return the bucket of each document, by which it is held out or not."""
+    return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What some shards hold.
+
+    Attributes:
+      tokens: [BUCKETS] int64 by the bucket of their document.
+      ends: the lowest and the highest bucket of each shard that holds any.
+      counts: what is left out because it was there before.
+    """
+
+    tokens: np.ndarray
+    ends: dict[int, tuple[int, int]]
+    counts: Counter
+
+
+def measure(dtype: np.dtype, distinct: bool, item: tuple[int, str]) -> Measured:
+    """Measure a shard, given as its number and its file.
+
+    Args:
+      dtype: of the ids.
+      distinct: as in `read_shard`.
+      item: the shard.
+    """
+    number, path = item
+    counts: Counter = Counter()
+    frames = list(part_sizes(path, dtype))
+    if not frames:
+        return Measured(np.zeros(BUCKETS, np.int64), {}, counts)
+    hashes, keys, sizes = map(np.concatenate, zip(*frames, strict=True))
+    if distinct:
+        first = first_of_each(keys)
+        # The first part of a document has the document's hash for its key.
+        again = ~first & (keys == hashes)
+        counts["duplicate_documents"] = int(np.sum(again))
+        counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
+        hashes, sizes = hashes[first], sizes[first]
+    held = buckets(hashes)
+    tokens = np.zeros(BUCKETS, np.int64)
+    np.add.at(tokens, held, sizes)
+    ends = {number: (int(held.min()), int(held.max()))}
+    return Measured(tokens, ends, counts)
+
+
+def add_up(items: Iterable[Measured]) -> Measured:
+    """Return what several groups of shards hold together."""
+    total = Measured(np.zeros(BUCKETS, np.int64), {}, Counter())
+    for item in items:
+        np.add(total.tokens, item.tokens, out=total.tokens)
+        total.ends.update(item.ends)
+        total.counts.update(item.counts)
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Which documents are held out.
+
+    Attributes:
+      below: the hash buckets that are held out are those below this one.
+      shards: the shards that hold documents of each split.
+      counts: what was left out because it was there before.
+    """
+
+    below: int
+    shards: dict[str, list[int]]
+    counts: dict[str, int]
+
+
+def _border(tokens: np.ndarray, fraction: float) -> int:
+    """Return the first bucket that is not held out; see `hold_out`."""
+    occupied = np.flatnonzero(tokens)
+    if fraction == 0 or len(occupied) < 2:
+        return 0
+    reached = np.cumsum(tokens) >= fraction * tokens.sum()
+    return int(np.clip(np.argmax(reached), occupied[0], occupied[-2])) + 1
+
+
+def hold_out(fraction: float, measured: Measured) -> HeldOut:
+    """Hold out documents with at least a fraction of all tokens.
+
+    At least one document stays on each side; `below` is 0 where that cannot
+    be, or where `fraction` is 0.
+    """
+    below = _border(measured.tokens, fraction)
+    ends = sorted(measured.ends.items())
+    shards = {
+        records.EVAL: [shard for shard, (low, _) in ends if low < below],
+        records.TRAIN: [shard for shard, (_, high) in ends if high >= below],
+    }
+    return HeldOut(below, shards, dict(measured.counts))

@@ -1,0 +1,217 @@
+"""The leak probe: what tells, beside the text, whether segments are swapped?
+
+Two linear classifiers of the order are measured on records that they have not
+seen; 50 % is right.
+
+- Form: the last pieces of A and B, how long they are, and how alike. What it
+  tells is a fault of how pairs are made: cut sentences, long ones in the same
+  place, segments of different texts.
+- Words: those by which A and B differ, and the first pieces. They may tell
+  the order honestly, for example by how documents begin.
+
+Glossary: n records, T tokens, V vocabulary.
+"""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.preprocessing import normalize
+
+from albert_tf.base import files
+from albert_tf.data.records import framing
+from albert_tf.data.records.decoding import Example, decode
+
+# Records that are looked at, from files that share no text.
+SAMPLE = 8192
+MOST_FILES = 64
+FOLDS = 5
+
+# A rarer label cannot be learnt from.
+LEAST_OF_A_LABEL = 10 * FOLDS
+
+# Intervals are of 95 %.
+Z = 1.959964
+
+# Likeness and lengths are seen in so many steps.
+BINS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """What is looked at of A and B."""
+
+    a: sparse.csr_array  # [n, V] counts of words
+    b: sparse.csr_array  # [n, V]
+    first: np.ndarray  # [n, 2] pieces of A and B
+    last: np.ndarray  # [n, 2]
+    swapped: np.ndarray  # [n] bool
+
+
+def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
+    """Count the ids of each row."""
+    ends = np.cumsum([0] + [len(row) for row in rows])
+    ids = np.concatenate([np.zeros(0, np.int64), *rows])
+    counts = sparse.csr_array(
+        (np.ones(len(ids), np.float32), ids, ends), (len(rows), width)
+    )
+    counts.sum_duplicates()
+    return counts
+
+
+def _segments(examples: list[Example], width: int) -> Segments:
+    """Take examples apart; ids may be beyond a vocabulary unknown."""
+    bags, edges = [], []
+    for segment in (0, 1):
+        rows = []
+        for example in examples:
+            ids = example.originals()[example.segment_ids == segment]
+            rows.append(ids[1 - segment : -1] % width)  # no [CLS], no [SEP]
+        bags.append(_bag(rows, width))
+        edges.append([row[[0, -1]] if len(row) else (0, 0) for row in rows])
+    first, last = np.array(edges, np.int64).reshape(2, -1, 2).T
+    swapped = np.array([example.swapped for example in examples], bool)
+    return Segments(*bags, first, last, swapped)
+
+
+def _one_hot(values: np.ndarray, width: int) -> sparse.csr_array:
+    ends = np.arange(len(values) + 1)
+    shape = (len(values), width)
+    return sparse.csr_array((np.ones(len(values)), values, ends), shape)
+
+
+def _one_hot_bins(values: np.ndarray) -> sparse.csr_array:
+    """Return which of `BINS` equally full bins each value falls into."""
+    edges = np.quantile(values, np.arange(1, BINS) / BINS)
+    return _one_hot(np.searchsorted(edges, values), BINS)
+
+
+def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
+    """Put columns side by side; liblinear takes narrow indices only."""
+    joined = sparse.hstack(columns, format="csr")
+    narrow = (joined.indices.astype("i4"), joined.indptr.astype("i4"))
+    return sparse.csr_matrix((joined.data, *narrow), joined.shape)
+
+
+def _features(segments: Segments) -> dict[str, sparse.csr_matrix]:
+    """Return what each classifier sees: `form` and `words`."""
+    bags, width = (segments.a, segments.b), segments.a.shape[1]
+    seen = np.asarray((sum(bags) > 0).sum(axis=0)).ravel()
+    rare = np.log((1 + len(segments.swapped)) / (1 + seen)).astype(np.float32)
+    a, b = (normalize(bag.sqrt() * rare) for bag in bags)
+    alike = np.asarray(a.multiply(b).sum(axis=1)).ravel()
+    a_size, b_size = (np.asarray(bag.sum(axis=1)).ravel() for bag in bags)
+    sizes = (alike, a_size, b_size, a_size + b_size, a_size - b_size)
+    ends, begins = (
+        [_one_hot(pieces, width) for pieces in edge.T]
+        for edge in (segments.last, segments.first)
+    )
+    columns = {
+        "form": [*ends, *map(_one_hot_bins, sizes)],
+        "words": [a - b, *begins],
+    }
+    return {name: _joined(found) for name, found in columns.items()}
+
+
+def wilson(right: int, number: int) -> tuple[float, float]:
+    """Return the interval of a share, by Wilson's formula."""
+    share, z2 = right / number, Z * Z
+    middle = share + z2 / (2 * number)
+    half = Z * math.sqrt(share * (1 - share) / number + z2 / (4 * number**2))
+    scale = 1 + z2 / number
+    return (middle - half) / scale, (middle + half) / scale
+
+
+def _balanced(right: np.ndarray, swapped: np.ndarray) -> tuple[float, float]:
+    """Return the mean accuracy of the two labels, and half its interval."""
+    shares = [right[swapped == label].mean() for label in (False, True)]
+    spread = [
+        share * (1 - share) / np.sum(swapped == label)
+        for label, share in zip((False, True), shares, strict=True)
+    ]
+    return float(np.mean(shares)), Z * math.sqrt(sum(spread)) / 2
+
+
+def _told(features: sparse.csr_matrix, swapped: np.ndarray) -> np.ndarray:
+    """Return whether the label of each record is told by the others'."""
+    guessed = cross_val_predict(
+        LogisticRegression(
+            C=0.1, solver="liblinear", class_weight="balanced", tol=0.02
+        ),
+        features,
+        swapped,
+        cv=StratifiedKFold(FOLDS, shuffle=True, random_state=0),
+    )
+    return guessed == swapped
+
+
+def _balanced_figures(right: np.ndarray, swapped: np.ndarray) -> dict:
+    balanced, half = _balanced(right, swapped)
+    return {
+        "balanced_accuracy": round(balanced, 4),
+        "balanced_interval": [
+            round(balanced - half, 4),
+            round(balanced + half, 4),
+        ],
+    }
+
+
+def measure(segments: Segments) -> dict:
+    """Return how well unseen labels are told, with 95 % intervals.
+
+    `accuracy` counts every record alike, so that an unfair coin shows;
+    `balanced_accuracy` is the mean over the two labels. Both are form's, and
+    `words_balanced_accuracy` is that of the words. All are null for fewer
+    than `LEAST_OF_A_LABEL` records of either label.
+    """
+    swapped = segments.swapped
+    number, ones = len(swapped), int(swapped.sum())
+    found = {
+        "records": number,
+        "majority_share": round(max(ones, number - ones) / max(number, 1), 4),
+        "accuracy": None,
+        "accuracy_interval": None,
+        "balanced_accuracy": None,
+        "balanced_interval": None,
+        "words_balanced_accuracy": None,
+        "words_balanced_interval": None,
+    }
+    if min(ones, number - ones) < LEAST_OF_A_LABEL:
+        return found
+    told = {k: _told(v, swapped) for k, v in _features(segments).items()}
+    right = told["form"]
+    interval = wilson(int(right.sum()), number)
+    words = _balanced_figures(told["words"], swapped)
+    return (
+        found
+        | {
+            "accuracy": round(float(right.mean()), 4),
+            "accuracy_interval": [round(end, 4) for end in interval],
+        }
+        | _balanced_figures(right, swapped)
+        | {f"words_{name}": value for name, value in words.items()}
+    )
+
+
+def _first_records(path: str, count: int) -> list[Example]:
+    return list(map(decode, itertools.islice(framing.read(path), count)))
+
+
+def probe(data_dir: str, names: list[str], vocab_size: int) -> dict:
+    """Probe files of records that share no text; see `measure`.
+
+    Args:
+      data_dir: where the files are.
+      names: their names, for example those of the first duplicate.
+      vocab_size: V; 0 if it is not known.
+    """
+    chosen = names[:: max(1, -(-len(names) // MOST_FILES))]
+    examples = []
+    for name in chosen:
+        share = -(-SAMPLE // len(chosen))
+        examples += _first_records(files.join(data_dir, name), share)
+    return measure(_segments(examples[:SAMPLE], vocab_size or 1 << 16))

@@ -1,0 +1,258 @@
+"""Documents to segment pairs for the sentence-order task.
+
+A chunk is as many whole sentences of one document as fit; it is cut into A
+and B at a random sentence boundary, and a fair coin swaps them. Nothing but
+the text may tell which came first, so
+
+- no sentence is cut, inside or at the outer ends of a pair: its two halves
+  would stand apart exactly when the segments are swapped;
+- chunks are packed from either end of the text by a fair coin: the sentence
+  that does not fit begins the next chunk, and is a long one.
+
+Glossary: N tokens, S sentences, n pairs.
+"""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.data.builder.documents import Documents
+
+# [CLS] A [SEP] B [SEP]
+SPECIAL_TOKENS = 3
+
+SINGLE_SEGMENT_POLICIES = ("split", "drop")
+
+# Whether pairs and masks are made right, or as the released code made them.
+COMPAT = ("none", "google")
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsConfig:
+    """How documents are cut into pairs of segments."""
+
+    max_seq_length: int = setting(
+        512, "Tokens of an example, special ones included.", minimum=8
+    )
+    short_seq_prob: float = setting(
+        0.1,
+        "Share of the chunks that get a random, shorter target length.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    single_segment_policy: str | None = setting(
+        None,
+        "What becomes of a line that stands alone in its chunk: split where "
+        "a sentence ends inside it, and left out if none does (the default), "
+        "or drop.",
+        choices=SINGLE_SEGMENT_POLICIES,
+    )
+    random_next_sentence: bool = setting(
+        False,
+        "Whether B comes from another document in half of the pairs, "
+        "labelled 1 (BERT's next-sentence task), and pairs are not swapped.",
+    )
+    compat: str = setting(
+        "none",
+        "google reproduces the pairs and masks of the released code, faults "
+        "included.",
+        choices=COMPAT,
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+        if self.compat == "google" and self.single_segment_policy:
+            raise InputError(
+                "`single_segment_policy` must not be given with "
+                "--compat=google, which has its own. Received: "
+                f"single_segment_policy={self.single_segment_policy}"
+            )
+
+    @property
+    def room(self) -> int:
+        """The tokens of A and B together."""
+        return self.max_seq_length - SPECIAL_TOKENS
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Segment pairs as token ranges of the documents; each field [n]."""
+
+    a_start: np.ndarray
+    a_end: np.ndarray
+    b_start: np.ndarray
+    b_end: np.ndarray
+    swapped: np.ndarray  # bool, the sentence-order label
+
+    def take(self, index: np.ndarray) -> "Pairs":
+        """Return the pairs at the given indices."""
+        fields = dataclasses.fields(self)
+        return Pairs(*(getattr(self, f.name)[index] for f in fields))
+
+    def tokens(self) -> int:
+        """Return the tokens of all pairs."""
+        a, b = self.a_end - self.a_start, self.b_end - self.b_start
+        return int(np.sum(a + b))
+
+    def __len__(self) -> int:
+        return len(self.a_start)
+
+
+def join(first: Pairs, second: Pairs) -> Pairs:
+    """Return the pairs of both."""
+    fields = [field.name for field in dataclasses.fields(Pairs)]
+    return Pairs(
+        *(
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in fields
+        )
+    )
+
+
+def sentences(
+    documents: Documents, breaks: np.ndarray, room: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sentence offsets [S + 1] and each sentence's part end [S].
+
+    A line is a sentence; one longer than `room` is cut at all its breaks. A
+    part end is an index into the offsets.
+    """
+    lines = np.zeros(len(documents.sentences) + 1, np.int64)
+    np.cumsum(documents.sentences, out=lines[1:])
+    part_ends = lines[np.cumsum(documents.parts, dtype=np.int64)]
+    line = np.searchsorted(lines, breaks, side="right") - 1
+    long = np.diff(lines) > room
+    inside = breaks[long[line] & (breaks > lines[line])]
+    offsets = np.sort(np.concatenate([lines, inside]), kind="stable")
+    ends = np.searchsorted(part_ends, offsets[:-1], side="right")
+    return offsets, np.searchsorted(offsets, part_ends[ends])
+
+
+def targets(count: int, config: PairsConfig, rng: np.random.Generator):
+    """Draw the target length of a chunk for each place it may begin at."""
+    short = rng.random(count) < config.short_seq_prob
+    lengths = rng.integers(2, config.room, count, endpoint=True)
+    return np.where(short, lengths, config.room)
+
+
+def chunk_ends(
+    offsets: np.ndarray,
+    part_ends: np.ndarray,
+    targets: np.ndarray,
+    room: int,
+) -> np.ndarray:
+    """Return where a chunk would end that begins at each sentence, [S].
+
+    A chunk takes sentences until it reaches its target, and gives back the
+    last one if that does not fit.
+    """
+    begins = offsets[:-1]
+    stop = np.searchsorted(offsets, begins + targets)
+    stop = np.minimum(stop, part_ends)
+    too_long = offsets[stop] - begins > room
+    stop -= too_long & (stop > np.arange(len(begins)) + 1)
+    return stop
+
+
+def chain(following: np.ndarray) -> np.ndarray:
+    """Return the sentences that chunks begin at; each leads to the next."""
+    steps = following.tolist()
+    first, found = 0, []
+    while first < len(steps):
+        found.append(first)
+        first = steps[first]
+    return np.array(found, np.int64)
+
+
+def pack(
+    offsets: np.ndarray,
+    part_ends: np.ndarray,
+    config: PairsConfig,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first sentence of each chunk, and the one after its last.
+
+    Each part is packed from its front or, by a fair coin, from its back.
+    """
+    place = np.arange(len(part_ends))
+    part_begins = np.searchsorted(part_ends, part_ends)
+    mirror = part_begins + part_ends
+    turned = (rng.random(len(place)) < 0.5)[part_begins]
+    order = np.where(turned, mirror - 1 - place, place)
+    packed = np.zeros(len(offsets), np.int64)
+    np.cumsum(np.diff(offsets)[order], out=packed[1:])
+    aims = targets(len(place), config, rng)
+    following = chunk_ends(packed, part_ends, aims, config.room)
+    firsts = chain(following)
+    lasts = following[firsts]
+    turned, mirror = turned[firsts], mirror[firsts]
+    return (
+        np.where(turned, mirror - lasts, firsts),
+        np.where(turned, mirror - firsts, lasts),
+    )
+
+
+def ordered(
+    starts: np.ndarray,
+    middles: np.ndarray,
+    ends: np.ndarray,
+    rng: np.random.Generator,
+) -> Pairs:
+    """Cut ranges in two and swap the halves of a random half of them."""
+    swapped = rng.random(len(starts)) < 0.5
+    return Pairs(
+        np.where(swapped, middles, starts),
+        np.where(swapped, ends, middles),
+        np.where(swapped, starts, middles),
+        np.where(swapped, middles, ends),
+        swapped,
+    )
+
+
+def split(
+    starts: np.ndarray,
+    ends: np.ndarray,
+    breaks: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Draw a break inside ranges of tokens, [n]; their start if it has none."""
+    first = np.searchsorted(breaks, starts, side="right")
+    number = np.searchsorted(breaks, ends) - first
+    drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
+    return np.where(number > 0, np.append(breaks, 0)[drawn], starts)
+
+
+def make_pairs(
+    documents: Documents,
+    breaks: np.ndarray,
+    config: PairsConfig,
+    rng: np.random.Generator,
+) -> tuple[Pairs, Counter]:
+    """Cut documents into segment pairs, in random order, and count.
+
+    Args:
+      documents: the tokenised text of one shard.
+      breaks: offsets of tokens that begin a sentence after another one.
+      config: lengths and policies.
+      rng: the source of randomness.
+    """
+    if config.single_segment_policy == "drop":
+        breaks = breaks[:0]
+    offsets, part_ends = sentences(documents, breaks, config.room)
+    firsts, lasts = pack(offsets, part_ends, config, rng)
+    size = lasts - firsts
+    middles = firsts + 1 + (rng.random(len(size)) * (size - 1)).astype(np.int64)
+    starts, ends = offsets[firsts], offsets[lasts]
+    alone = size == 1
+    cuts = np.where(alone, split(starts, ends, breaks, rng), offsets[middles])
+    kept = np.flatnonzero(cuts > starts)
+    counts = Counter(
+        one_segment_chunks=int(alone.sum()),
+        dropped_chunks=len(firsts) - len(kept),
+    )
+    kept = rng.permutation(kept)
+    return ordered(starts[kept], cuts[kept], ends[kept], rng), counts

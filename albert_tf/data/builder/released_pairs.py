@@ -1,0 +1,141 @@
+"""Segment pairs as the released code made them, faults included.
+
+A document has one target length. A chunk takes sentences until it reaches
+that, overshoots, and is truncated at either end of its longer segment at
+random; a chunk of one sentence gets a random document for B and label 1.
+Source: google-research/albert `create_instances_from_document` and
+`truncate_seq_pair`.
+
+Glossary: S sentences, D parts of documents, n pairs.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from albert_tf.data.builder.documents import Documents
+from albert_tf.data.builder.pairs import Pairs, PairsConfig, chain, targets
+
+# Tries to find another document, before the same one is taken.
+TRIES = 10
+
+
+def other_parts(
+    own: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw a part of another document for each of the parts `own` [n]."""
+    drawn = rng.integers(0, len(hashes), (len(own), TRIES))
+    other = hashes[drawn] != hashes[own][:, None]
+    other[:, -1] = True
+    return drawn[np.arange(len(own)), np.argmax(other, axis=1)]
+
+
+def _random_segments(
+    own: np.ndarray,
+    lengths: np.ndarray,
+    documents: Documents,
+    offsets: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw B: whole sentences of another document, up to a length or more.
+
+    Args:
+      own: [n] the parts that A is from.
+      lengths: [n] the tokens wanted.
+      documents: the text.
+      offsets: [S + 1] of its sentences.
+      rng: the source of randomness.
+    """
+    part_ends = np.cumsum(documents.parts, dtype=np.int64)
+    part = other_parts(own, documents.hashes, rng)
+    size = documents.parts[part]
+    sentence = part_ends[part] - size + rng.integers(0, size)
+    begin = offsets[sentence]
+    stop = np.searchsorted(offsets, begin + np.maximum(lengths, 1))
+    return begin, offsets[np.minimum(stop, part_ends[part])]
+
+
+def _truncate(
+    start: np.ndarray,
+    end: np.ndarray,
+    kept: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take tokens off either end of ranges, a fair coin for each token."""
+    front = rng.binomial(end - start - kept, 0.5)
+    return start + front, start + front + kept
+
+
+def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
+    """Shorten the longer segment, B of two equal ones, until both fit."""
+    a = pairs.a_end - pairs.a_start
+    b = pairs.b_end - pairs.b_start
+    long = a + b > room
+    kept_b = np.minimum(b, np.maximum(room // 2, room - a))
+    kept_a = np.where(long, room - kept_b, a)
+    kept_b = np.where(long, kept_b, b)
+    return Pairs(
+        *_truncate(pairs.a_start, pairs.a_end, kept_a, rng),
+        *_truncate(pairs.b_start, pairs.b_end, kept_b, rng),
+        pairs.swapped,
+    )
+
+
+def _swap(pairs: Pairs, swapped: np.ndarray, labels: np.ndarray) -> Pairs:
+    """Exchange A and B where `swapped`, and set the labels."""
+    return Pairs(
+        np.where(swapped, pairs.b_start, pairs.a_start),
+        np.where(swapped, pairs.b_end, pairs.a_end),
+        np.where(swapped, pairs.a_start, pairs.b_start),
+        np.where(swapped, pairs.a_end, pairs.b_end),
+        labels,
+    )
+
+
+def make_pairs(
+    documents: Documents,
+    breaks: np.ndarray,
+    config: PairsConfig,
+    rng: np.random.Generator,
+) -> tuple[Pairs, Counter]:
+    """Make pairs as released; arguments as in `pairs.make_pairs`.
+
+    Every choice is drawn for each sentence, as if a chunk began there, before
+    it is known which ones do.
+    """
+    offsets = np.zeros(len(documents.sentences) + 1, np.int64)
+    np.cumsum(documents.sentences, out=offsets[1:])
+    part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)
+    part_ends = np.cumsum(documents.parts, dtype=np.int64)[part_of]
+    target = targets(len(documents.parts), config, rng)[part_of]
+    stop = np.searchsorted(offsets, offsets[:-1] + target)
+    stop = np.minimum(stop, part_ends)
+    size = stop - np.arange(len(stop))
+    coin = rng.random(len(stop)) < 0.5
+    a_size = 1 + (rng.random(len(stop)) * (size - 1)).astype(np.int64)
+    middle = np.arange(len(stop)) + a_size
+    is_random = (size == 1) | (coin & config.random_next_sentence)
+    # Sentences that a random document takes the place of are used again.
+    firsts = chain(np.where(is_random, middle, stop))
+    is_random, target = is_random[firsts], target[firsts]
+    pairs = Pairs(
+        offsets[firsts],
+        offsets[middle[firsts]],
+        offsets[middle[firsts]],
+        offsets[stop[firsts]],
+        is_random,
+    )
+    wanted = (target - pairs.a_end + pairs.a_start)[is_random]
+    own = part_of[firsts][is_random]
+    pairs.b_start[is_random], pairs.b_end[is_random] = _random_segments(
+        own, wanted, documents, offsets, rng
+    )
+    swapped = coin[firsts] & ~is_random & (not config.random_next_sentence)
+    pairs = _swap(pairs, swapped, swapped | is_random)
+    made = truncate_pairs(pairs, config.room, rng)
+    counts = Counter(
+        one_segment_chunks=int(np.sum(size[firsts] == 1)),
+        random_documents=int(np.sum(is_random)),
+        truncated_tokens=pairs.tokens() - made.tokens(),
+    )
+    return made.take(rng.permutation(len(made))), counts

@@ -1,0 +1,148 @@
+"""What was counted while records were made, and what it says.
+
+Counts are whole numbers, so that those of shards add up exactly.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from albert_tf.data.builder.instances import Instances
+from albert_tf.data.masking import KEEP_SHARE, MASK_SHARE, Masked, MaskingConfig
+from albert_tf.data.records import EVAL, TRAIN
+
+KINDS = ("mask", "same", "random")
+
+# What the report calls a group of statistics.
+TITLES = {
+    EVAL: "held-out records",
+    "leak_probe": "sentence order told by form and by words, in unseen records",
+}
+
+
+def count_instances(instances: Instances) -> Counter:
+    """Count a batch of records, masks aside."""
+    return Counter(
+        records=len(instances.lengths),
+        slots=instances.input_ids.size,
+        real_tokens=int(instances.lengths.sum()),
+        swapped=int(instances.swapped.sum()),
+    )
+
+
+def count_masks(instances: Instances, masked: Masked) -> Counter:
+    """Count the masks of a batch of records."""
+    predictions = masked.weights.sum(axis=1)
+    counts = Counter(
+        masked_records=len(predictions),
+        masked_of=int(instances.lengths.sum()),
+        masked=int(predictions.sum()),
+        due=int(masked.budget.sum()),
+        budget_met=int(np.sum(predictions == masked.budget)),
+    )
+    for name, values in (("drawn", masked.drawn), ("used", masked.used)):
+        for n, value in enumerate(values[1:].tolist(), 1):
+            counts[f"ngrams_{name}_{n}"] = value
+    for kind, value in zip(KINDS, masked.kinds.tolist(), strict=True):
+        counts[f"tokens_{kind}"] = value
+    return counts
+
+
+def _share(part: int, whole: int, digits: int = 5) -> float:
+    return round(part / max(whole, 1), digits)
+
+
+def _shares(values: list[int]) -> list[float]:
+    return [_share(value, sum(values)) for value in values]
+
+
+def summarize_text(text: Counter) -> dict:
+    """Return what was counted while reading the text."""
+    return {
+        "documents": text["documents"],
+        "sentences": text["sentences"],
+        "sentences_without_tokens": text["empty_sentences"],
+        "bad_lines": text["bad_lines"],
+        "short_documents": text["short_documents"],
+        "duplicate_documents": text["duplicate_documents"],
+        "duplicate_tokens": text["duplicate_tokens"],
+        "tokens": text["tokens"],
+        "unknown_share": _share(text["unknown_tokens"], text["tokens"], 6),
+    }
+
+
+def summarize_records(made: Counter, config: MaskingConfig) -> dict:
+    """Return what was counted while making the records of a split."""
+    ngrams = range(1, config.ngram + 1)
+    chunks = made["records"] + made["dropped_chunks"]
+    return {
+        "records": made["records"],
+        "tokens_per_record": _share(made["real_tokens"], made["records"], 2),
+        "padding_share": round(
+            1 - made["real_tokens"] / max(made["slots"], 1), 5
+        ),
+        "truncated_tokens": made["truncated_tokens"],
+        "swapped_share": _share(made["swapped"], made["records"]),
+        "one_segment_share": _share(made["one_segment_chunks"], chunks),
+        "random_document_share": _share(
+            made["random_documents"], made["records"]
+        ),
+        "dropped_chunks": made["dropped_chunks"],
+        "masked_records": made["masked_records"],
+        "masked_share_asked": config.masked_lm_prob,
+        "masked_share": _share(made["masked"], made["masked_of"]),
+        "budget_met_share": _share(made["budget_met"], made["masked_records"]),
+        "ngrams_asked": config.ngram_probabilities().round(5).tolist(),
+        "ngrams_drawn": _shares([made[f"ngrams_drawn_{n}"] for n in ngrams]),
+        "ngrams_used": _shares([made[f"ngrams_used_{n}"] for n in ngrams]),
+        "mask_same_random_asked": [
+            MASK_SHARE,
+            KEEP_SHARE,
+            round(1 - MASK_SHARE - KEEP_SHARE, 5),
+        ],
+        "mask_same_random": _shares([made[f"tokens_{k}"] for k in KINDS]),
+    }
+
+
+def summarize(
+    text: Counter,
+    made: dict[str, Counter],
+    config: MaskingConfig,
+    probe: dict,
+) -> dict:
+    """Return the statistics of `metadata.json`.
+
+    Those of the training records stand at the top, beside the text's.
+
+    Args:
+      text: counted while reading the text.
+      made: counted while making the records of each split.
+      config: what was asked for.
+      probe: what `leak_probe.probe` found in the training records.
+    """
+    return (
+        summarize_text(text)
+        | summarize_records(made[TRAIN], config)
+        | {EVAL: summarize_records(made[EVAL], config), "leak_probe": probe}
+    )
+
+
+def _line(name: str, value: object) -> str:
+    if isinstance(value, list):
+        value = "  ".join(f"{item:.4f}" for item in value)
+    elif name.endswith("_share") and value is not None:
+        value = f"{value:.2%}"
+    elif isinstance(value, int):
+        value = f"{value:,}"
+    return f"  {name.replace('_', ' '):<26}{value}"
+
+
+def report(statistics: dict) -> str:
+    """Return the statistics as a person reads them."""
+    lines, groups = [], []
+    for name, value in statistics.items():
+        if isinstance(value, dict):
+            groups += ["", f"  {TITLES[name]}", report(value)]
+        else:
+            lines.append(_line(name, value))
+    return "\n".join(lines + groups)

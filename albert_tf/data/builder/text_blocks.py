@@ -1,0 +1,198 @@
+"""Text files as blocks of whole lines, and blocks as documents of lines."""
+
+import dataclasses
+import gzip
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder.text_files import FORMATS, BadRecord, ReadingConfig
+
+# The unit of work of one process. A document is cut over blocks only if it is
+# larger than this, so its first block holds at least this much of it.
+BLOCK_BYTES = 1 << 20
+
+# A longer line is read as several, so that memory stays bounded.
+LINE_BYTES = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive whole lines of one file.
+
+    `document` is the hash of the document that goes on from the block before,
+    and `piece` counts the blocks of that document; they are None and 0 where
+    the block begins with a document of its own.
+    """
+
+    path: str
+    first_line: int  # counted from 1
+    offset: int  # bytes before the block in the (decompressed) file
+    data: bytes
+    document: int | None = None
+    piece: int = 0
+
+
+def document_hash(lines: list[str], seed: int) -> int:
+    """Return 64 bits that depend on the seed and on a document's text."""
+    text = "\n".join(lines).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _inside_line(data: bytes) -> int:
+    """Return where to cut a line: after a space, else before a character."""
+    end = data.rfind(b" ") + 1
+    if end:
+        return end
+    for end in range(len(data) - 1, len(data) - 4, -1):
+        if data[end] & 0xC0 != 0x80:
+            return end
+    return len(data)
+
+
+def _pieces(path: str, longest: int) -> Iterator[bytes]:
+    """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
+
+    A run ends inside a line only if that is longer than `longest` bytes.
+    """
+    with files.opened(path, "rb") as raw:
+        file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+        rest = b""
+        while data := file.read(BLOCK_BYTES):
+            rest += data
+            if len(rest) < BLOCK_BYTES:
+                continue
+            end = rest.rfind(b"\n") + 1
+            if not end and len(rest) > longest:
+                end = _inside_line(rest)
+            if end:
+                yield rest[:end]
+                rest = rest[end:]
+        yield rest
+
+
+def _raw_blocks(path: str, reading: ReadingConfig) -> Iterator:
+    """Yield blocks and whether the block's last document goes on after it."""
+    layout = FORMATS[reading.input_format]
+    buffer, longest = b"", layout.longest_line or LINE_BYTES
+    for piece in _pieces(path, longest):
+        buffer += piece
+        if len(buffer) < BLOCK_BYTES:
+            continue
+        end = layout.cut(buffer)
+        if not end and len(buffer) <= (layout.longest_line or 0):
+            continue
+        yield buffer[: end or None], not end
+        buffer = buffer[end:] if end else b""
+        if len(buffer) > longest:  # part of a line
+            yield buffer, True
+            buffer = b""
+    if buffer:
+        yield buffer, False
+
+
+def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
+    """Yield the blocks of one text file, plain or `.gz`, in order."""
+    longest = FORMATS[reading.input_format].longest_line
+    line, offset, document, piece = 1, 0, None, 0
+    try:
+        for data, open_end in _raw_blocks(path, reading):
+            if open_end and longest:
+                raise InputError(
+                    f"A JSON object must have at most {longest:,} bytes. "
+                    f"Received: a longer one in {path}, line {line}"
+                )
+            block = Block(path, line, offset, data, document, piece)
+            yield block
+            line += data.count(b"\n")
+            offset += len(data)
+            if not open_end:
+                document, piece = None, 0
+                continue
+            if document is None:
+                (lines,) = read_documents(block, reading, Counter())
+                document = document_hash(lines, seed)
+            piece += 1
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"`input_file` holds a damaged .gz file ({error}). Received: {path}"
+        ) from None
+
+
+def _bad_line(
+    error: UnicodeDecodeError, block: Block, start: int, policy: str
+) -> str | None:
+    """Return the line to read instead of one that is not UTF-8, if any.
+
+    Args:
+      error: what decoding the line raised.
+      block: where the line stands.
+      start: the line's first byte in the block.
+      policy: one of `reading.BAD_TEXT`.
+    """
+    if policy == "fail":
+        line = block.first_line + block.data.count(b"\n", 0, start)
+        raise InputError(
+            "`input_file` must be UTF-8; convert it, or give "
+            "--on_bad_text=replace or skip. Received: bad bytes in "
+            f"{block.path}, line {line}, byte "
+            f"{block.offset + start + error.start} of the file"
+        )
+    if policy == "skip":
+        return None
+    return error.object.decode("utf-8", "replace")
+
+
+def _decode(
+    block: Block, on_bad_text: str, counts: Counter
+) -> list[str | None]:
+    """Return the lines of a block; None stands for a line to skip."""
+    data = block.data
+    try:
+        return data.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        pass
+    lines, start = [], 0
+    for raw in data.split(b"\n"):
+        try:
+            lines.append(raw.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            lines.append(_bad_line(error, block, start, on_bad_text))
+            counts["bad_lines"] += 1
+        start += len(raw) + 1
+    return lines
+
+
+def read_documents(
+    block: Block, reading: ReadingConfig, counts: Counter
+) -> list[list[str]]:
+    """Split a block into documents of stripped, non-blank lines.
+
+    The first document may be empty where the block goes on with a document
+    of the block before: it holds the lines that still belong to that one.
+    There is always a first document, empty if the block has no text.
+    """
+    lines = _decode(block, reading.on_bad_text, counts)
+    if block.offset == 0 and lines[0]:
+        lines[0] = lines[0].removeprefix("\ufeff")
+    parse = FORMATS[reading.input_format].parse
+    try:
+        documents = parse(lines, reading, block.document is not None)
+    except BadRecord as error:
+        line = block.first_line + error.index
+        raise InputError(f"{error} in {block.path}, line {line}") from None
+    return documents or [[]]
+
+
+def check_not_empty(paths: list[str]) -> None:
+    """Raise `InputError` for input files without a byte."""
+    for path in paths:
+        if files.size(path) == 0:
+            raise InputError(
+                "`input_file` must not hold empty files; remove it from the "
+                f"list. Received: {path}"
+            )

@@ -1,0 +1,181 @@
+"""What a text file may look like, and what is read of it."""
+
+import dataclasses
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+from albert_tf.data.builder.boundaries import RULES
+from albert_tf.text.normalization import REPLACEMENT, SURROGATE
+
+BAD_TEXT = ("fail", "replace", "skip")
+
+# A document in JSON must be read whole.
+RECORD_BYTES = 1 << 26
+
+Lines = Sequence[str | None]  # None: a line to skip
+
+
+class BadRecord(ValueError):
+    """A line of JSON that cannot be used; `index` counts lines from 0."""
+
+    def __init__(self, index: int, message: str):
+        super().__init__(message)
+        self.index = index
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How documents lie in a file.
+
+    Attributes:
+      cut: from a buffer of whole lines to the length of the whole documents
+        in it, 0 if it holds one unfinished document.
+      parse: from lines, the settings and whether they go on with a document
+        of the block before, to documents of stripped, non-blank lines.
+      longest_line: the most bytes of a line, where lines must stay whole.
+    """
+
+    cut: Callable[[bytes], int]
+    parse: Callable[[Lines, "ReadingConfig", bool], list[list[str]]]
+    longest_line: int | None = None
+
+
+def _after_blank_line(buffer: bytes) -> int:
+    """Return where the last blank line of a buffer ends; 0 without one."""
+    end = buffer.rfind(b"\n")
+    while end >= 0:
+        begin = buffer.rfind(b"\n", 0, end) + 1
+        if not buffer[begin:end].decode("utf-8", "replace").strip():
+            return end + 1
+        end = begin - 1
+    return 0
+
+
+def _parse_lines(
+    lines: Lines, reading: "ReadingConfig", goes_on: bool
+) -> list[list[str]]:
+    documents: list[list[str]] = [[]]
+    for line in lines:
+        if line is None:
+            continue
+        line = line.strip()
+        if line:
+            documents[-1].append(line)
+        elif documents[-1] or (goes_on and len(documents) == 1):
+            documents.append([])
+    if not documents[-1] and len(documents) > 1:
+        documents.pop()
+    return documents
+
+
+def _strip(lines: Lines) -> list[str]:
+    return [line.strip() for line in lines if line and line.strip()]
+
+
+def _parse_file(
+    lines: Lines, reading: "ReadingConfig", goes_on: bool
+) -> list[list[str]]:
+    return [_strip(lines)]
+
+
+def _text_of(line: str, field: str, index: int) -> str:
+    """Return the text of a JSON record."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        message = getattr(error, "msg", "too deep")
+        raise BadRecord(
+            index,
+            "`input_file` must hold a JSON object on every line "
+            f"(--input_format=jsonl). Received: {message}",
+        ) from None
+    found = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(found, str):
+        names = ", ".join(record) if isinstance(record, dict) else "no object"
+        raise BadRecord(
+            index,
+            f"`text_field` must name a text in every JSON object. Received: "
+            f"text_field={field}, with fields {names[:200] or 'none'}",
+        )
+    return SURROGATE.sub(REPLACEMENT, found)
+
+
+def _parse_jsonl(
+    lines: Lines, reading: "ReadingConfig", goes_on: bool
+) -> list[list[str]]:
+    documents = []
+    for index, line in enumerate(lines):
+        if line is None or not line.strip():
+            continue
+        text = _text_of(line, reading.text_field, index)
+        documents.append(_strip(text.split("\n")))
+    return [document for document in documents if document]
+
+
+FORMATS = {
+    "lines": Format(_after_blank_line, _parse_lines),
+    "files": Format(lambda buffer: 0, _parse_file),
+    "jsonl": Format(
+        lambda buffer: buffer.rfind(b"\n") + 1, _parse_jsonl, RECORD_BYTES
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingConfig:
+    """How text becomes documents of sentences, and which are kept."""
+
+    input_format: str = setting(
+        "lines",
+        "How documents lie in a file: lines (a blank line between documents), "
+        "files (one document per file) or jsonl (a JSON object per line).",
+        choices=FORMATS,
+    )
+    text_field: str = setting("text", "The field of a JSON object to read.")
+    split_sentences: str | None = setting(
+        None,
+        "Language code, like en, by whose rules lines are split into "
+        "sentences; by default every line is one sentence.",
+    )
+    word_boundaries: str | None = setting(
+        None,
+        "What a word is: by default english (the released rule) with a "
+        "SentencePiece model and wordpiece with a vocabulary. chinese finds "
+        "words with jieba; in segmented text spaces part words.",
+        choices=RULES,
+    )
+    on_bad_text: str = setting(
+        "fail", "What to do with lines that are not UTF-8.", choices=BAD_TEXT
+    )
+    min_document_tokens: int = setting(
+        1, "Shorter documents are left out.", minimum=1, maximum=10_000
+    )
+    drop_duplicates: bool = setting(
+        False, "Leave out documents whose text was there before."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+        if self.split_sentences and not importlib.util.find_spec("sentencex"):
+            raise InputError(
+                "`split_sentences` needs sentencex: "
+                "pip install 'albert-tf[sentences]'. "
+                f"Received: split_sentences={self.split_sentences}"
+            )
+
+
+def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
+    """Yield the sentences of lines, stripped and non-blank."""
+    if language is None:
+        yield from lines
+        return
+    from sentencex import segment
+
+    for line in lines:
+        for sentence in segment(language, line):
+            if sentence := sentence.strip():
+                yield sentence

@@ -1,0 +1,257 @@
+"""N-gram whole-word masking: the one definition of the masked LM task.
+
+A word is a start piece and the pieces that follow it. Words are visited in a
+random order. At each word that is still free, a length of n words is drawn
+with p(n) proportional to 1/n; the span is shortened where it meets a masked
+word, the end of its segment or the end of the budget; and each of its tokens
+becomes, independently, [MASK] (80 %), itself (10 %) or a random word (10 %).
+The budget is met exactly as long as a free word fits into what is left of it.
+
+Glossary: B instances, T tokens, P predictions, N longest n-gram.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from albert_tf.base.settings import setting, validate
+from albert_tf.data.masking_spans import (
+    choose_spans,
+    random_order,
+    word_ends,
+    word_starts,
+)
+
+# Shares of the masked tokens that become [MASK] and that stay themselves; the
+# rest become random words (ALBERT paper, Section 4.1, after BERT).
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1
+
+# When records are masked: as they are written, or as they are read.
+STATIC, DYNAMIC = "static", "dynamic"
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """How many tokens are predicted, and in which units they are masked."""
+
+    masking: str = setting(
+        STATIC,
+        "static writes masked records; dynamic writes compact unmasked ones, "
+        "which pretrain.py masks anew each time that it reads them.",
+        choices=(STATIC, DYNAMIC),
+    )
+    masked_lm_prob: float = setting(
+        0.15, "Share of the tokens to predict.", minimum=0.001, maximum=0.9
+    )
+    max_predictions_per_seq: int | None = setting(
+        None,
+        "Most predictions of one example; by default masked_lm_prob times "
+        "max_seq_length.",
+        minimum=1,
+    )
+    ngram: int = setting(3, "Longest masked n-gram, in words.", minimum=1)
+    favor_shorter_ngram: bool = setting(
+        True, "Draw n-grams with p(n) ~ 1/n; false reverses the order."
+    )
+    do_whole_word_mask: bool = setting(
+        True, "Mask whole words; false masks single pieces."
+    )
+    do_permutation: bool = setting(
+        False,
+        "Predict as many tokens again, which exchange their places instead of "
+        "being masked; doubles the prediction slots.",
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+    def most_masked(self, max_seq_length: int) -> int:
+        """Return the most tokens of an example that are masked."""
+        asked = max(1, round(max_seq_length * self.masked_lm_prob))
+        return self.max_predictions_per_seq or asked
+
+    def predictions(self, max_seq_length: int) -> int:
+        """Return P, the number of prediction slots of an example."""
+        most = self.most_masked(max_seq_length)
+        return 2 * most if self.do_permutation else most
+
+    def ngram_probabilities(self) -> np.ndarray:
+        """Return p(n) for n = 1..N: 6/11, 3/11, 2/11 for N = 3."""
+        weights = 1.0 / np.arange(1, self.ngram + 1)
+        if not self.favor_shorter_ngram:
+            weights = weights[::-1]
+        return weights / weights.sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a tokenizer says about masking: its ids and their roles."""
+
+    mask_id: int
+    replacements: np.ndarray  # ids that a random word is drawn from
+
+    @classmethod
+    def of(cls, tokenizer) -> "Words":
+        """Take the roles from a tokenizer; special tokens are no words."""
+        every = np.arange(tokenizer.vocab_size, dtype=np.int32)
+        return cls(
+            mask_id=tokenizer.mask_id,
+            replacements=np.setdiff1d(every, tokenizer.not_words),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """Masked instances, and what happened while they were masked."""
+
+    input_ids: np.ndarray  # [B, T] int32, masks applied
+    positions: np.ndarray  # [B, P] int32, ascending, padded with 0
+    labels: np.ndarray  # [B, P] int32, the ids before masking
+    weights: np.ndarray  # [B, P] float32, 1 for a prediction and 0 for padding
+    budget: np.ndarray  # [B] int64, the predictions that were due
+    drawn: np.ndarray  # [N + 1] int64, n-grams by the length drawn
+    used: np.ndarray  # [N + 1] int64, n-grams by the length after shortening
+    kinds: np.ndarray  # [3] int64, tokens by outcome: [MASK], itself, random
+
+
+def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
+    """Return the predictions due in each instance, [B] int64.
+
+    As released, [CLS] and [SEP] count as tokens, and halves round to even.
+    """
+    due = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
+    return np.clip(due, 1, slots)
+
+
+def draw_ngrams(
+    shape: tuple[int, int], config: MaskingConfig, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw the n-gram length of every visit, [B, T] int8 of 1..N."""
+    steps = np.cumsum(config.ngram_probabilities())[:-1].astype(np.float32)
+    uniform = rng.random(shape, dtype=np.float32)
+    ngrams = np.ones(shape, np.int8)
+    for step in steps:
+        ngrams += uniform >= step
+    return ngrams
+
+
+def replace(
+    originals: np.ndarray, words: Words, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each masked token becomes, and the counts of the kinds."""
+    uniform = rng.random(originals.shape)
+    pick = rng.integers(0, len(words.replacements), originals.shape)
+    masks = uniform < MASK_SHARE
+    randoms = uniform >= MASK_SHARE + KEEP_SHARE
+    result = np.where(randoms, words.replacements[pick], originals)
+    result = np.where(masks, np.int32(words.mask_id), result)
+    kept = originals.size - masks.sum() - randoms.sum()
+    return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
+
+
+def cover(
+    starts: np.ndarray,
+    maskable: np.ndarray,
+    free: np.ndarray,
+    budget: np.ndarray,
+    config: MaskingConfig,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw an order and lengths, and choose spans as `choose_spans` does.
+
+    Args:
+      starts: [B, T] bool, true where a piece begins a word.
+      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
+      free: [B, T] bool, false also where spans were chosen before.
+      budget: [B] tokens to cover.
+      config: what to mask.
+      rng: the source of randomness.
+    """
+    begins = maskable
+    if config.do_whole_word_mask:
+        begins = word_starts(starts, maskable)
+    return choose_spans(
+        random_order(begins, rng),
+        word_ends(begins, maskable),
+        free,
+        budget,
+        draw_ngrams(starts.shape, config, rng),
+        config.ngram,
+    )
+
+
+def permute(
+    ids: np.ndarray, moved: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return ids [B, T] with the tokens at `moved` of a row exchanged."""
+    rows, columns = np.nonzero(moved)
+    source = columns[np.lexsort((rng.random(len(rows)), rows))]
+    result = ids.copy()
+    result[rows, columns] = ids[rows, source]
+    return result
+
+
+def _predictions(
+    input_ids: np.ndarray, predicted: np.ndarray, slots: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return positions, labels and weights [B, P] of predicted tokens."""
+    rows, columns = np.nonzero(predicted)
+    counts = np.bincount(rows, minlength=len(input_ids))
+    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions = np.zeros((len(input_ids), slots), np.int32)
+    labels = np.zeros_like(positions)
+    weights = np.zeros(positions.shape, np.float32)
+    positions[rows, slot] = columns
+    labels[rows, slot] = input_ids[rows, columns]
+    weights[rows, slot] = 1.0
+    return positions, labels, weights
+
+
+def mask(
+    input_ids: np.ndarray,
+    starts: np.ndarray,
+    maskable: np.ndarray,
+    lengths: np.ndarray,
+    most: int,
+    config: MaskingConfig,
+    words: Words,
+    rng: np.random.Generator,
+    cover: Callable = cover,
+) -> Masked:
+    """Mask a batch of instances.
+
+    Args:
+      input_ids: [B, T] int32.
+      starts: [B, T] bool, true where a piece begins a word.
+      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
+      lengths: [B] tokens of each instance, special ones included.
+      most: see `MaskingConfig.most_masked`.
+      config: what to mask.
+      words: the ids of the vocabulary.
+      rng: the source of randomness.
+      cover: chooses the tokens, as the function of this name does.
+    """
+    budget = budgets(lengths, config, most)
+    covered, drawn, used = cover(
+        starts, maskable, maskable, budget, config, rng
+    )
+    changed, kinds = replace(input_ids[covered], words, rng)
+    masked_ids = input_ids.copy()
+    masked_ids[covered] = changed
+    predicted, slots, due = covered, most, budget
+    if config.do_permutation:
+        free = maskable & ~covered
+        moved, *counts = cover(starts, maskable, free, budget, config, rng)
+        masked_ids = permute(masked_ids, moved, rng)
+        drawn, used = drawn + counts[0], used + counts[1]
+        predicted, slots, due = covered | moved, 2 * most, 2 * budget
+    return Masked(
+        masked_ids,
+        *_predictions(input_ids, predicted, slots),
+        due,
+        drawn,
+        used,
+        kinds,
+    )

@@ -1,0 +1,116 @@
+"""One record of any form as plain arrays, for people and for checks.
+
+Glossary: n tokens with special ones, m masked tokens.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from albert_tf.data.records import examples
+from albert_tf.data.records.metadata import (
+    INPUT_IDS,
+    INPUT_MASK,
+    MASKED_LM_IDS,
+    MASKED_LM_POSITIONS,
+    MASKED_LM_WEIGHTS,
+    NEXT_SENTENCE_LABELS,
+    SEGMENT_IDS,
+    SEGMENT_LENGTHS,
+    TOKEN_BOUNDARY,
+    TOKEN_IDS,
+    WORD_STARTS,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A record without padding; A ends with [SEP] and B too.
+
+    Attributes:
+      input_ids: [n] int64, masks applied. Dynamic records hold no special
+        tokens: there are -1 for [CLS] and -2 for [SEP].
+      segment_ids: [n] 0 in A and 1 in B.
+      starts: [n] bool, true where a word begins; None if not recorded.
+      positions: [m] the masked tokens.
+      labels: [m] the ids that stood there.
+      swapped: the sentence-order label.
+      slots: P; 0 for a dynamic record.
+      length: T, with padding; n for a dynamic record.
+    """
+
+    input_ids: np.ndarray
+    segment_ids: np.ndarray
+    starts: np.ndarray | None
+    positions: np.ndarray
+    labels: np.ndarray
+    swapped: bool
+    slots: int
+    length: int
+
+    def originals(self) -> np.ndarray:
+        """Return the ids before masking, [n]."""
+        ids = self.input_ids.copy()
+        ids[self.positions] = self.labels
+        return ids
+
+
+CLS, SEP = -1, -2
+
+
+def _decode_dynamic(feature) -> Example:
+    a_size, b_size = feature[SEGMENT_LENGTHS]
+    total = a_size + b_size
+    data = feature[TOKEN_IDS][0]
+    ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
+    packed = np.frombuffer(feature[WORD_STARTS][0], np.uint8)
+    starts = np.unpackbits(packed, count=total).astype(bool)
+
+    def framed(values, cls, sep):
+        parts = ([cls], values[:a_size], [sep], values[a_size:], [sep])
+        return np.concatenate([np.asarray(part) for part in parts])
+
+    nothing = np.zeros(0, np.int64)
+    return Example(
+        input_ids=framed(ids.astype(np.int64), CLS, SEP),
+        segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1]),
+        starts=framed(starts, True, True),
+        positions=nothing,
+        labels=nothing,
+        swapped=bool(feature[NEXT_SENTENCE_LABELS][0]),
+        slots=0,
+        length=total + 3,
+    )
+
+
+def _decode_static(feature) -> Example:
+    def array(name):
+        return np.array(feature[name])
+
+    real = array(INPUT_MASK) > 0
+    weights = array(MASKED_LM_WEIGHTS)
+    starts = array(TOKEN_BOUNDARY)
+    return Example(
+        input_ids=array(INPUT_IDS)[real],
+        segment_ids=array(SEGMENT_IDS)[real],
+        starts=starts[real] > 0 if len(starts) else None,
+        positions=array(MASKED_LM_POSITIONS)[weights > 0],
+        labels=array(MASKED_LM_IDS)[weights > 0],
+        swapped=bool(array(NEXT_SENTENCE_LABELS)[0]),
+        slots=len(weights),
+        length=len(real),
+    )
+
+
+def decode(serialized: bytes) -> Example:
+    """Decode a record: static, dynamic or released.
+
+    Raises:
+      ValueError: it is no record for pretraining.
+    """
+    feature = examples.parse(serialized)
+    decode_form = _decode_dynamic if TOKEN_IDS in feature else _decode_static
+    try:
+        return decode_form(feature)
+    except (IndexError, TypeError) as error:
+        raise ValueError(f"no record for pretraining: {error}") from None

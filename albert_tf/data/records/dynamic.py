@@ -1,0 +1,170 @@
+"""Dynamic records: parsed, laid out and masked while they are read.
+
+Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import masking_graph
+from albert_tf.data.masking import Words
+from albert_tf.data.records.metadata import (
+    INPUT_IDS,
+    INPUT_MASK,
+    MASKED_LM_IDS,
+    MASKED_LM_POSITIONS,
+    MASKED_LM_WEIGHTS,
+    NEXT_SENTENCE_LABELS,
+    SEGMENT_IDS,
+    SEGMENT_LENGTHS,
+    SENTENCE_ORDER_LABELS,
+    TOKEN_IDS,
+    WORD_STARTS,
+    Metadata,
+    id_type,
+)
+from albert_tf.data.records.parsing import parse_examples, require
+from albert_tf.text.tokenizers import load_tokenizer
+
+FEATURES = {
+    TOKEN_IDS: tf.io.FixedLenFeature([], tf.string),
+    WORD_STARTS: tf.io.FixedLenFeature([], tf.string),
+    SEGMENT_LENGTHS: tf.io.FixedLenFeature([2], tf.int64),
+    NEXT_SENTENCE_LABELS: tf.io.FixedLenFeature([1], tf.int64),
+}
+
+
+def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
+    """Return the first bits of byte strings [B] as bool [B, count]."""
+    raw = tf.io.decode_raw(data, tf.uint8, fixed_length=-(-count // 8))
+    shifts = tf.range(7, -1, -1, dtype=tf.int32)
+    bits = tf.bitwise.right_shift(tf.cast(raw, tf.int32)[..., None], shifts)
+    return tf.reshape(bits & 1, [-1, 8 * raw.shape[1]])[:, :count] > 0
+
+
+def parse(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Parse a batch of dynamic examples.
+
+    Args:
+      names, serialized: [B] string, see `parse_examples`.
+      metadata: gives T and V; a record that does not fit is an error.
+
+    Returns:
+      ids [B, R] int32 and word starts [B, R] bool, padded; tokens of A and B
+      [B, 2] int32; sentence_order_labels [B] int32.
+    """
+    room = metadata.max_seq_length - 3
+    found = parse_examples(names, serialized, FEATURES)
+    dtype = id_type(metadata.vocab_size)
+    sizes = tf.cast(found[SEGMENT_LENGTHS], tf.int32)
+    total = tf.reduce_sum(sizes, axis=1)
+    length = tf.strings.length(found[TOKEN_IDS])
+    fits = (total <= room) & (length == total * dtype.itemsize)
+    require(fits, names, "its lengths contradict each other")
+    ids = tf.io.decode_raw(
+        found[TOKEN_IDS],
+        tf.dtypes.as_dtype(dtype),
+        fixed_length=room * dtype.itemsize,
+    )
+    starts = _unpack_bits(found[WORD_STARTS], room)
+    labels = tf.cast(found[NEXT_SENTENCE_LABELS][:, 0], tf.int32)
+    return tf.cast(ids, tf.int32), starts, sizes, labels
+
+
+def lay_out(
+    ids: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, tokenizer
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Lay segments out as [CLS] A [SEP] B [SEP] and padding.
+
+    Args:
+      ids: [B, R] the tokens of A, then of B.
+      starts: [B, R] which of them begin a word.
+      sizes: [B, 2] how many they are.
+      tokenizer: names the special tokens.
+
+    Returns:
+      input_ids int32, segment_ids, maskable and starts bool, all [B, T];
+      lengths [B] int32.
+    """
+    tokens = ids.shape[1] + 3
+    place = tf.range(tokens)[None]
+    a_size, b_size = sizes[:, :1], sizes[:, 1:]
+    last = a_size + b_size + 2
+    separators = (place == a_size + 1) | (place == last)
+    maskable = (place > 0) & (place < last) & ~separators
+
+    def spread(values, special):
+        shifted = [tf.pad(values, [[0, 0], [k, 3 - k]]) for k in (1, 2)]
+        laid = tf.where(place <= a_size, *shifted)
+        return tf.where(maskable, laid, special)
+
+    frame = tf.where(separators, tokenizer.sep_id, tokenizer.pad_id)
+    frame = tf.where(place == 0, tokenizer.cls_id, frame)
+    return (
+        spread(ids, frame),
+        (place > a_size + 1) & (place <= last),
+        maskable,
+        spread(starts, separators | (place == 0)),
+        last[:, 0] + 1,
+    )
+
+
+def _tokenizer(data_dir: str, metadata: Metadata):
+    """Load the tokenizer that made the records."""
+    tokenizer = load_tokenizer(data_dir)
+    if tokenizer.fingerprint() != metadata.tokenizer_fingerprint:
+        raise InputError(
+            "The tokenizer beside unmasked records must be the one that made "
+            f"them; make or copy them again. Received: another in {data_dir}"
+        )
+    return tokenizer
+
+
+def masker(
+    data_dir: str, metadata: Metadata, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """Return what makes masked batches of dynamic examples.
+
+    It takes positions in the stream [B] int64, names and serialised examples
+    [B], and returns what `reading.parse` returns.
+
+    Args:
+      data_dir: where the records and their tokenizer are.
+      metadata: of the same folder.
+      seed: of the masks.
+    """
+    tokenizer = _tokenizer(data_dir, metadata)
+    words, config = Words.of(tokenizer), metadata.masking_config()
+
+    def read(positions, names, serialized):
+        ids, starts, sizes, labels = parse(names, serialized, metadata)
+        ids, segments, maskable, starts, lengths = lay_out(
+            ids, starts, sizes, tokenizer
+        )
+        masked_ids, where, originals, weights = masking_graph.mask(
+            ids,
+            starts,
+            maskable,
+            lengths,
+            metadata.max_predictions_per_seq,
+            config,
+            words,
+            seed,
+            positions,
+        )
+        place = tf.range(metadata.max_seq_length)
+        return {
+            INPUT_IDS: masked_ids,
+            INPUT_MASK: tf.cast(place < lengths[:, None], tf.int32),
+            SEGMENT_IDS: tf.cast(segments, tf.int32),
+            MASKED_LM_POSITIONS: where,
+            MASKED_LM_IDS: originals,
+            MASKED_LM_WEIGHTS: weights,
+            SENTENCE_ORDER_LABELS: labels,
+        }
+
+    return read

@@ -1,0 +1,153 @@
+"""What `metadata.json` says, and the names of the records' features.
+
+The features have the released names; in code `next_sentence_labels` is
+`sentence_order_labels`. Training records are written in one of two forms:
+
+static: masked, every list padded to T or P, as released.
+dynamic: unmasked and compact. `token_ids` are bytes, the little-endian ids of
+  segment A and then of B without special tokens, 2 bytes each or 4 for a
+  vocabulary over 65,536; `word_starts` one bit per token, the first in the
+  highest bit of the first byte; `segment_lengths` the tokens of A and B.
+  `next_sentence_labels` is that of static records.
+
+Held-out records are always static, so that their masks stay the same.
+
+Glossary: T tokens, P predictions.
+"""
+
+import dataclasses
+import zlib
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.data.masking import STATIC, MaskingConfig
+
+METADATA_FILE = "metadata.json"
+VERSION = 1
+TRAIN, EVAL = "train", "eval"
+
+INPUT_IDS = "input_ids"
+INPUT_MASK = "input_mask"
+SEGMENT_IDS = "segment_ids"
+TOKEN_BOUNDARY = "token_boundary"
+MASKED_LM_POSITIONS = "masked_lm_positions"
+MASKED_LM_IDS = "masked_lm_ids"
+MASKED_LM_WEIGHTS = "masked_lm_weights"
+NEXT_SENTENCE_LABELS = "next_sentence_labels"
+SENTENCE_ORDER_LABELS = "sentence_order_labels"
+
+TOKEN_IDS = "token_ids"
+WORD_STARTS = "word_starts"
+SEGMENT_LENGTHS = "segment_lengths"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFile:
+    """One file of records, named relative to the data directory or in full."""
+
+    file: str
+    records: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Metadata:
+    """What `metadata.json` says about the records beside it."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_size: int  # 0 if unknown
+    tokenizer_fingerprint: str  # empty if unknown
+    splits: dict[str, tuple[RecordFile, ...]]  # keys TRAIN and EVAL
+    settings: dict = dataclasses.field(default_factory=dict)
+    statistics: dict = dataclasses.field(default_factory=dict)
+
+    def count(self, split: str) -> int:
+        """Return the number of records of a split."""
+        return sum(entry.records for entry in self.splits.get(split, ()))
+
+    def fingerprint(self) -> str:
+        """Return what tells the training records from others."""
+        sizes = [(e.records, e.bytes) for e in self.splits.get(TRAIN, ())]
+        return (
+            f"{self.count(TRAIN)} records of {self.max_seq_length} tokens, "
+            f"sizes {zlib.crc32(repr(sizes).encode()):08x}"
+        )
+
+    def masking(self, split: str) -> str:
+        """Return `DYNAMIC` if a split's records are masked while reading."""
+        written = self.settings.get("masking", STATIC)
+        return written if split == TRAIN else STATIC
+
+    def masking_config(self) -> MaskingConfig:
+        """Return how the records were, or are to be, masked."""
+        names = [field.name for field in dataclasses.fields(MaskingConfig)]
+        found = {n: self.settings[n] for n in names if n in self.settings}
+        return MaskingConfig(**found)
+
+    def write(self, data_dir: str) -> None:
+        """Write `metadata.json`."""
+        values = {"version": VERSION} | dataclasses.asdict(self)
+        files.write_json(files.join(data_dir, METADATA_FILE), values)
+
+
+def load_metadata(data_dir: str) -> Metadata:
+    """Read `metadata.json`, which must be there."""
+    path = files.join(data_dir, METADATA_FILE)
+    values = files.read_json(path, "`metadata.json`")
+    if not isinstance(values, dict) or values.pop("version", None) != VERSION:
+        raise InputError(
+            f"`metadata.json` must have version {VERSION}; make the records "
+            f"again with this create_pretraining_data.py. Received: {path}"
+        )
+    try:
+        values["splits"] = {
+            split: tuple(RecordFile(**entry) for entry in entries)
+            for split, entries in values["splits"].items()
+        }
+        return Metadata(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"`metadata.json` is damaged ({error}); make the records again. "
+            f"Received: {path}"
+        ) from None
+
+
+def static_sizes(metadata: Metadata) -> dict[str, int]:
+    """Return the number of values of every feature of a static record."""
+    tokens = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
+    predictions = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
+    return (
+        dict.fromkeys(tokens, metadata.max_seq_length)
+        | dict.fromkeys(predictions, metadata.max_predictions_per_seq)
+        | {NEXT_SENTENCE_LABELS: 1}
+    )
+
+
+def id_type(vocab_size: int) -> np.dtype:
+    """Return the type of the ids in dynamic records of a vocabulary."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
+
+
+def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
+    """Return the files of a split; none is an error."""
+    if not metadata.count(split):
+        raise InputError(
+            f"`data_dir` must hold {split} records. Received: {data_dir} "
+            f"with none"
+        )
+    return [entry_path(data_dir, e) for e in metadata.splits[split]]
+
+
+def entry_path(data_dir: str, entry: RecordFile) -> str:
+    """Return the path of a file of records."""
+    if files.is_remote(entry.file):
+        return entry.file
+    return files.join(data_dir, entry.file)
+
+
+def is_described(data_dir: str) -> bool:
+    """Return whether a folder describes its records."""
+    return files.exists(files.join(data_dir, METADATA_FILE))

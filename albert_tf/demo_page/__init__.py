@@ -1,1 +1,0 @@
-"""A local web page on which an exported model can be tried."""

@@ -1,1 +1,0 @@
-"""The demo's corpus: English prose out of installed packages."""

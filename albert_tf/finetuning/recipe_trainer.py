@@ -1,0 +1,178 @@
+"""A trainer that follows a recipe: frozen parts, averages, adversaries.
+
+Shapes: B rows of tokens, T tokens, E embedding width.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from albert_tf.base.settings import Fact, facts
+from albert_tf.finetuning.recipes import (
+    RecipeConfig,
+    evaluations_without_gain,
+    frozen,
+    rate_scales,
+    reductions,
+)
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training.evaluator import Batch, Objective
+from albert_tf.training.history import History
+from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.trainer import Trainer, TrainingConfig, add
+
+AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
+
+
+def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return r = epsilon g / ||g|| of each row, [B, T, E].
+
+    The fast gradient method on word embeddings,
+    https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, as
+    padding, are not moved.
+    """
+    g = tf.cast(gradient, tf.float32)
+    norm = tf.sqrt(tf.reduce_sum(tf.square(g), axis=[1, 2], keepdims=True))
+    return tf.cast(epsilon * tf.math.divide_no_nan(g, norm), gradient.dtype)
+
+
+@contextlib.contextmanager
+def words_changed(embeddings, change: Callable) -> Iterator[None]:
+    """Put a function over the word embeddings [B, T, E] while tracing."""
+    embeddings.perturb = change
+    try:
+        yield
+    finally:
+        embeddings.perturb = None
+
+
+class FinetuningTrainer(Trainer):
+    """A trainer with a recipe; without one it is a `Trainer`.
+
+    Args:
+      strategy: see `Trainer`.
+      build_model: makes a model whose encoder is its `albert`.
+      objective: see `Trainer`.
+      optimizer: see `Trainer`.
+      training: see `Trainer`.
+      recipe: the recipe.
+      config: the architecture, which says what the depth groups are.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        optimizer: OptimizerConfig,
+        training: TrainingConfig,
+        recipe: RecipeConfig,
+        config: AlbertConfig,
+    ):
+        self.recipe, self.config = recipe, config
+        super().__init__(
+            strategy,
+            build_model,
+            objective,
+            optimizer,
+            training,
+            trainable=lambda name: not frozen(name, recipe.freeze, config),
+        )
+        self.averages = {}
+        if recipe.ema_decay:
+            with strategy.scope():
+                self.averages = {
+                    name: tf.Variable(tf.zeros_like(v), trainable=False)
+                    for name, v in self.trained.items()
+                }
+
+    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
+        decay = self.recipe.layer_decay
+        scales = rate_scales(list(self.trained), decay, self.config)
+        steps = self.training.num_train_steps
+        return Optimizer(config, steps, self.trained, scales)
+
+    def state(self) -> dict[str, tf.Variable]:
+        averages = {f"{AVERAGE}{n}": v for n, v in self.averages.items()}
+        return super().state() | averages
+
+    def facts(self) -> dict[str, Fact]:
+        return super().facts() | facts(self.recipe, "another recipe")
+
+    # Averages of the weights.
+
+    def _replica_step(self, batch: Batch):
+        result = super()._replica_step(batch)
+        if self.averages:
+            context = tf.distribute.get_replica_context()
+            context.merge_call(self._average)
+        return result
+
+    def _average(self, strategy) -> None:
+        """Move the averages: mean <- d mean + (1 - d) w.
+
+        d is (t - 1) / (t + 9) up to `ema_decay` at step t counted from 1, so
+        that the average begins with the first weights.
+        """
+        t = tf.cast(self.optimizer.iterations, tf.float32)
+        d = tf.minimum(self.recipe.ema_decay, (t - 1.0) / (t + 9.0))
+
+        def move(mean, w, d):
+            return mean.assign(d * mean + (1.0 - d) * w)
+
+        for name, mean in self.averages.items():
+            strategy.extended.update(mean, move, (self.trained[name], d))
+
+    @contextlib.contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
+        """Have the averaged weights in the model for a while."""
+        own = {n: tf.identity(self.trained[n]) for n in self.averages}
+        started = self.step > 0
+        try:
+            if started:
+                for name, mean in self.averages.items():
+                    self.trained[name].assign(tf.identity(mean))
+            yield
+        finally:
+            for name, value in own.items():
+                self.trained[name].assign(value)
+
+    # Adversarial training.
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        """Add the gradients of the loss at adversarial word embeddings.
+
+        The loss is L(e) + L(e + r), r being constant, with the same dropout.
+        """
+        epsilon = self.recipe.fgm_epsilon
+        if not epsilon:
+            return super()._micro_gradients(batch, divisors, seed)
+        embeddings, words = self.model.albert.embeddings, []
+        with tf.GradientTape() as tape:
+            with words_changed(embeddings, lambda x: words.append(x) or x):
+                loss, report = self._loss(batch, divisors, seed)
+        every = self._differentiate(tape, loss, words)
+        gradients, of_words = every[: -len(words)], every[-len(words) :]
+        moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
+        # Calls of a shared encoder come in the same order again.
+        with tf.GradientTape() as tape:
+            with words_changed(embeddings, lambda x: x + moves.pop(0)):
+                again, _ = self._loss(batch, divisors, seed)
+        return add(gradients, self._differentiate(tape, again)), report
+
+    # What evaluations lead to.
+
+    def watch(self, history: History, metric: str) -> bool:
+        """Lower the rate on a plateau; return whether to stop early.
+
+        Both follow from the history alone, so that a resumed run does what an
+        unbroken one does.
+        """
+        recipe = self.recipe
+        values = history.column("eval", metric)[1]
+        if recipe.plateau_patience:
+            number = reductions(values, recipe.plateau_patience)
+            self.optimizer.rate_factor.assign(recipe.plateau_factor**number)
+        waited = evaluations_without_gain(values)
+        return bool(recipe.early_stopping) and waited >= recipe.early_stopping

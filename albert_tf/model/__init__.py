@@ -1,0 +1,1 @@
+"""The architecture: its config, the layers of the paper, heads for tasks."""

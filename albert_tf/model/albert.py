@@ -1,0 +1,350 @@
+"""ALBERT, top to bottom as Section 3 of https://arxiv.org/abs/1909.11942.
+
+Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
+D head width, I intermediate width, V vocabulary, P predictions.
+
+A `seed`, see `dropout.py`, means training; None means inference.
+"""
+
+import tensorflow as tf
+
+from albert_tf.model import compiled_ops
+from albert_tf.model.config import ACTIVATIONS, AlbertConfig
+from albert_tf.model.configured_layer import AlbertPart
+from albert_tf.model.dropout import dropout, fold_in
+from albert_tf.model.shared_layers import PLAIN
+
+MASK_BIAS = -10000.0  # added to the scores of padding, as released
+
+
+def flattened(x: tf.Tensor) -> tf.Tensor:
+    """Turn [B, T, H] into [B * T, H], where a product takes its bias along."""
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
+class AlbertEmbeddings(AlbertPart):
+    """Factorized embedding: tables of width E, then a projection to H.
+
+    With `embedding_norm="hidden"` (albert_zh's first release) the projection
+    comes first, without a bias, and norm, positions and segments have width H.
+    """
+
+    def build(self):
+        c = self.config
+        self.norm_first = c.embedding_norm == "embedding"
+        width = c.embedding_size if self.norm_first else c.hidden_size
+        self.word_embeddings = self.table(
+            "word_embeddings", c.vocab_size, c.embedding_size
+        )
+        self.token_type_embeddings = self.table(
+            "token_type_embeddings", c.type_vocab_size, width
+        )
+        self.position_embeddings = self.table(
+            "position_embeddings", c.max_position_embeddings, width
+        )
+        self.layer_norm = self.norm(width)
+        self.perturb = None  # for adversarial training, [B, T, E] -> the same
+        self.projection = None
+        if c.embedding_size != c.hidden_size or not self.norm_first:
+            self.projection = self.dense(
+                "embedding_hidden_mapping_in",
+                c.embedding_size,
+                c.hidden_size,
+                use_bias=self.norm_first,
+            )
+
+    def call(self, input_ids, segment_ids, seed=None):
+        """Return (embedding output [B, T, E], encoder input [B, T, H])."""
+        rate = self.config.hidden_dropout_prob
+        x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
+        if self.perturb:
+            x = self.perturb(x)
+        if not self.norm_first:
+            x = self.projection(x)  # [B, T, H]
+        x += tf.gather(self.token_type_embeddings, segment_ids)
+        x += self.position_embeddings[: tf.shape(input_ids)[1]]
+        x = dropout(self.layer_norm(x), rate, seed)
+        if self.norm_first and self.projection is not None:
+            return x, self.projection(x)
+        return x, x
+
+
+class SelfAttention(AlbertPart):
+    """Multi-head self-attention, its residual connection and its norm."""
+
+    def build(self):
+        width, inner = self.config.hidden_size, self.config.attention_width
+        self.query = self.dense("query", width, inner)
+        self.key = self.dense("key", width, inner)
+        self.value = self.dense("value", width, inner)
+        self.output_projection = self.dense("output", inner, width)
+        self.layer_norm = self.norm(width)
+
+    def split_heads(self, x, shape):
+        """Turn [B * T, A * D] into [B, A, T, D]; the shape begins with B, T."""
+        c = self.config
+        heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
+        return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
+
+    def call(self, x, input_mask, seed=None):
+        """Return (output [B, T, H], attention probabilities [B, A, T, T]).
+
+        Args:
+          x: hidden states [B, T, H].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          seed: see the module.
+        """
+        c = self.config
+        shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
+        query = self.split_heads(self.query(flat), shape)  # [B, A, T, D]
+        key = self.split_heads(self.key(flat), shape)
+        value = self.split_heads(self.value(flat), shape)
+        scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
+        padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
+        scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
+        probs = tf.nn.softmax(scores)
+        dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
+        context = tf.matmul(tf.cast(dropped, value.dtype), value)
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
+        context = tf.reshape(context, [-1, c.attention_width])  # [B * T, A * D]
+        context = tf.reshape(self.output_projection(context), shape)
+        context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
+        return self.layer_norm(x + context), probs
+
+
+class FeedForward(AlbertPart):
+    """The position-wise network, its residual connection and its norm."""
+
+    def build(self):
+        c = self.config
+        self.activation = ACTIVATIONS[c.hidden_act]
+        self.intermediate = self.dense(
+            "intermediate", c.hidden_size, c.intermediate_size
+        )
+        self.output_projection = self.dense(
+            "output", c.intermediate_size, c.hidden_size
+        )
+        self.layer_norm = self.norm(c.hidden_size)
+
+    def call(self, x, seed=None):
+        """Map hidden states [B, T, H] to [B, T, H]."""
+        # The fused form needs XLA, which not every server of models has.
+        compiled = seed is not None and self.config.hidden_act == "gelu"
+        activation = compiled_ops.gelu if compiled else self.activation
+        inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
+        inner = self.output_projection(inner)  # [B * T, H]
+        inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
+        inner = dropout(inner, self.config.hidden_dropout_prob, seed)
+        return self.layer_norm(x + inner)
+
+
+class AlbertEncoder(AlbertPart):
+    """Cross-layer sharing: the loop calls the same layer objects again.
+
+    Attributes:
+      loop: an `EncoderLoop`, the form in which training runs the layers.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        # Without autocast, a loop takes its weights in float32.
+        super().__init__(config, autocast=False, **kwargs)
+        self.loop = PLAIN
+
+    def build(self):
+        c = self.config
+        layers = range(c.num_hidden_layers)
+        self.attentions = self.blocks(
+            SelfAttention, "attention", map(c.attention_index, layers)
+        )
+        self.ffns = self.blocks(FeedForward, "ffn", map(c.ffn_index, layers))
+
+    def blocks(self, cls: type, kind: str, indices) -> dict:
+        """Return {(index, inner index): block}, each used by many layers."""
+        blocks = {}
+        for g in sorted(set(indices)):
+            for k in range(self.config.inner_group_num):
+                name = f"{kind}_{g}_{k}"
+                blocks[g, k] = self.part(cls, name)
+                # Keras does not track what stands in such a dict.
+                setattr(self, name, blocks[g, k])
+        return blocks
+
+    def layer_blocks(self, i: int) -> list[tuple[SelfAttention, FeedForward]]:
+        """Return the blocks that layer i calls one after the other."""
+        a, f = self.config.attention_index(i), self.config.ffn_index(i)
+        inner = range(self.config.inner_group_num)
+        return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
+
+    def layer(self, blocks, number, x, input_mask, seed):
+        """Return the outputs and attentions of a layer's blocks.
+
+        The layer's number, an int or a scalar, decides on dropout alone.
+        """
+        hidden_states, attention_probs = [], []
+        for k, (attention, ffn) in enumerate(blocks):
+            block_seed = fold_in(seed, number * len(blocks) + k)
+            x, probs = attention(x, input_mask, seed=block_seed)
+            x = ffn(x, seed=fold_in(block_seed, 2))
+            hidden_states.append(x)
+            attention_probs.append(probs)
+        return hidden_states, attention_probs
+
+    def call(self, x, input_mask, seed=None, return_all=False):
+        """Return the outputs [B, T, H] and attentions of every block.
+
+        Where `loop` is not the plain one, `return_all` decides whether to
+        unroll the layers, or to return the last output alone.
+        """
+        if self.loop != PLAIN and not return_all:
+            return [self.looped(x, input_mask, seed)], []
+        hidden_states, attention_probs = [], []
+        for i in range(self.config.num_hidden_layers):
+            blocks = self.layer_blocks(i)
+            states, probs = self.layer(blocks, i, x, input_mask, seed)
+            x = states[-1]
+            hidden_states += states
+            attention_probs += probs
+        return hidden_states, attention_probs
+
+    def looped(self, x, input_mask, seed):
+        """Return the last output, through `loop` where layers are shared."""
+        for numbers in self.config.shared_layers():
+            blocks = self.layer_blocks(numbers.start)
+
+            def layer(x, number, blocks=blocks):
+                return self.layer(blocks, number, x, input_mask, seed)[0][-1]
+
+            x = self.loop(layer, x, numbers, sum(blocks, ()))
+        return x
+
+
+class AlbertModel(AlbertPart):
+    """The encoder of ALBERT with its embeddings and its pooler.
+
+    Args:
+      config: the architecture.
+      dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
+        logits and losses are computed in float32 under both.
+    """
+
+    def __init__(self, config: AlbertConfig, dtype="float32", name="albert"):
+        super().__init__(config, dtype=dtype, name=name)
+
+    def build(self):
+        c = self.config
+        self.embeddings = self.part(AlbertEmbeddings, "embeddings")
+        self.encoder = self.part(AlbertEncoder, "encoder")
+        self.pooler = self.dense(
+            "pooler", c.hidden_size, c.hidden_size, activation="tanh"
+        )
+
+    def call(
+        self, input_ids, input_mask, segment_ids, seed=None, return_all=False
+    ):
+        """Encode a batch.
+
+        Args:
+          input_ids: int32 [B, T].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          segment_ids: int32 [B, T], 0 in the first segment, 1 in the second.
+          seed: see the module.
+          return_all: whether to return what every block computed.
+
+        Returns:
+          `sequence_output` [B, T, H] and `pooled_output` [B, H]; with
+          `return_all` also `embedding_output` [B, T, E], and of every inner
+          block `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
+        """
+        embedding_output, x = self.embeddings(
+            input_ids, segment_ids, seed=fold_in(seed, 0)
+        )
+        hidden_states, attention_probs = self.encoder(
+            x, input_mask, seed=fold_in(seed, 1), return_all=return_all
+        )
+        outputs = {
+            "sequence_output": hidden_states[-1],
+            "pooled_output": self.pooler(hidden_states[-1][:, 0]),
+        }
+        more = {
+            "embedding_output": embedding_output,
+            "hidden_states": hidden_states,
+            "attention_probs": attention_probs,
+        }
+        return outputs | more if return_all else outputs
+
+
+class MaskedLMHead(AlbertPart):
+    """Masked words over the tied word table, at the gathered positions."""
+
+    def build(self):
+        c = self.config
+        # Words are predicted at the width at which the tables are normalised.
+        self.norm_first = c.embedding_norm == "embedding"
+        width = c.embedding_size if self.norm_first else c.hidden_size
+        self.activation = ACTIVATIONS[c.hidden_act]
+        self.transform = self.dense("transform", c.hidden_size, width)
+        self.layer_norm = self.norm(width)
+        self.output_bias = self.add_weight(
+            name="output_bias",
+            shape=(c.vocab_size,),
+            initializer="zeros",
+            autocast=False,
+        )
+
+    def call(self, sequence_output, positions, embeddings):
+        """Return float32 logits [B, P, V].
+
+        Args:
+          sequence_output: [B, T, H].
+          positions: int32 [B, P].
+          embeddings: the model's `AlbertEmbeddings`, whose table is tied.
+        """
+        x = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
+        x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
+        x = tf.cast(x, tf.float32)  # logits of bfloat16 would tie
+        if not self.norm_first:
+            kernel = tf.cast(embeddings.projection.kernel, x.dtype)
+            x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
+        table = tf.cast(embeddings.word_embeddings, x.dtype)
+        return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias
+
+
+class SentenceOrderHead(AlbertPart):
+    """Whether two segments stand in order (0) or were swapped (1)."""
+
+    def build(self):
+        self.classifier = self.logits("classifier", self.config.hidden_size, 2)
+
+    def call(self, pooled_output):
+        """Return float32 logits [B, 2] from [B, H]."""
+        return self.classifier(pooled_output)
+
+
+class AlbertForPretraining(AlbertPart):
+    """ALBERT with the two heads that it is pretrained with."""
+
+    def __init__(self, config: AlbertConfig, dtype="float32"):
+        super().__init__(config, dtype=dtype, name="pretraining")
+        self.build()
+
+    def build(self):
+        self.albert = self.part(AlbertModel, "albert")
+        self.mlm = self.part(MaskedLMHead, "mlm")
+        self.sop = self.part(SentenceOrderHead, "sop")
+
+    def call(
+        self, input_ids, input_mask, segment_ids, masked_lm_positions, **kwargs
+    ):
+        """Return `AlbertModel`'s outputs and the heads'.
+
+        `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P];
+        `sop_logits` are float32 [B, 2]. `seed` and `return_all` are passed on.
+        """
+        outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
+        outputs["mlm_logits"] = self.mlm(
+            outputs["sequence_output"],
+            masked_lm_positions,
+            embeddings=self.albert.embeddings,
+        )
+        outputs["sop_logits"] = self.sop(outputs["pooled_output"])
+        return outputs

@@ -1,0 +1,221 @@
+"""The architecture of an ALBERT: the released JSON keys, validated once."""
+
+import dataclasses
+import functools
+import itertools
+import json
+
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+
+CONFIG_FILE = "albert_config.json"
+
+# The released "gelu" is the tanh form; some other code bases mean the erf one.
+ACTIVATIONS = {
+    "gelu": functools.partial(tf.nn.gelu, approximate=True),
+    "gelu_erf": functools.partial(tf.nn.gelu, approximate=False),
+    "relu": tf.nn.relu,
+    "tanh": tf.nn.tanh,
+    "linear": tf.identity,
+}
+
+# Sharing strategies of the paper's Table 4: which half of a layer is shared
+# within a group; the other half is each layer's own.
+SHARING = ("all", "attention", "ffn", "none")
+
+# Where the embedding is normalised: "embedding" at width E before the
+# projection (google-research), "hidden" at width H after it, with position
+# and segment tables of width H (albert_zh's first release).
+EMBEDDING_NORMS = ("embedding", "hidden")
+
+# Keys that stand in released JSON files and that the released code never read.
+IGNORED_KEYS = frozenset(
+    """net_structure_type gap_size num_memory_blocks down_scale_factor
+    layers_to_keep directionality pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
+)
+
+# Without these a JSON file does not say which model it is.
+REQUIRED_KEYS = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
+
+# How the names of the pretraining heads' variables begin.
+PRETRAINING_HEADS = ("mlm/", "sop/")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig:
+    """An ALBERT architecture; the defaults are ALBERT-base version 2.
+
+    The keys are those of the released `albert_config.json`, where every one
+    of `REQUIRED_KEYS` must be given, because the released defaults are those
+    of xxlarge and a silent default loads the wrong model.
+    """
+
+    vocab_size: int = setting(30000, "Pieces of the vocabulary, V.", minimum=8)
+    embedding_size: int = setting(128, "Width of embeddings, E.", minimum=1)
+    hidden_size: int = setting(768, "Width of the encoder, H.", minimum=1)
+    num_hidden_layers: int = setting(12, "Layers, L.", minimum=1)
+    num_hidden_groups: int = setting(
+        1, "Groups of layers that share weights.", minimum=1
+    )
+    inner_group_num: int = setting(
+        1, "Blocks applied one after the other in each layer.", minimum=1
+    )
+    num_attention_heads: int = setting(12, "Attention heads, A.", minimum=1)
+    intermediate_size: int = setting(3072, "FFN width, I.", minimum=1)
+    hidden_act: str = setting(
+        "gelu", "Activation; gelu is the tanh form.", choices=ACTIVATIONS
+    )
+    hidden_dropout_prob: float = setting(
+        0.0, "Dropout of hidden states.", minimum=0.0, maximum=0.99
+    )
+    attention_probs_dropout_prob: float = setting(
+        0.0, "Dropout of attention probabilities.", minimum=0.0, maximum=0.99
+    )
+    max_position_embeddings: int = setting(512, "Longest input.", minimum=1)
+    type_vocab_size: int = setting(2, "Segment types.", minimum=1)
+    initializer_range: float = setting(
+        0.02, "Standard deviation of truncated normal weights.", minimum=0.0
+    )
+    sharing: str = setting(
+        "all", "What layers share, the paper's Table 4.", choices=SHARING
+    )
+    embedding_norm: str = setting(
+        "embedding", "Where embeddings are normalised.", choices=EMBEDDING_NORMS
+    )
+    attention_head_size: int | None = setting(
+        None,
+        "Width of a head, D, where heads were pruned. Default: H / A.",
+        minimum=1,
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            self._check_type(field)
+        validate(self)
+        if self.attention_head_size is None and (
+            self.hidden_size % self.num_attention_heads
+        ):
+            raise InputError(
+                "`num_attention_heads` must divide `hidden_size`. Received: "
+                f"num_attention_heads={self.num_attention_heads}, "
+                f"hidden_size={self.hidden_size}"
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise InputError(
+                "`num_hidden_groups` must be at most `num_hidden_layers`. "
+                f"Received: num_hidden_groups={self.num_hidden_groups}, "
+                f"num_hidden_layers={self.num_hidden_layers}"
+            )
+
+    def _check_type(self, field: dataclasses.Field) -> None:
+        value = getattr(self, field.name)
+        legal = (int, float) if field.type is float else field.type
+        if not isinstance(value, legal) or isinstance(value, bool):
+            name = getattr(field.type, "__name__", field.type)
+            raise InputError(
+                f"`{field.name}` must be of type {name}. "
+                f"Received: {field.name}={value!r}"
+            )
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head, D = H / A unless heads were pruned."""
+        whole = self.hidden_size // self.num_attention_heads
+        return self.attention_head_size or whole
+
+    @property
+    def attention_width(self) -> int:
+        """Width of all heads together, A D: H unless heads were pruned."""
+        return self.num_attention_heads * self.head_size
+
+    def group(self, layer: int) -> int:
+        """Return the group of a layer: i * G // L, as released."""
+        return layer * self.num_hidden_groups // self.num_hidden_layers
+
+    def attention_index(self, layer: int) -> int:
+        """Return which attention weights a layer uses."""
+        shared = self.sharing in ("all", "attention")
+        return self.group(layer) if shared else layer
+
+    def ffn_index(self, layer: int) -> int:
+        """Return which feed-forward weights a layer uses."""
+        shared = self.sharing in ("all", "ffn")
+        return self.group(layer) if shared else layer
+
+    def shared_layers(self) -> list[range]:
+        """Return the runs of layers that call the same blocks."""
+        layers = itertools.groupby(
+            range(self.num_hidden_layers),
+            lambda i: (self.attention_index(i), self.ffn_index(i)),
+        )
+        runs = [list(run) for _, run in layers]
+        return [range(run[0], run[-1] + 1) for run in runs]
+
+    @classmethod
+    def from_dict(cls, values: dict, source: str = "") -> "AlbertConfig":
+        """Build from the keys of a released JSON file.
+
+        Args:
+          values: the JSON object; historical keys in `IGNORED_KEYS` pass.
+          source: the file's name, for error messages.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        where = f" in {source}" if source else ""
+        if values.get("ln_type", "postln") != "postln":
+            raise InputError(
+                "`ln_type` must be postln, the order of the released ALBERT. "
+                f"Received: ln_type={values['ln_type']}{where}"
+            )
+        unknown = sorted(set(values) - known - IGNORED_KEYS - {"ln_type"})
+        if unknown:
+            raise InputError(
+                f"Unknown key `{'`, `'.join(unknown)}`{where}. The legal keys "
+                f"are {', '.join(sorted(known))}"
+            )
+        missing = [key for key in REQUIRED_KEYS if key not in values]
+        if missing:
+            raise InputError(
+                f"Missing key `{'`, `'.join(missing)}`{where}; each of "
+                f"{', '.join(REQUIRED_KEYS)} must be given"
+            )
+        try:
+            return cls(**{k: v for k, v in values.items() if k in known})
+        except InputError as error:
+            raise InputError(f"{error}{where}") from None
+
+    @classmethod
+    def from_json_file(cls, path: str) -> "AlbertConfig":
+        """Read a released or own `albert_config.json`."""
+        values = files.read_json(path, "`albert_config_file`")
+        if not isinstance(values, dict):
+            raise InputError(f"`{path}` must hold a JSON object")
+        return cls.from_dict(values, source=path)
+
+    @classmethod
+    def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
+        """Read the config of a model directory."""
+        return cls.from_json_file(files.join(model_dir, CONFIG_FILE))
+
+    def to_json(self) -> str:
+        """Return the JSON text of the config, every key written out.
+
+        `attention_head_size` stands there only where heads were pruned.
+        """
+        values = dataclasses.asdict(self)
+        values = {k: v for k, v in values.items() if v is not None}
+        return json.dumps(values, indent=2) + "\n"
+
+    def save(self, model_dir: str) -> None:
+        """Write `albert_config.json` into a model directory."""
+        files.write_text(files.join(model_dir, CONFIG_FILE), self.to_json())

@@ -1,0 +1,272 @@
+"""The layers that fine-tuning puts on the encoder.
+
+Shapes: B batch, T tokens, H hidden width, C classes, outputs or choices, K
+starts that the beam keeps, M ends for each of them.
+"""
+
+import tensorflow as tf
+
+from albert_tf.model.albert import AlbertModel, AlbertPart
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.dropout import dropout, fold_in
+
+EXCLUDED = -1e30  # the log probability of a place where no answer can be
+
+
+class AlbertWithHead(AlbertPart):
+    """What all heads share: an encoder, and dropout before the head.
+
+    Args:
+      config: the architecture.
+      classifier_dropout: dropout of what the head gets, 0.1 as released.
+      dtype: see `AlbertModel`.
+      albert: an encoder to share with other heads; None makes one.
+      name: the name in paths of variables outside the layer.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        classifier_dropout: float = 0.1,
+        dtype="float32",
+        albert: AlbertModel | None = None,
+        name: str = "finetuning",
+    ):
+        super().__init__(config, dtype=dtype, name=name)
+        self.classifier_dropout = classifier_dropout
+        self.albert = albert
+        self.build()
+
+    def build(self):
+        if self.albert is None:
+            self.albert = AlbertModel(self.config, dtype=self.dtype_policy)
+            self.albert.build()
+        self.build_head()
+
+    def build_head(self):
+        """Make the layers of the head."""
+        raise NotImplementedError
+
+    def drop(self, x, seed):
+        """Return what the head gets, with dropout while training."""
+        return dropout(x, self.classifier_dropout, fold_in(seed, 2))
+
+
+class AlbertClassifier(AlbertWithHead):
+    """ALBERT with a dense layer on the pooled output.
+
+    Args:
+      config: the architecture.
+      outputs: the number C of classes, or 1 for a number.
+      classifier_dropout: see `AlbertWithHead`.
+      dtype: see `AlbertModel`.
+      albert: see `AlbertWithHead`.
+    """
+
+    def __init__(self, config, outputs: int, *args, **kwargs):
+        self.outputs = outputs
+        super().__init__(config, *args, name="classification", **kwargs)
+
+    def build_head(self):
+        self.classifier = self.logits(
+            "classifier", self.config.hidden_size, self.outputs
+        )
+
+    def call(self, input_ids, input_mask, segment_ids, seed=None):
+        """Return float32 logits [B, C]; inputs as for `AlbertModel`."""
+        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+        pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
+        return self.classifier(pooled)
+
+
+class AlbertChooser(AlbertClassifier):
+    """ALBERT that scores each of several choices by itself."""
+
+    def __init__(self, config, *args, **kwargs):
+        super().__init__(config, 1, *args, **kwargs)
+
+    def call(self, input_ids, input_mask, segment_ids, seed=None):
+        """Return float32 logits [B, C] from inputs [B, C, T]."""
+        shape = tf.shape(input_ids)
+        flat = [
+            tf.reshape(x, [-1, shape[2]])  # [B * C, T]
+            for x in (input_ids, input_mask, segment_ids)
+        ]
+        logits = super().call(*flat, seed=seed)  # [B * C, 1]
+        return tf.reshape(logits, shape[:2])
+
+
+class AlbertTokenClassifier(AlbertWithHead):
+    """ALBERT with a dense layer on every token.
+
+    Args:
+      config: the architecture.
+      outputs: the number C of classes.
+      classifier_dropout: see `AlbertWithHead`.
+      dtype: see `AlbertModel`.
+      albert: see `AlbertWithHead`.
+    """
+
+    def __init__(self, config, outputs: int, *args, **kwargs):
+        self.outputs = outputs
+        super().__init__(config, *args, name="tokens", **kwargs)
+
+    def build_head(self):
+        self.classifier = self.logits(
+            "classifier", self.config.hidden_size, self.outputs
+        )
+
+    def call(self, input_ids, input_mask, segment_ids, seed=None):
+        """Return float32 logits [B, T, C]; inputs as for `AlbertModel`."""
+        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+        tokens = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
+        return self.classifier(tokens)
+
+
+class AlbertForSpans(AlbertWithHead):
+    """ALBERT with two logits for each token: an answer's start and end."""
+
+    def build_head(self):
+        self.classifier = self.logits("classifier", self.config.hidden_size, 2)
+
+    def call(self, input_ids, input_mask, segment_ids, seed=None):
+        """Return `start_logits` and `end_logits`, float32 [B, T]."""
+        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+        return self.spans(
+            self.drop(encoded["sequence_output"], seed), input_mask
+        )
+
+    def spans(self, sequence, input_mask):
+        """Return the logits of a sequence [B, T, H]; padding is excluded.
+
+        The release lets padding compete. Without it the loss does not depend
+        on how far a batch is padded.
+        """
+        logits = self.classifier(sequence)  # [B, T, 2]
+        padding = tf.cast(1 - input_mask, tf.float32)
+        start, end = tf.unstack(logits + EXCLUDED * padding[..., None], axis=-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+    """Return float32 [B, T], 1 where an answer can begin or end.
+
+    These are the tokens of the context, and [CLS], which stands for no
+    answer. Source: `p_mask` of the released `squad_utils.py`.
+    """
+    later = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
+    context = tf.cast(segment_ids * later, tf.float32)  # not the last [SEP]
+    return tf.concat([tf.ones_like(context[:, :1]), context[:, 1:]], axis=1)
+
+
+class AlbertForBeamSpans(AlbertWithHead):
+    """ALBERT with the released SQuAD 2.0 head.
+
+    The end depends on the start; whether there is an answer depends on [CLS]
+    and on the mean token under the distribution of the start.
+
+    Source: `create_v2_model` of the released `squad_utils.py`, from XLNet.
+
+    Args:
+      config: the architecture.
+      start_n_top: K.
+      end_n_top: M.
+      classifier_dropout: dropout in the answer class alone.
+      dtype: see `AlbertModel`.
+      albert: see `AlbertWithHead`.
+    """
+
+    def __init__(
+        self, config, start_n_top: int, end_n_top: int, *args, **kwargs
+    ):
+        self.start_n_top, self.end_n_top = start_n_top, end_n_top
+        super().__init__(config, *args, **kwargs)
+
+    def build_head(self):
+        width = self.config.hidden_size
+        self.start = self.logits("start", width, 1)
+        self.end_transform = self.dense("end_transform", 2 * width, width)
+        self.end_norm = self.norm(width)
+        self.end = self.logits("end", width, 1)
+        self.answer_transform = self.dense(
+            "answer_transform", 2 * width, width, activation="tanh"
+        )
+        self.answer = self.logits("answer", width, 1, use_bias=False)
+
+    def log_probabilities(self, logits, places):
+        """Return log probabilities of logits [..., T], all float32."""
+        return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
+
+    def end_logits(self, sequence, starts):
+        """Return logits [B, K, T] of the ends for starts [B, K, H].
+
+        The transform of [token; start] is that of either half, added: the
+        tokens' half is computed once, not K times.
+        """
+        width = self.config.hidden_size
+        kernel = tf.cast(self.end_transform.kernel, sequence.dtype)  # [2H, H]
+        bias = tf.cast(self.end_transform.bias, sequence.dtype)
+        tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
+        given = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
+        x = tf.tanh(tokens[:, None] + given[:, :, None] + bias)  # [B, K, T, H]
+        return self.end(self.end_norm(x))[..., 0]
+
+    def call(self, input_ids, input_mask, segment_ids, seed=None, labels=None):
+        """Return the outputs of inference, and those of training with labels.
+
+        Args:
+          input_ids: int32 [B, T].
+          input_mask: see `AlbertModel`.
+          segment_ids: 1 at the context.
+          seed: see `AlbertModel`; with it only what the loss needs.
+          labels: int32 [B, 2], start and end, or None.
+
+        Returns:
+          `answer_logits` [B], larger where there is no answer. Of inference:
+          `start_top_log_probs` and `start_top_index` [B, K], and
+          `end_top_log_probs` and `end_top_index` [B, K, M]. With labels:
+          `start_log_probs` [B, T], and `end_log_probs` [B, T] for the
+          labelled start.
+        """
+        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+        sequence = encoded["sequence_output"]  # [B, T, H]
+        places = answer_places(input_mask, segment_ids)
+        start = self.log_probabilities(self.start(sequence)[..., 0], places)
+        outputs = {"answer_logits": self.no_answer(sequence, start, seed)}
+        if labels is not None:
+            outputs["start_log_probs"] = start
+            outputs["end_log_probs"] = self.ends(
+                sequence, labels[:, :1], places
+            )[:, 0]
+        return outputs | (
+            {} if seed is not None else self.beam(sequence, start, places)
+        )
+
+    def ends(self, sequence, starts, places):
+        """Return log probabilities [B, K, T] of ends, for starts [B, K]."""
+        chosen = tf.gather(sequence, starts, batch_dims=1)  # [B, K, H]
+        return self.log_probabilities(
+            self.end_logits(sequence, chosen), places[:, None]
+        )
+
+    def beam(self, sequence, start, places):
+        """Return the likeliest starts, and the likeliest ends of each."""
+        number = tf.minimum(self.start_n_top, tf.shape(start)[1])
+        starts, start_index = tf.math.top_k(start, number)  # [B, K]
+        ends = self.ends(sequence, start_index, places)  # [B, K, T]
+        number = tf.minimum(self.end_n_top, tf.shape(start)[1])
+        ends, end_index = tf.math.top_k(ends, number)  # [B, K, M]
+        return {
+            "start_top_log_probs": starts,
+            "start_top_index": start_index,
+            "end_top_log_probs": ends,
+            "end_top_index": end_index,
+        }
+
+    def no_answer(self, sequence, start, seed):
+        """Return float32 logits [B] of there being no answer."""
+        weights = tf.cast(tf.exp(start), sequence.dtype)
+        mean = tf.einsum("bth,bt->bh", sequence, weights)
+        x = tf.concat([mean, sequence[:, 0]], axis=-1)  # [B, 2H]
+        x = self.drop(self.answer_transform(x), seed)
+        return self.answer(x)[:, 0]

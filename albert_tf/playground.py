@@ -1,0 +1,77 @@
+"""Try an exported model on a local page: `python -m albert_tf.playground`.
+
+    python -m albert_tf.playground --saved_model=DIR
+
+The page offers what the SavedModel's signatures can do, and loads nothing
+from anywhere else. It needs `pip install 'albert-tf[demo]'`.
+"""
+
+import dataclasses
+import importlib.util
+
+from albert_tf.base import settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoConfig:
+    """Which model is shown where."""
+
+    saved_model: str = setting(
+        None, "SavedModel that `albert_tf.export` wrote.", required=True
+    )
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on; anything but the default shows the page to "
+        "other machines.",
+    )
+    port: int = setting(8000, "Port.", minimum=1, maximum=65535)
+
+    def __post_init__(self):
+        validate(self)
+
+
+def check_packages() -> None:
+    """Say which packages are missing before anything slow is done."""
+    missing = [
+        name
+        for name in ("flask", "waitress")
+        if importlib.util.find_spec(name) is None
+    ]
+    if missing:
+        raise InputError(
+            "The page needs `pip install 'albert-tf[demo]'`. "
+            f"Received: no {', '.join(missing)}"
+        )
+
+
+def main() -> None:
+    """Load the model and serve the page."""
+    from albert_tf.demo import page, page_answers
+
+    config = settings.from_flags(DemoConfig)
+    limits = settings.from_flags(page.Limits)
+    model = page_answers.Model(config.saved_model)
+    print(
+        f"{', '.join(model.tools)}\n"
+        f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
+        flush=True,
+    )
+    page.serve(page.make_app(model, limits), config.host, config.port, limits)
+
+
+def cli() -> None:
+    """Run the command line."""
+    try:
+        check_packages()
+    except InputError as problem:
+        raise SystemExit(f"error: {problem}") from None
+    from albert_tf.demo.page import Limits
+
+    settings.define_flags(DemoConfig, Limits)
+    settings.run(main)
+
+
+if __name__ == "__main__":
+    cli()

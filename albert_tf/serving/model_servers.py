@@ -1,0 +1,137 @@
+"""The server of a model directory, by the kind of its model."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
+from albert_tf.serving.choices import ChoiceServer
+from albert_tf.serving.classifiers import (
+    ClassificationServer,
+    MultiLabelServer,
+    RegressionServer,
+)
+from albert_tf.serving.entities import EntityServer
+from albert_tf.serving.pretrained import PretrainedServer
+from albert_tf.serving.questions import QuestionServer
+from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.training import checkpoints
+
+# By the kind of the task that a model was fine-tuned for.
+SERVERS = {
+    "classification": ClassificationServer,
+    "multiple_choice": ChoiceServer,
+    "multilabel": MultiLabelServer,
+    "question_answering": QuestionServer,
+    "regression": RegressionServer,
+    "token_classification": EntityServer,
+}
+
+
+def load_own_tokenizer(
+    model_dir: str, config: AlbertConfig
+) -> Tokenizer | None:
+    """Return the tokenizer of a model directory, None if it has none."""
+    if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
+        return None
+    tokenizer = load_tokenizer(model_dir)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            "The tokenizer must have at most `vocab_size` pieces. Received: "
+            f"{tokenizer.vocab_size} pieces, vocab_size={config.vocab_size} "
+            f"in {model_dir}"
+        )
+    return tokenizer
+
+
+def with_length(
+    serving: ServingConfig, config: AlbertConfig, usual: int
+) -> ServingConfig:
+    """Return settings whose `max_seq_length` is given and legal."""
+    length = serving.max_seq_length or usual
+    if length > config.max_position_embeddings:
+        raise InputError(
+            "`max_seq_length` must be at most the model's "
+            f"max_position_embeddings={config.max_position_embeddings}. "
+            f"Received: max_seq_length={length}"
+        )
+    return dataclasses.replace(serving, max_seq_length=length)
+
+
+def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
+    """Restore a pretrained model; return its weights without absent heads."""
+    prefix = checkpoints.for_inference(model_dir)
+    found = checkpoints.read_table(prefix)
+    absent = tuple(
+        head
+        for head in PRETRAINING_HEADS
+        if not any(n.startswith(head) for n in found)
+    )
+    weights = {
+        name: variable
+        for name, variable in checkpoints.named_variables(model).items()
+        if not name.startswith(absent)
+    }
+    checkpoints.restore(prefix, weights)
+    return weights
+
+
+def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
+    """Return the server of a pretrained model."""
+    limit = serving.null_score_diff_threshold
+    if limit is not None:
+        raise InputError(
+            "`null_score_diff_threshold` is for models fine-tuned for "
+            f"questions. Received: null_score_diff_threshold={limit}"
+        )
+    config = AlbertConfig.from_model_dir(model_dir)
+    serving = with_length(serving, config, config.max_position_embeddings)
+    tokenizer = load_own_tokenizer(model_dir, config)
+    model = AlbertForPretraining(config, dtype="float32")
+    weights = pretrained_weights(model, model_dir)
+    return PretrainedServer(model, weights, serving, tokenizer)
+
+
+def served_task(model_dir: str, serving: ServingConfig) -> Task:
+    """Return the task of a fine-tuned model, with the threshold to serve."""
+    limit = serving.null_score_diff_threshold
+    given = TaskConfig(null_score_diff_threshold=limit)
+    return load_task(model_dir).with_config(given)
+
+
+def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
+    """Return the server of a fine-tuned model."""
+    config = AlbertConfig.from_model_dir(model_dir)
+    task = served_task(model_dir, serving)
+    if task.kind not in SERVERS:
+        raise InputError(
+            f"The task's kind must be one of {', '.join(SERVERS)} to be "
+            f"exported. Received: kind={task.kind} in {model_dir}"
+        )
+    serving = with_length(serving, config, task.config.max_seq_length)
+    tokenizer = load_own_tokenizer(model_dir, config)
+    model = task.build_model(config, "float32")
+    checkpoints.restore_weights(model, model_dir)
+    weights = checkpoints.named_variables(model)
+    server = SERVERS[task.kind]
+    return server(model, weights, serving, tokenizer, task)
+
+
+def load_server(model_dir: str, serving: ServingConfig) -> Server:
+    """Return what a model directory serves, with its weights in float32.
+
+    Args:
+      model_dir: a model directory, pretrained or fine-tuned.
+      serving: what to fix.
+
+    Raises:
+      InputError: the directory is not whole, or does not fit the settings.
+    """
+    load = load_finetuned if is_finetuned(model_dir) else load_pretrained
+    return load(model_dir, serving)

@@ -1,0 +1,147 @@
+"""What fine-tuning lets a user say about a task and its data."""
+
+import dataclasses
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting, validate
+
+# The heads of question answering: two logits for each token, or the released
+# SQuAD 2.0 head, whose end depends on the start, with an answer class.
+ANSWER_HEADS = ("simple", "beam")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """How examples become inputs, and the head; None is the task's own.
+
+    A kind of task takes some of these settings, see `Task.takes`.
+    """
+
+    max_seq_length: int | None = setting(
+        None,
+        "Tokens of an example; longer ones are cut, or divided. Default: that "
+        "of the fine-tuned model, or the task's: 128, 384 for questions.",
+        minimum=4,
+    )
+    classifier_dropout: float | None = setting(
+        None,
+        "Dropout before the task's own layer. Default: 0.1.",
+        minimum=0.0,
+        maximum=0.99,
+    )
+    doc_stride: int | None = setting(
+        None,
+        "Tokens between the beginnings of the windows over a long context. "
+        "Default: 128; a quarter of max_seq_length for token classification.",
+        minimum=1,
+    )
+    max_query_length: int | None = setting(
+        None, "Most tokens of a question. Default: 64.", minimum=1
+    )
+    answer_head: str | None = setting(
+        None,
+        "Head of question answering; `beam` is the released one of SQuAD 2.0 "
+        "and can answer that there is no answer. Default: the task's own.",
+        choices=ANSWER_HEADS,
+    )
+    start_n_top: int | None = setting(
+        None, "Starts that the beam head tries. Default: 5.", minimum=1
+    )
+    end_n_top: int | None = setting(
+        None, "Ends for each start of the beam head. Default: 5.", minimum=1
+    )
+    n_best_size: int | None = setting(
+        None, "Answers kept for each question. Default: 20.", minimum=1
+    )
+    max_answer_length: int | None = setting(
+        None, "Most tokens of an answer. Default: 30.", minimum=1
+    )
+    null_score_diff_threshold: float | None = setting(
+        None,
+        "A question with null odds above this has no answer. Default: that "
+        "of the fine-tuned model, which is what was best for F1 in its "
+        "evaluation; 0 if it was not evaluated.",
+    )
+    max_qa_length: int | None = setting(
+        None,
+        "Tokens of question and choice; longer ones lose their beginning. "
+        "Default: 128.",
+        minimum=1,
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which data set, and where it or the user's own files are."""
+
+    task: str | None = setting(
+        None,
+        "A data set by name, or a kind for own files: classification, "
+        "regression, multilabel, multiple_choice, question_answering, "
+        "token_classification; with a fine-tuned model, its own by default.",
+    )
+    data_dir: str | None = setting(
+        None, "Folder of the data set's official files, or its parent."
+    )
+    train_file: str | None = setting(
+        None,
+        "Own training examples: .tsv, .csv or .jsonl, SQuAD-format .json, "
+        "CoNLL columns.",
+    )
+    eval_file: str | None = setting(None, "Own examples to evaluate on.")
+    predict_file: str | None = setting(None, "Own examples to predict.")
+    text_column: str | None = setting(
+        None, "Column of the (first) text, context or word."
+    )
+    text_pair_column: str | None = setting(
+        None, "Column of the second text or question, if there is one."
+    )
+    choice_columns: tuple = setting(
+        (), "Column with the list of choices, or several with one each."
+    )
+    label_column: tuple = setting(
+        (), "Column of the label; for multilabel also several, of 0 and 1."
+    )
+    id_column: str | None = setting(
+        None, "Column that names the examples in the predictions."
+    )
+    header: bool | None = setting(
+        None,
+        "Whether the first line of own .tsv and .csv files names the columns; "
+        "--noheader calls them 1, 2, 3, ...",
+    )
+    main_metric: str | None = setting(
+        None, "Metric by which the best checkpoint is kept."
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+    def own_file(self, part: str) -> str | None:
+        """Return the user's own file for "train", "eval" or "predict"."""
+        return getattr(self, f"{part}_file")
+
+    def check_one_label_column(self, kind: str) -> None:
+        """Refuse several columns of labels for a kind that reads one."""
+        if len(self.label_column) > 1:
+            raise InputError(
+                f"`label_column` must be one column for a task of {kind}. "
+                f"Received: label_column={','.join(self.label_column)}"
+            )
+
+    def refuse(self, kind: str, *names: str) -> None:
+        """Raise InputError if one of the named settings is given.
+
+        Args:
+          kind: the kind of task for which they have no meaning.
+          names: fields of this class.
+        """
+        for name in names:
+            if getattr(self, name) not in (None, ()):
+                raise InputError(
+                    f"`{name}` has no meaning for a task of {kind}. "
+                    f"Received: {name}={getattr(self, name)}"
+                )

@@ -1,0 +1,273 @@
+"""The tokenizers as TensorFlow graphs: strings in, the same ids out.
+
+B batch, N and M ids of a text, T tokens of a row.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.character_graph import (
+    CharacterTable,
+    LowerSigma,
+    OrderMarks,
+    characters,
+    decode,
+    encode,
+)
+from albert_tf.text.normalization import TextConfig, normalize_character
+from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
+from albert_tf.text.wordpiece import (
+    MAX_WORD_CHARACTERS,
+    clean_character,
+    fold,
+    is_punctuation,
+)
+
+# A word that is too long becomes one that is in no vocabulary: a character that
+# cleaning drops.
+UNKNOWN_WORD = "\0"
+
+
+def _lower_all_but_sigma(text: str) -> str:
+    return "".join(c if c == "Σ" else c.lower() for c in text)
+
+
+class SentencePieceGraph(tf.Module):
+    """The graph of a `SentencePieceTokenizer`."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__()
+        config = tokenizer.config
+        spaces = "".join(c for c in characters() if c.isspace())
+        self._spaces = f"[{spaces}]+"
+        self._quotes = "``|''" if config.replace_quotes else None
+        plain = dataclasses.replace(config, do_lower_case=False)
+        lower, self._sigma = str, None
+        if config.do_lower_case:
+            lower, self._sigma = _lower_all_but_sigma, LowerSigma()
+        self.table = CharacterTable(
+            lambda c: lower(normalize_character(c, plain))
+        )
+        self.model = tf_text.SentencepieceTokenizer(
+            tokenizer.content, out_type=tf.int32
+        )
+        values, splits = tokenizer.expansion
+        self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
+
+    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return code points [B, C] lowered and without accents."""
+        text = self.table(text)
+        return self._sigma(text) if self._sigma else text
+
+    def normalize(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return strings [B] as `normalization.normalize` does."""
+        strings = tf.strings.regex_replace(strings, self._spaces, " ")
+        strings = tf.strings.strip(strings)
+        if self._quotes:
+            strings = tf.strings.regex_replace(strings, self._quotes, '"')
+        return encode(self.fold(decode(strings)))
+
+    def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return whether strings [B] begin with white space, bool [B]."""
+        stripped = tf.strings.regex_replace(strings, f"^{self._spaces}", "")
+        return stripped != strings
+
+    def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids [B, N] of strings [B]."""
+        return self.expand(self.model.tokenize(self.normalize(strings)))
+
+    def expand(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return ids [B, N] by the digit-comma rule [B, N']."""
+        return tf.gather(self._expansion, ids).merge_dims(1, 2)
+
+
+class WordPieceGraph(tf.Module):
+    """The graph of a `WordPieceTokenizer`."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__()
+        config = tokenizer.config
+        self._sigma = self._order = None
+        if config.do_lower_case:
+            self._sigma = LowerSigma(dropped=lambda c: not clean_character(c))
+            self._order = OrderMarks() if config.strip_accents else None
+        self.table = CharacterTable(
+            lambda c: _separate_words(clean_character(c), config)
+        )
+        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        self._ids = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                pieces, tf.range(len(pieces), dtype=tf.int64)
+            ),
+            default_value=-1,
+        )
+        self._model = tf_text.WordpieceTokenizer(
+            self._ids,
+            unknown_token=pieces[tokenizer.unk_id],
+            max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
+            token_out_type=tf.int32,
+        )
+
+    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return code points [B, C] folded, spaces around punctuation."""
+        text = self._sigma(text) if self._sigma else text
+        text = self.table(text)
+        return self._order(text) if self._order else text
+
+    def words(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the folded words and punctuation [B, words] of strings."""
+        return tf.strings.split(encode(self.fold(decode(strings))))
+
+    def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
+        """Return ids of words [W], and their first and last bytes [W, N]."""
+        length = tf.strings.length(words, unit="UTF8_CHAR")
+        short = tf.where(length > MAX_WORD_CHARACTERS, UNKNOWN_WORD, words)
+        return self._model.tokenize_with_offsets(short)
+
+    def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids [B, N] of strings [B]."""
+        words = self.words(strings)
+        ids = self.pieces(words.values)[0]  # [B * words, N]
+        return words.with_values(ids).merge_dims(1, 2)
+
+
+def _separate_words(text: str, config: TextConfig) -> str:
+    """Return cleaned text folded, with spaces around all punctuation."""
+    return "".join(
+        f" {c} " if is_punctuation(c) else c for c in fold(text, config)
+    )
+
+
+GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
+
+
+def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
+    """Return the first `keep` [B] of each row; no row is shorter than that."""
+    lengths = rows.row_lengths()
+    within = tf.ragged.range(lengths).values
+    values = rows.values[within < tf.repeat(keep, lengths)]
+    return tf.RaggedTensor.from_row_lengths(values, keep, validate=False)
+
+
+def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
+    """Return rows, without their first value where `cut` [B] says so."""
+    lengths, cut = rows.row_lengths(), tf.cast(cut, tf.int64)
+    within = tf.ragged.range(lengths).values
+    values = rows.values[within >= tf.repeat(cut, lengths)]
+    return tf.RaggedTensor.from_row_lengths(
+        values, lengths - cut, validate=False
+    )
+
+
+def pair_lengths(
+    length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return `tokenization.truncate_pair` of tensors of lengths [B]."""
+    keep_b = tf.maximum(max_tokens // 2, max_tokens - length_a)
+    keep_b = tf.minimum(length_b, keep_b)
+    return tf.minimum(length_a, max_tokens - keep_b), keep_b
+
+
+class TextGraph(tf.Module):
+    """Raw strings to ids and to a model's inputs, as the tokenizer does.
+
+    A SavedModel that holds it loads where `tensorflow` and `tensorflow_text`
+    are. Bytes that are not UTF-8 count as U+FFFD, as in
+    `bytes.decode("utf-8", "replace")`.
+
+    It lasts until the next `tf.random.set_seed`, with which TensorFlow frees
+    the SentencePiece model; one that was saved and loaded lasts.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__()
+        self.graph = GRAPHS[tokenizer.kind](tokenizer)
+        self._pad_id = tokenizer.pad_id
+        self._cls_id = tokenizer.cls_id
+        self._sep_id = tokenizer.sep_id
+        self._mask_id = tokenizer.mask_id
+        self._lone_mark = list(tokenizer.lone_mark)
+
+    def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids [B, N] of strings [B], int32."""
+        return self.graph(strings)
+
+    def encode_masked(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids [B, N] of strings in which `[MASK]` is that piece.
+
+        As `Tokenizer.encode_masked`.
+        """
+        parts = tf.strings.split(strings, MASK_TEXT)  # [B, parts]
+        ids = self(parts.values)
+        if self._lone_mark:
+            later = tf.ragged.range(parts.row_lengths()).values > 0
+            glued = later & ~self.graph.begins_with_space(parts.values)
+            first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
+            ids = _without_first(ids, glued & (first == self._lone_mark[0]))
+        mask = tf.fill([ids.nrows(), 1], self._mask_id)
+        ids = tf.concat([mask, ids], axis=1)
+        return parts.with_values(ids).merge_dims(1, 2)[:, 1:]
+
+    def pack(
+        self,
+        a: tf.RaggedTensor,
+        b: tf.RaggedTensor | None,
+        max_seq_length: int,
+        fixed: bool = True,
+    ) -> dict[str, tf.Tensor]:
+        """Return `[CLS] a [SEP] b [SEP]` as `tokenization.pack` does.
+
+        Args:
+          a: ids [B, N] of the first segments.
+          b: ids [B, M] of the second ones; `None` or an empty row for none.
+          max_seq_length: most tokens of a row.
+          fixed: whether T is `max_seq_length`, or as many tokens as the
+            longest row has, 1 if there is no row.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, T].
+        """
+        if max_seq_length < 3:
+            raise InputError(
+                "`max_seq_length` must be at least 3. "
+                f"Received: max_seq_length={max_seq_length}"
+            )
+        if b is None:
+            b = tf.RaggedTensor.from_row_lengths(
+                tf.zeros([0], tf.int32), tf.zeros([a.nrows()], tf.int64)
+            )
+        length_a, length_b = a.row_lengths(), b.row_lengths()
+        pair = tf.cast(length_b > 0, tf.int64)
+        keep_a, keep_b = pair_lengths(
+            length_a, length_b, max_seq_length - 2 - pair
+        )
+        one = tf.ones_like(pair)
+        parts = [
+            self._repeat(self._cls_id, one),
+            _first(a, keep_a),
+            self._repeat(self._sep_id, one),
+            _first(b, keep_b),
+            self._repeat(self._sep_id, pair),
+        ]
+        shape = [None, max_seq_length if fixed else None]
+        ids = tf.concat(parts, axis=1).to_tensor(self._pad_id, shape=shape)
+        if not fixed:
+            missing = tf.maximum(1 - tf.shape(ids)[1], 0)
+            ids = tf.pad(ids, [[0, 0], [0, missing]])
+        width = tf.shape(ids)[1]
+        used = keep_a + keep_b + 2 + pair
+        input_mask = tf.sequence_mask(used, width, tf.int32)
+        first = tf.sequence_mask(keep_a + 2, width, tf.int32)
+        return {
+            "input_ids": ids,
+            "input_mask": tf.reshape(input_mask, tf.shape(ids)),
+            "segment_ids": tf.reshape(input_mask - first, tf.shape(ids)),
+        }
+
+    @staticmethod
+    def _repeat(id: int, lengths: tf.Tensor) -> tf.RaggedTensor:
+        values = tf.fill([tf.reduce_sum(lengths)], id)
+        return tf.RaggedTensor.from_row_lengths(values, lengths)

@@ -1,0 +1,350 @@
+"""Tokenizers: text to ids and back, their files, and packing into inputs."""
+
+import abc
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import sentencepiece
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
+from albert_tf.text.normalization import TextConfig, align, normalize
+from albert_tf.text.sentencepiece_rules import (
+    WORD_MARK,
+    digit_comma_splits,
+    expand,
+    expansion_table,
+    is_word_start,
+)
+from albert_tf.text.wordpiece import WordPiece, vocabulary_lines
+
+TOKENIZER_FILE = "tokenizer.json"
+MASK_TEXT = "[MASK]"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig(TextConfig):
+    """A vocabulary and how text is normalised for it."""
+
+    spm_model_file: str | None = setting(
+        None, "SentencePiece model; give this or `vocab_file`."
+    )
+    vocab_file: str | None = setting(
+        None, "WordPiece vocabulary, one piece per line (Chinese models)."
+    )
+
+
+class Tokenizer(abc.ABC):
+    """What both kinds of tokenizers share: the vocabulary and its files.
+
+    Attributes:
+      vocab_size: number of pieces, V.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
+      word_starts: bool [V], whether a piece begins a word.
+      not_words: int32 ids that stand for no text (special, control, unused).
+      config: the `TextConfig`.
+      content: the bytes of the vocabulary file.
+    """
+
+    kind: str  # in `tokenizer.json`
+    file_name: str  # of the vocabulary in a model directory
+    special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
+    settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
+    lone_mark: Sequence[int | None] = ()  # the id that only begins a word
+
+    def __init__(
+        self, content: bytes, pieces: Sequence[str], config: TextConfig
+    ):
+        self.content = content
+        self.config = config
+        self.vocab_size = len(pieces)
+        self._pieces = tuple(pieces)
+        self._ids = ids = {piece: i for i, piece in enumerate(pieces)}
+        missing = [name for name in self.special if name not in ids]
+        if missing:
+            raise InputError(
+                f"A {self.kind} vocabulary must hold "
+                f"{', '.join(f'`{name}`' for name in self.special)}. "
+                f"Received: {len(pieces)} pieces without {', '.join(missing)}"
+            )
+        special = [ids[name] for name in self.special]
+        self.pad_id, self.unk_id, self.cls_id = special[:3]
+        self.sep_id, self.mask_id = special[3:]
+        not_words = np.unique([*special, *self._unused()])
+        self.not_words = not_words.astype(np.int32)
+        self.word_starts = np.array([self._starts_word(p) for p in pieces])
+        self.word_starts[[self.cls_id, self.sep_id]] = True
+
+    @abc.abstractmethod
+    def _unused(self) -> list[int]:
+        """Return ids, beside the special ones, that stand for no text."""
+
+    @abc.abstractmethod
+    def _starts_word(self, piece: str) -> bool:
+        """Return whether a piece begins a word."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the ids of each text, int32."""
+
+    @abc.abstractmethod
+    def encode_with_offsets(
+        self, text: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return ids, and the start and end of each in the text as given.
+
+        Offsets count characters (code points) of `text` before any
+        normalisation; ends are exclusive. A piece that shows nothing of the
+        text, like a word mark alone, has an empty span.
+        """
+
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids; ids in `not_words` are left out."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self.encode_batch([text])[0].tolist()
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Return the ids of a text in which `[MASK]` stands for that piece.
+
+        Only white space puts a `lone_mark` behind it.
+        """
+        parts = text.split(MASK_TEXT)
+        first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
+        for part, ids in zip(parts[1:], rest, strict=True):
+            no_word = ids[:1] == self.lone_mark and not part[:1].isspace()
+            first += [self.mask_id, *ids[no_word:]]
+        return first
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the pieces of ids as they stand in the vocabulary."""
+        return [self._pieces[i] for i in ids]
+
+    def _words(self, ids: Sequence[int]) -> list[int]:
+        return [int(i) for i in ids if i not in self.not_words]
+
+    def description(self) -> dict:
+        """Return the content of `tokenizer.json`."""
+        values = {name: getattr(self.config, name) for name in self.settings}
+        return {"type": self.kind, **values}
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the vocabulary and of `tokenizer.json`."""
+        text = json.dumps(self.description(), sort_keys=True).encode()
+        return hashlib.sha256(self.content + text).hexdigest()
+
+    def save(self, model_dir: str) -> None:
+        """Write the vocabulary and `tokenizer.json` to a model directory."""
+        files.make_folder(model_dir)
+        path = files.join(model_dir, TOKENIZER_FILE)
+        files.write_bytes(files.join(model_dir, self.file_name), self.content)
+        files.write_json(path, self.description())
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """The tokenizer of the English models.
+
+    Attributes:
+      expansion: values int32 and row splits int64 [V+1] of the ids that take
+        each id's place by the digit-comma rule.
+    """
+
+    kind = "sentencepiece"
+    file_name = "spiece.model"
+    special = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+    settings = tuple(field.name for field in dataclasses.fields(TextConfig))
+
+    def __init__(self, content: bytes, config: TextConfig):
+        self._model = sentencepiece.SentencePieceProcessor()
+        try:
+            self._model.load_from_serialized_proto(content)
+        except RuntimeError:
+            raise InputError(
+                "The vocabulary must be a SentencePiece model. "
+                f"Received: {len(content)} bytes of something else"
+            ) from None
+        size = self._model.get_piece_size()
+        pieces = self._model.id_to_piece(list(range(size)))
+        super().__init__(content, pieces, config)
+        self.lone_mark = [self._ids.get(WORD_MARK)]
+        self.splits = digit_comma_splits(self._model, config.digit_comma)
+        self.expansion = expansion_table(self.splits, size)
+
+    def _unused(self) -> list[int]:
+        model = self._model
+        return [
+            i
+            for i in range(model.get_piece_size())
+            if model.is_control(i) or model.is_unknown(i) or model.is_unused(i)
+        ]
+
+    def _starts_word(self, piece: str) -> bool:
+        return is_word_start(piece)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        normalized = [normalize(text, self.config) for text in texts]
+        ids = self._model.encode(normalized, num_threads=1)
+        return expand(ids, *self.expansion)
+
+    def encode_with_offsets(
+        self, text: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        normalized, starts, ends = align(text, self.config)
+        proto = self._model.encode(normalized, out_type="immutable_proto")
+        spans = []
+        for piece in proto.pieces:
+            begin, end = piece.begin, piece.end
+            while begin < end and normalized[begin].isspace():
+                begin += 1
+            # The piece's text is as long as its span, unless the model's own
+            # normalisation changed it.
+            for id, first, last in self.splits.get(
+                piece.id, [(piece.id, 0, end - begin)]
+            ):
+                last = min(begin + last, end)
+                spans.append((id, min(begin + first, last), last))
+        # One more, for empty spans at the end.
+        starts.append(ends[-1] if ends else 0)
+        ids = [id for id, _, _ in spans]
+        first = [starts[begin] for _, begin, _ in spans]
+        last = [ends[e - 1] if e > b else starts[b] for _, b, e in spans]
+        return ids, first, last
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._model.decode(self._words(ids))
+
+
+class WordPieceTokenizer(Tokenizer):
+    """The tokenizer of the Chinese models."""
+
+    kind = "wordpiece"
+    file_name = "vocab.txt"
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    settings = ("do_lower_case", "strip_accents")
+
+    def __init__(self, content: bytes, config: TextConfig):
+        super().__init__(content, vocabulary_lines(content), config)
+        self._model = WordPiece(self._ids, self.unk_id, config)
+
+    def _unused(self) -> list[int]:
+        pattern = re.compile(r"\[unused\d+\]")
+        return [i for i, p in enumerate(self._pieces) if pattern.fullmatch(p)]
+
+    def _starts_word(self, piece: str) -> bool:
+        return not piece.startswith("##")
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.array(self._model.encode(t), np.int32) for t in texts]
+
+    def encode_with_offsets(
+        self, text: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        return self._model.encode_with_offsets(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self.pieces(self._words(ids))).replace(" ##", "")
+
+
+KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
+
+
+def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
+    if not files.is_file(path):
+        raise InputError(
+            f"The {kind} vocabulary must be an existing file. Received: {path}"
+        )
+    try:
+        return KINDS[kind](files.read_bytes(path), config)
+    except InputError as error:
+        raise InputError(f"{error} ({path})") from None
+
+
+def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
+    """Return the tokenizer of the vocabulary that a config names."""
+    if bool(config.spm_model_file) == bool(config.vocab_file):
+        raise InputError(
+            "Give one of `spm_model_file` and `vocab_file`. Received: "
+            f"spm_model_file={config.spm_model_file}, "
+            f"vocab_file={config.vocab_file}"
+        )
+    if config.spm_model_file:
+        return _load("sentencepiece", config.spm_model_file, config)
+    return _load("wordpiece", config.vocab_file, config)
+
+
+def tokenizer_from_files(
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    **text: bool | str,
+) -> Tokenizer:
+    """Return the tokenizer of a vocabulary file; `text` as in `TextConfig`."""
+    config = TokenizerConfig(
+        spm_model_file=spm_model_file, vocab_file=vocab_file, **text
+    )
+    return build_tokenizer(config)
+
+
+def load_tokenizer(model_dir: str) -> Tokenizer:
+    """Return the tokenizer that a model directory holds."""
+    path = files.join(model_dir, TOKENIZER_FILE)
+    values = files.read_json(path, "The tokenizer's description")
+    kind = values.pop("type", None) if isinstance(values, dict) else None
+    if kind not in KINDS:
+        raise InputError(
+            f"`type` must be one of {', '.join(KINDS)}. "
+            f"Received: type={kind} in {path}"
+        )
+    unknown = sorted(set(values) - set(KINDS[kind].settings))
+    if unknown:
+        raise InputError(
+            f"The tokenizer's description must hold only "
+            f"{', '.join(KINDS[kind].settings)}. "
+            f"Received: {', '.join(unknown)} in {path}"
+        )
+    vocabulary = files.join(model_dir, KINDS[kind].file_name)
+    return _load(kind, vocabulary, TextConfig(**values))
+
+
+def truncate_pair(
+    length_a: int, length_b: int, max_tokens: int
+) -> tuple[int, int]:
+    """Return how many first tokens of two segments to keep.
+
+    The longer segment loses its last token until both fit, b if they are
+    equally long. Source: google-research/albert `_truncate_seq_pair`.
+    """
+    if length_a + length_b <= max_tokens:
+        return length_a, length_b
+    keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
+    return max_tokens - keep_b, keep_b
+
+
+def pack(
+    tokenizer: Tokenizer,
+    a: Sequence[int],
+    b: Sequence[int],
+    max_seq_length: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]` if b is empty.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [max_seq_length].
+    """
+    extra = 3 if len(b) else 2
+    keep_a, keep_b = truncate_pair(len(a), len(b), max_seq_length - extra)
+    first = [tokenizer.cls_id, *a[:keep_a], tokenizer.sep_id]
+    second = [*b[:keep_b], tokenizer.sep_id] if len(b) else []
+    used = len(first) + len(second)
+    inputs = np.zeros([3, max_seq_length], np.int32)
+    inputs[0] = tokenizer.pad_id
+    inputs[0, :used] = first + second
+    inputs[1, :used] = 1
+    inputs[2, len(first) : used] = 1
+    return tuple(inputs)

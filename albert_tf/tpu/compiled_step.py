@@ -1,0 +1,211 @@
+"""The step that `pretrain.py` runs, compiled for a TPU and accounted for."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.data import records
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import forward_flops, training_flops
+from albert_tf.model.shared_layers import EncoderLoop, choose
+from albert_tf.tpu.chips import Topology
+from albert_tf.tpu.compiler import (
+    Compiled,
+    CompileOnlyStrategy,
+    Compiler,
+    lower,
+)
+from albert_tf.tpu.hlo_traffic import Module
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import make_trainer
+from albert_tf.training.trainer import TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A run to be checked.
+
+    Attributes:
+      config: the architecture.
+      compat, optimizer, training: as `pretrain.py` takes them.
+      tokens: length of the sequences, T.
+      predictions: masked positions of a sequence, P.
+    """
+
+    config: AlbertConfig
+    compat: str
+    optimizer: OptimizerConfig
+    training: TrainingConfig
+    tokens: int
+    predictions: int
+
+    @property
+    def loop(self) -> EncoderLoop:
+        """The form of the encoder's loop on a TPU."""
+        t = self.training
+        return choose(t.encoder_loop, t.rematerialize, on_tpu=True)
+
+    def micro_batch(self, replicas: int) -> int:
+        """Return the examples of a replica's micro-batch."""
+        pieces = self.training.gradient_accumulation_steps
+        return self.training.train_batch_size // (replicas * pieces)
+
+    def flops(self) -> tuple[int, int]:
+        """Return an example's FLOPs: the model's, and what is repeated."""
+        forward = forward_flops(self.config, self.tokens, self.predictions)
+        again = forward["attention"] + forward["feed-forward"]
+        own = training_flops(self.config, self.tokens, self.predictions)
+        return own, again * self.loop.rematerialize
+
+
+class Step:
+    """The trainer's own replica step, for one slice.
+
+    Args:
+      plan: the run.
+      topology: the slice.
+    """
+
+    def __init__(self, plan: Plan, topology: Topology):
+        self.plan, self.topology = plan, topology
+        self.compiler = Compiler(topology)
+        self.strategy = CompileOnlyStrategy(topology.replicas)
+        training = dataclasses.replace(
+            plan.training,
+            # Nothing is evaluated; any number that replicas divide will do.
+            eval_batch_size=topology.replicas,
+            encoder_loop=plan.loop.form,
+            rematerialize="layer" if plan.loop.rematerialize else "none",
+        )
+        self.trainer = make_trainer(
+            plan.config, plan.compat, plan.optimizer, training, self.strategy
+        )
+
+    def specs(self, micro_batch: int) -> dict[str, tf.TensorSpec]:
+        """Return the tensors that a replica gets for a step."""
+        pieces = self.plan.training.gradient_accumulation_steps
+        size = micro_batch * pieces
+        ids = (size, self.plan.tokens)
+        places = (size, self.plan.predictions)
+        shapes = {
+            records.INPUT_IDS: (ids, tf.int32),
+            records.INPUT_MASK: (ids, tf.int32),
+            records.SEGMENT_IDS: (ids, tf.int32),
+            records.MASKED_LM_POSITIONS: (places, tf.int32),
+            records.MASKED_LM_IDS: (places, tf.int32),
+            records.MASKED_LM_WEIGHTS: (places, tf.float32),
+            records.SENTENCE_ORDER_LABELS: ((size,), tf.int32),
+            "example_weights": ((size,), tf.float32),
+        }
+        return {k: tf.TensorSpec(s, t, k) for k, (s, t) in shapes.items()}
+
+    def compile(self, micro_batch: int) -> Compiled:
+        """Compile the step with micro-batches of a size."""
+        specs = self.specs(micro_batch)
+
+        def step(*tensors):
+            batch = dict(zip(specs, tensors, strict=True))
+            return self.trainer._replica_step(batch)
+
+        hlo = lower(self.strategy, step, list(specs.values()))
+        return self.compiler.compile(hlo)
+
+
+@dataclasses.dataclass(frozen=True)
+class Roofline:
+    """A lower bound of a step's time: at peak rates, all else free.
+
+    Attributes:
+      flops: of a replica, what is repeated included.
+      model_share: how much of the FLOPs the model itself needs.
+      bytes_moved: from and to a replica's memory.
+      collectives: what replicas exchange.
+      compute, memory, network: seconds at the peak rates.
+    """
+
+    flops: float
+    model_share: float
+    bytes_moved: int
+    collectives: list[dict]
+    compute: float
+    memory: float
+    network: float
+
+    @property
+    def seconds(self) -> float:
+        """Arithmetic beside memory traffic, then the collectives."""
+        return max(self.compute, self.memory) + self.network
+
+
+def roofline(step: Step, micro_batch: int, compiled: Compiled) -> Roofline:
+    """Return the bound of a compiled step."""
+    chip, replicas = step.topology.chip, step.topology.replicas
+    module = Module(compiled.text)
+    model, repeated = step.plan.flops()
+    pieces = step.plan.training.gradient_accumulation_steps
+    flops = (model + repeated) * micro_batch * pieces
+    moved, collectives = module.bytes_moved(), module.collectives()
+    # Each of n members of a ring sends 2 (n - 1) / n times the data.
+    sent = sum(x["bytes"] * x["times"] for x in collectives)
+    sent *= 2 * (replicas - 1) / replicas
+    return Roofline(
+        flops,
+        model / (model + repeated),
+        moved,
+        collectives,
+        flops / chip.flops * chip.replicas,
+        moved / chip.hbm_bytes * chip.replicas,
+        sent / chip.link_bytes * chip.replicas,
+    )
+
+
+def sizes() -> list[int]:
+    """Return the batch sizes that are tried: steps of at most an eighth."""
+    return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
+
+
+def crossing(known: dict[int, int], memory: int) -> float:
+    """Return the size at which a line through two known needs is `memory`.
+
+    Args:
+      known: {batch size: bytes needed}; with one alone the answer is 0.
+      memory: bytes available.
+    """
+    if len(known) < 2:
+        return 0.0
+    n1, n2 = sorted(known, key=lambda n: abs(known[n] - memory))[:2]
+    slope = (known[n2] - known[n1]) / (n2 - n1)
+    return n1 + (memory - known[n1]) / slope if slope > 0 else 2.0 * max(known)
+
+
+def largest(
+    compile_size: Callable[[int], Compiled],
+    tried: dict[int, Compiled],
+    memory: int,
+) -> int:
+    """Return the largest of `sizes` that fits, or 0.
+
+    It was compiled, and the next larger one was too and does not fit.
+
+    Args:
+      compile_size: compiles the step with a micro-batch.
+      tried: {micro-batch: what came of it}, at least one; is added to.
+      memory: bytes that a replica may use.
+    """
+    while True:
+        fitting = [n for n, c in tried.items() if c.fits]
+        others = [n for n, c in tried.items() if not c.fits]
+        low, high = max(fitting, default=0), min(others, default=1 << 16)
+        between = [n for n in sizes() if low < n < high]
+        if not between:
+            return low
+        known = {n: c.needed for n, c in tried.items() if c.needed}
+        # What a batch of nothing needs at least: with it one size is a line.
+        arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
+        known[0] = min(arguments, default=0)
+        expected = crossing(known, memory)
+        # The last one expected to fit, or else the first that is not.
+        below = [n for n in between if n <= expected]
+        size = below[-1] if below else between[0]
+        tried[size] = compile_size(size)

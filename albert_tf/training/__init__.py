@@ -1,0 +1,1 @@
+"""Training: optimizers, evaluator, trainer, run, checkpoints, history."""

@@ -1,0 +1,96 @@
+"""What a run measured, kept as rows on disk, and drawn at the end."""
+
+import json
+
+import tensorflow as tf
+
+from albert_tf.base import files
+
+HISTORY_FILE = "history.jsonl"
+CURVES_FILE = "curves.png"
+HEALTH = "health"  # the split of rows with a `kind` and a `note`
+
+
+class History:
+    """Rows {"step", "split", metric: value} of a run, for resume and report.
+
+    A row of the split "train" has the means of its last `steps` steps.
+
+    Args:
+      directory: the model directory.
+      step: the step resumed from; later rows belong to a lost stretch that
+        will be run again, and are dropped.
+    """
+
+    def __init__(self, directory: str, step: int = 0):
+        self.path = files.join(directory, HISTORY_FILE)
+        self.rows: list[dict] = []
+        if step and files.exists(self.path):
+            earlier = History.read(directory).rows
+            self.rows = [row for row in earlier if row["step"] <= step]
+
+    @classmethod
+    def read(cls, directory: str) -> "History":
+        """Return the whole history of a model directory."""
+        history = cls(directory)
+        lines = files.read_text(history.path, "The history").splitlines()
+        history.rows = [json.loads(line) for line in lines]
+        return history
+
+    def add(self, step: int, split: str, values: dict) -> None:
+        """Append a row; `split` is "train", "eval" or `HEALTH`."""
+        self.rows.append({"step": step, "split": split, **values})
+
+    def save(self) -> None:
+        """Write all rows, one JSON object a line."""
+        lines = [json.dumps(row) + "\n" for row in self.rows]
+        files.write_text(self.path, "".join(lines))
+
+    def column(self, split: str, name: str) -> tuple[list, list]:
+        """Return the steps and the values of one metric."""
+        rows = [r for r in self.rows if r["split"] == split and name in r]
+        return [r["step"] for r in rows], [r[name] for r in rows]
+
+    def best(self, name: str) -> float:
+        """Return the largest evaluated value of a metric, -inf if none."""
+        return max(self.column("eval", name)[1], default=float("-inf"))
+
+
+def draw_curves(history: History, directory: str, names: tuple) -> None:
+    """Draw training and evaluation of each metric into `curves.png`."""
+    from matplotlib.figure import Figure
+
+    columns = min(len(names), 3)
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axis, name in zip(axes, names, strict=False):
+        axis.plot(*history.column("train", name), lw=1, label="train")
+        axis.plot(*history.column("eval", name), "o-", ms=3, label="eval")
+        axis.set(title=name, xlabel="step")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    for axis in list(figure.axes)[len(names) :]:
+        axis.set_visible(False)
+    path = files.join(directory, CURVES_FILE)
+    with files.atomic_path(path) as temporary:
+        with files.opened(temporary, "wb") as file:
+            figure.savefig(file, format="png", dpi=110)
+
+
+class Scalars:
+    """TensorBoard scalars of a run, a folder for each split."""
+
+    def __init__(self, directory: str):
+        self.directory = directory
+        self.writers: dict = {}
+
+    def write(self, step: int, split: str, values: dict[str, float]) -> None:
+        """Write scalars of a split at a step."""
+        if split not in self.writers:
+            folder = files.join(self.directory, "tensorboard", split)
+            self.writers[split] = tf.summary.create_file_writer(folder)
+        with self.writers[split].as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self.writers[split].flush()

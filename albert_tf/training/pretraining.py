@@ -1,0 +1,350 @@
+"""A pretraining run: records in, a model directory out."""
+
+import contextlib
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base import files, settings
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import Fact, setting, validate
+from albert_tf.data import records
+from albert_tf.data.records import checks, find, input_pipeline
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import training_flops
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.training import checkpoints, warm_start
+from albert_tf.training.distribution import (
+    DistributionConfig,
+    agreed,
+    make_strategy,
+    peak_flops,
+    prepare_devices,
+)
+from albert_tf.training.health import Monitor
+from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.run import Run, claimed
+from albert_tf.training.trainer import Trainer, TrainingConfig
+
+# What `--compat=google` sets: the released schedule, its clipping of each
+# replica's gradient, its average of the replicas' average losses.
+COMPAT = {
+    "none": {},
+    "google": {
+        "schedule": "released",
+        "clip_placement": "per_replica",
+        "loss_normalization": "per_replica",
+    },
+}
+
+
+def with_compat(config, compat: str):
+    """Return a settings dataclass with the values that a compat mode sets."""
+    fields = {field.name for field in dataclasses.fields(config)}
+    values = {k: v for k, v in COMPAT[compat].items() if k in fields}
+    return dataclasses.replace(config, **values)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingConfig:
+    """What a pretraining run reads and writes."""
+
+    data_dir: str = setting(
+        "",
+        "Folder made by create_pretraining_data.py, or a folder or globs of "
+        "records that the released code made.",
+        required=True,
+    )
+    albert_config_file: str = setting(
+        "", "Architecture, a JSON file of configs/models.", required=True
+    )
+    output_dir: str = setting(
+        "", "Model directory to write; a run in it resumes.", required=True
+    )
+    init_checkpoint: str | None = setting(
+        None, "Model directory whose weights a new run starts from."
+    )
+    init_state: str = setting(
+        "weights",
+        "What to take from init_checkpoint: weights; slots, the optimizer's "
+        "too; run, the step and so the schedule too, for a second phase with "
+        "other records.",
+        choices=warm_start.STATES,
+    )
+    init_groups: str = setting(
+        "depth",
+        "Where a group's first weights come from: the source's group at the "
+        "same relative depth, or its first.",
+        choices=warm_start.GROUP_RULES,
+    )
+    init_positions: str = setting(
+        "tile",
+        "How a position table longer than the source's is filled.",
+        choices=warm_start.POSITION_RULES,
+    )
+    do_train: bool = setting(True, "Train.")
+    do_eval: bool = setting(
+        False,
+        "Evaluate the newest checkpoint after, or without, training; without, "
+        "nothing is written.",
+    )
+    compat: str = setting(
+        "none",
+        "google: the released schedule, clipping and averaging over replicas.",
+        choices=COMPAT,
+    )
+
+    def __post_init__(self):
+        validate(self)
+        if not (self.do_train or self.do_eval):
+            raise InputError(
+                "One of `do_train` and `do_eval` must be set. Received: none"
+            )
+
+
+def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
+    """Refuse records that do not fit the model."""
+    limits = {
+        "max_seq_length": "max_position_embeddings",
+        "vocab_size": "vocab_size",
+    }
+    for record_key, config_key in limits.items():
+        found, limit = (
+            getattr(metadata, record_key),
+            getattr(config, config_key),
+        )
+        if found > limit:
+            raise InputError(
+                f"`{record_key}` of the records must be at most the model's "
+                f"`{config_key}`. Received: {record_key}={found}, "
+                f"{config_key}={limit}"
+            )
+    if 0 < metadata.vocab_size < config.vocab_size:
+        print(
+            f"Note: the records use {metadata.vocab_size} of the model's "
+            f"{config.vocab_size} word embeddings"
+        )
+
+
+def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
+    """Return the tokenizer of the records.
+
+    Records of the released code have none beside them: it is then that of
+    `init_checkpoint`, or else unknown.
+    """
+    if records.is_described(run.data_dir):
+        return load_tokenizer(run.data_dir)
+    for folder in filter(None, (run.data_dir, run.init_checkpoint)):
+        if files.exists(files.join(folder, TOKENIZER_FILE)):
+            return load_tokenizer(folder)
+    print(
+        "Note: no tokenizer is known; a model directory without its files "
+        "exports the signature `ids` alone"
+    )
+    return None
+
+
+def check_weights(run: PretrainingConfig) -> None:
+    """Refuse to evaluate where there are no weights, or no examples."""
+    source = run.init_checkpoint or checkpoints.latest(run.output_dir)
+    if not (run.do_train or source):
+        raise InputError(
+            "Without `do_train`, `output_dir` must hold a checkpoint, or "
+            "`init_checkpoint` name one. Received: output_dir="
+            f"{run.output_dir}, init_checkpoint=None"
+        )
+
+
+def prepare(
+    run: PretrainingConfig,
+) -> tuple[AlbertConfig, records.Metadata, Tokenizer | None]:
+    """Check everything that can be wrong before any device is used."""
+    config = AlbertConfig.from_json_file(run.albert_config_file)
+    metadata = find.read_metadata(run.data_dir)
+    checks.check(run.data_dir, metadata)
+    check_records(config, metadata)
+    if run.do_eval and not metadata.count(records.EVAL):
+        raise InputError(
+            "`do_eval` needs held-out records. Received: data_dir="
+            f"{run.data_dir} with none"
+        )
+    tokenizer = tokenizer_of(run)
+    if run.init_checkpoint:
+        warm_start.check(run.init_checkpoint, config, tokenizer)
+    checkpoints.check_claim(run.output_dir, config)
+    check_weights(run)
+    return config, metadata, tokenizer
+
+
+def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
+    """Print what is about to be trained."""
+    optimizer = trainer.optimizer
+    size = sum(v.shape.num_elements() for v in trainer.weights.values())
+    excluded = optimizer.excluded()
+    replicas = trainer.strategy.num_replicas_in_sync
+    print(
+        f"{size:,} parameters, {replicas} replicas, batches of "
+        f"{trainer.training.train_batch_size} x {metadata.max_seq_length} "
+        f"tokens, {optimizer.config.optimizer} at "
+        f"{optimizer.config.learning_rate:g}\n"
+        f"Without weight decay and trust ratio: {len(excluded)} of "
+        f"{len(trainer.trained)} variables: {', '.join(excluded)}"
+    )
+
+
+def with_rate(
+    optimizer: OptimizerConfig, training: TrainingConfig
+) -> OptimizerConfig:
+    """Return settings with a number for `learning_rate=auto`, and print it."""
+    if optimizer.learning_rate != "auto":
+        return optimizer
+    if optimizer.optimizer != "lamb":
+        raise InputError(
+            "`learning_rate` must be a number but for optimizer=lamb, whose "
+            "rule auto is. Received: learning_rate=auto, optimizer="
+            f"{optimizer.optimizer}"
+        )
+    batch = training.train_batch_size
+    rate = scaled_rate(batch)
+    print(
+        f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
+    )
+    return dataclasses.replace(optimizer, learning_rate=rate)
+
+
+def make_trainer(
+    config: AlbertConfig,
+    compat: str,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+) -> Trainer:
+    """Return the model with its optimizer and its steps, on a strategy."""
+    return Trainer(
+        strategy,
+        lambda: AlbertForPretraining(config, training.dtype_policy),
+        PretrainingObjective(),
+        with_compat(with_rate(optimizer, training), compat),
+        with_compat(training, compat),
+    )
+
+
+def start(run: PretrainingConfig, trainer: Trainer) -> None:
+    """Give a new run its first state, as the flags say."""
+    source, config = run.init_checkpoint, trainer.model.config
+    if run.init_state == "weights":
+        lines = warm_start.start_weights(
+            trainer.model, source, config, run.init_groups, run.init_positions
+        )
+    else:
+        whole = run.init_state == "run"
+        lines = warm_start.start_slots(source, config, trainer.state(), whole)
+    print("\n  ".join(lines))
+
+
+def make_monitor(
+    trainer: Trainer, metadata: records.Metadata, devices: DistributionConfig
+) -> Monitor:
+    """Return what the run measures beyond its losses."""
+    flops = training_flops(
+        trainer.model.config,
+        metadata.max_seq_length,
+        metadata.max_predictions_per_seq,
+    )
+    return Monitor(
+        metadata.max_seq_length,
+        flops,
+        trainer.training.train_batch_size,
+        trainer.optimizer.config.num_warmup_steps,
+        peak_flops(devices, trainer.strategy),
+        metadata.statistics.get("masked_share"),
+    )
+
+
+def make_run(
+    run: PretrainingConfig,
+    trainer: Trainer,
+    metadata: records.Metadata,
+    monitor: Monitor,
+) -> Run:
+    """Return the run at its first or its last state, ready to go on."""
+    training = trainer.training
+
+    def batches(start, num_shards, shard, batch_size):
+        return input_pipeline.train_batches(
+            run.data_dir,
+            metadata,
+            seed=training.random_seed,
+            start=start,
+            num_shards=num_shards,
+            shard=shard,
+            batch_size=batch_size,
+        )
+
+    def held_out():
+        return input_pipeline.eval_batches(
+            run.data_dir, metadata, batch_size=training.eval_batch_size
+        )
+
+    evaluates = metadata.count(records.EVAL) > 0
+    job = Run(
+        trainer,
+        run.output_dir,
+        batches,
+        (lambda: trainer.evaluate(held_out)) if evaluates else None,
+        monitor=monitor,
+        facts={"train_records": Fact(metadata.fingerprint(), "other data")},
+    )
+    if run.init_checkpoint and not job.last_good:
+        start(run, trainer)
+    return job
+
+
+def run_job(
+    run: PretrainingConfig, job: Run, metadata: records.Metadata
+) -> dict[str, float]:
+    """Train and evaluate as asked; an error names the last good checkpoint."""
+    try:
+        with checks.errors_explained(run.data_dir, metadata):
+            metrics = job.train() if run.do_train else {}
+            return job.evaluate() if run.do_eval else metrics
+    except InputError as error:
+        if job.last_good and job.last_good not in str(error):
+            good = f"The last good checkpoint: {job.last_good}"
+            raise InputError(f"{error}. {good}") from error
+        raise
+
+
+def pretrain(
+    run: PretrainingConfig,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    devices: DistributionConfig,
+) -> dict[str, float]:
+    """Pretrain into a model directory; return the last held-out metrics."""
+    prepared = prepare_devices(devices)
+    with agreed(prepared):
+        config, metadata, tokenizer = prepare(run)
+    strategy = prepared or make_strategy(devices)
+
+    def claim():
+        checkpoints.claim(run.output_dir, config)
+        if tokenizer:
+            tokenizer.save(run.output_dir)
+        replay = settings.flagfile(run, optimizer, training, devices)
+        files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
+
+    with contextlib.ExitStack() as stack:
+        if run.do_train:
+            stack.enter_context(claimed(strategy, run.output_dir, claim))
+        keras.utils.set_random_seed(training.random_seed)
+        trainer = make_trainer(
+            config, run.compat, optimizer, training, strategy
+        )
+        describe_run(trainer, metadata)
+        monitor = make_monitor(trainer, metadata, devices)
+        return run_job(run, make_run(run, trainer, metadata, monitor), metadata)

@@ -1,0 +1,349 @@
+"""The replica step, and the host loop of many steps in one `tf.function`.
+
+The objective gives each term of the loss as a sum and a weight, so that
+replicas and micro-batches add up to exactly what one large batch gives.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import Fact, facts, setting, validate
+from albert_tf.model.dropout import fold_in
+from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE, choose
+from albert_tf.training.distribution import distribute, is_tpu
+from albert_tf.training.evaluator import Batch, Evaluator, Objective
+from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+
+# What another way to compute the same step means for a resumed run.
+ROUNDING = "the same run to rounding, not to the bit"
+MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
+
+# Added to the weight of a term by the release, where it is per replica.
+RELEASED_WEIGHT_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batch, steps, cadence and precision of a run."""
+
+    num_train_steps: int = setting(
+        125000, "Steps of the whole run.", minimum=1, change="another schedule"
+    )
+    stop_step: int = setting(
+        0,
+        "Save and end at this step, with the schedule of num_train_steps; 0 "
+        "is the last.",
+        minimum=0,
+    )
+    max_hours: float = setting(
+        0.0, "Save and end after so many hours; 0 is no limit.", minimum=0.0
+    )
+    on_nonfinite: str = setting(
+        "stop",
+        "What a loss or gradient that is not finite does: stop the run, or "
+        "skip the update and count it.",
+        choices=("stop", "skip"),
+    )
+    train_batch_size: int = setting(
+        4096,
+        "Examples per step, over all replicas.",
+        minimum=1,
+        change="the data go on at the example step x batch",
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "Micro-batches of a replica's batch.", minimum=1, change=MASKS
+    )
+    eval_batch_size: int = setting(
+        64, "Examples per evaluation batch, over all replicas.", minimum=1
+    )
+    loss_normalization: str = setting(
+        "global",
+        "Divide a loss term by its weight in the whole batch, or by each "
+        "replica's own and then average, as released.",
+        choices=("global", "per_replica"),
+        change="another loss",
+    )
+    dtype: str = setting(
+        "float32",
+        "Compute precision.",
+        choices=("float32", "bfloat16"),
+        change="another precision, and other masks of dropout",
+    )
+    jit_compile: bool = setting(
+        False,
+        "Compile forward and backward with XLA; a TPU always does.",
+        change=MASKS,
+    )
+    encoder_loop: str = setting(
+        AUTO,
+        "How layers that share weights run; auto: `while`, which compiles "
+        "one layer, on TPUs, `unrolled` elsewhere.",
+        choices=(AUTO, *LOOPS),
+        change=ROUNDING,
+    )
+    rematerialize: str = setting(
+        AUTO,
+        "What the backward pass computes again to save memory; auto: `layer` "
+        "on TPUs, `none` elsewhere.",
+        choices=(AUTO, *REMATERIALIZE),
+        change=ROUNDING,
+    )
+    steps_per_loop: int = setting(
+        0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
+    )
+    eval_steps: int = setting(
+        1000, "Evaluate every N steps and at the end.", minimum=1
+    )
+    save_checkpoints_steps: int = setting(
+        5000, "Save every N steps and at the end.", minimum=1
+    )
+    keep_checkpoint_max: int = setting(
+        5, "How many checkpoints to keep.", minimum=1
+    )
+    random_seed: int = setting(
+        12345,
+        "Seed of weights, data and dropout.",
+        minimum=0,
+        maximum=2**31 - 1,
+        change="data in another order, some of them twice in this epoch and "
+        "others never; other masks",
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+    @property
+    def dtype_policy(self) -> str:
+        """The Keras policy of `dtype`; variables are float32 under both."""
+        return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
+
+
+class Stretch(NamedTuple):
+    """What some steps gave, without those that were not finite.
+
+    Attributes:
+      report: float32 [2, names], sums and weights over the steps.
+      norm: the largest norm of a gradient.
+      first_bad: the first step, counted from 0, whose loss or gradient was
+        not finite; -1 if there was none.
+      bad: how many such steps there were.
+    """
+
+    report: tf.Tensor
+    norm: tf.Tensor
+    first_bad: tf.Tensor
+    bad: tf.Tensor
+
+
+def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Add two lists of tensors element by element."""
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
+    """Return one of the equal micro-batches of a batch."""
+
+    def piece(x):
+        size = x.shape[0] // pieces
+        rest = [n or tf.shape(x)[i] for i, n in enumerate(x.shape)][1:]
+        return tf.reshape(x, [pieces, size, *rest])[index]
+
+    return {key: piece(x) for key, x in batch.items()}
+
+
+class Trainer(Evaluator):
+    """An evaluator with an optimizer and compiled training steps.
+
+    Args:
+      strategy: where to run.
+      build_model: makes the model; called inside the strategy's scope.
+      objective: what to learn.
+      optimizer: rule and schedule.
+      training: batch, precision and seed.
+      trainable: tells from a variable's name whether it is trained.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        optimizer: OptimizerConfig,
+        training: TrainingConfig,
+        trainable: Callable[[str], bool] = lambda name: True,
+    ):
+        self.training = training
+        super().__init__(
+            strategy, build_model, objective, training.eval_batch_size
+        )
+        self._check_batch()
+        self.model.albert.encoder.loop = choose(
+            training.encoder_loop, training.rematerialize, is_tpu(strategy)
+        )
+        self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
+        with strategy.scope():
+            self.optimizer = self._make_optimizer(optimizer)
+        self._gradients = tf.function(
+            self._micro_gradients, jit_compile=training.jit_compile or None
+        )
+
+    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
+        return Optimizer(config, self.training.num_train_steps, self.trained)
+
+    def evaluated_weights(self) -> contextlib.AbstractContextManager:
+        """Return a context in which the model has the weights that count."""
+        return contextlib.nullcontext()
+
+    def _check_batch(self) -> None:
+        replicas = self.strategy.num_replicas_in_sync
+        pieces = self.training.gradient_accumulation_steps
+        if self.training.train_batch_size % (replicas * pieces):
+            raise InputError(
+                "`train_batch_size` must be a multiple of the replicas times "
+                "`gradient_accumulation_steps`. Received: train_batch_size="
+                f"{self.training.train_batch_size}, {replicas} replicas, "
+                f"gradient_accumulation_steps={pieces}"
+            )
+
+    @property
+    def step(self) -> int:
+        """The number of updates made so far."""
+        return int(self.optimizer.iterations.numpy())
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of everything that a resume needs."""
+        return self.weights | self.optimizer.state()
+
+    def facts(self) -> dict[str, Fact]:
+        """Return what the weights follow from, to stand beside checkpoints."""
+        return {
+            "replicas": Fact(self.strategy.num_replicas_in_sync, MASKS),
+            **facts(self.training),
+            **facts(self.optimizer.config, "another update rule"),
+        }
+
+    def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return what each term's sum is divided by in this replica."""
+        own = self.objective.weights(batch)
+        if self.training.loss_normalization == "per_replica":
+            replicas = self.strategy.num_replicas_in_sync
+            return {
+                term: (weight + RELEASED_WEIGHT_EPSILON) * replicas
+                for term, weight in own.items()
+            }
+        whole = self._all_reduce(tf.stack([own[t] for t in self.terms]))
+        return dict(zip(self.terms, tf.unstack(whole), strict=True))
+
+    def _loss(self, batch: Batch, divisors: dict, seed):
+        """Return the loss and the report of a micro-batch."""
+        sums, metrics = self.objective.losses(self.model, batch, seed)
+        parts = [
+            tf.math.divide_no_nan(sums[term], divisors[term])
+            for term in self.terms
+        ]
+        return tf.add_n(parts), self._report(batch, sums, metrics)
+
+    def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
+        """Return the gradients of what is trained, and of more tensors."""
+        gradients = tape.gradient(
+            loss,
+            [*self.trained.values(), *more],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        # The word table's gradient is a sum over lookups and the tied head.
+        return [tf.convert_to_tensor(g) for g in gradients]
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        with tf.GradientTape() as tape:
+            loss, report = self._loss(batch, divisors, seed)
+        return self._differentiate(tape, loss), report
+
+    def _accumulated(self, batch: Batch, seed):
+        """Return the gradients and the report of a replica's whole batch."""
+        pieces = self.training.gradient_accumulation_steps
+        divisors = self._divisors(batch)
+        if pieces == 1:
+            return self._gradients(batch, divisors, seed)
+
+        def body(i, gradients, report):
+            more, part = self._gradients(
+                cut(batch, pieces, i), divisors, fold_in(seed, i)
+            )
+            return i + 1, add(gradients, more), report + part
+
+        zeros = [tf.zeros(v.shape) for v in self.trained.values()]
+        _, gradients, report = tf.while_loop(
+            lambda i, *_: i < pieces,
+            body,
+            (0, zeros, tf.zeros([2, len(self.names)])),
+        )
+        return gradients, report
+
+    def seed(self) -> tf.Tensor:
+        """Return the seed of this step on this replica."""
+        context = tf.distribute.get_replica_context()
+        seed = tf.constant([self.training.random_seed, 0])
+        seed = fold_in(seed, tf.cast(self.optimizer.iterations, tf.int32))
+        return fold_in(seed, context.replica_id_in_sync_group)
+
+    def _replica_step(self, batch: Batch):
+        """Update once; return the report of all replicas and the norm."""
+        gradients, report = self._accumulated(batch, self.seed())
+        report = self._all_reduce(report)
+        skips = self.training.on_nonfinite == "skip"
+        healthy = tf.reduce_all(tf.math.is_finite(report)) if skips else None
+        return report, self.optimizer.apply(gradients, healthy)
+
+    @functools.cached_property
+    def run_steps(self):
+        """A function (iterator, number of steps) -> `Stretch`."""
+
+        @tf.function
+        def run(iterator, steps):
+            start = tf.identity(self.optimizer.iterations)
+            report = tf.zeros([2, len(self.names)])
+            largest = tf.zeros([])
+            first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0)
+            for i in tf.range(steps):
+                parts, norms = self.strategy.run(
+                    self._replica_step, (next(iterator),)
+                )
+                local = self.strategy.experimental_local_results
+                parts, norm = local(parts)[0], local(norms)[0]
+                finite = tf.reduce_all(tf.math.is_finite(parts))
+                finite = tf.logical_and(finite, tf.math.is_finite(norm))
+                report += tf.where(finite, parts, tf.zeros_like(parts))
+                largest = tf.where(finite, tf.maximum(largest, norm), largest)
+                first = tf.logical_and(~finite, first_bad < 0)
+                here = start + tf.cast(i, tf.int64)
+                first_bad = tf.where(first, here, first_bad)
+                bad += tf.cast(~finite, tf.int32)
+            return Stretch(report, largest, first_bad, bad)
+
+        return run
+
+    def iterator(self, batches: Callable, start_step: int):
+        """Return the distributed training batches from a step on.
+
+        Args:
+          batches: (start example, number of hosts, host, batch size per
+            replica) -> dataset, a pure function of its arguments.
+          start_step: the first step.
+        """
+        size = self.training.train_batch_size
+
+        def host_dataset(context):
+            return batches(
+                start_step * size,
+                context.num_input_pipelines,
+                context.input_pipeline_id,
+                context.get_per_replica_batch_size(size),
+            )
+
+        return iter(distribute(self.strategy, host_dataset))

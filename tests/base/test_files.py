@@ -1,0 +1,273 @@
+"""Local files through the standard library, as TensorFlow's do it."""
+
+import gzip
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tiny_corpus import ROOT
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two files, a hidden one, and a folder with one."""
+    for name in ("b.txt", "a.txt", ".hidden.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.txt").write_text("c")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
+)
+def test_matches_are_those_of_tensorflow(folder, pattern):
+    """A pattern matches the same paths, sorted."""
+    pattern = f"{folder}/{pattern}"
+    assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
+
+
+def test_hidden_files(folder):
+    """They are matched by a pattern with their dot alone, as in a shell."""
+    assert files.matches(f"{folder}/*.txt") == [
+        f"{folder}/a.txt",
+        f"{folder}/b.txt",
+    ]
+    assert files.matches(f"{folder}/.*.txt") == [f"{folder}/.hidden.txt"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "sub", "nothing", "sub/nothing"])
+def test_what_stands_at_a_path(folder, name):
+    """Files and folders are told apart, as TensorFlow tells them."""
+    path = f"{folder}/{name}"
+    assert files.exists(path) == tf.io.gfile.exists(path)
+    assert files.is_folder(path) == tf.io.gfile.isdir(path)
+    assert files.is_file(path) == (name == "a.txt")
+
+
+def test_walking_a_folder(folder):
+    """Every folder is met with its names, as TensorFlow meets them."""
+
+    def met(found):
+        return {place: sorted(names) for place, _, names in found}
+
+    assert met(files.walk(str(folder))) == met(tf.io.gfile.walk(str(folder)))
+
+
+def test_names_in_a_folder(folder):
+    """They are TensorFlow's, hidden ones too, sorted."""
+    found = files.names(str(folder))
+    assert found == sorted(tf.io.gfile.listdir(str(folder)))
+    assert ".hidden.txt" in found and "sub" in found
+
+
+def test_a_copy_takes_the_place_of_what_was_there(folder):
+    """The bytes are those of the source, which stays."""
+    files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
+    assert files.read_bytes(f"{folder}/a.txt") == b"c"
+    assert files.exists(f"{folder}/sub/c.txt")
+
+
+def test_folders_are_made_and_removed(folder):
+    """Making a folder that is there is no error; removing takes what is in."""
+    for _ in range(2):
+        files.make_folder(f"{folder}/x/y")
+    files.write_bytes(f"{folder}/x/y/file", b"abc")
+    assert files.size(f"{folder}/x/y/file") == 3
+    files.remove_folder(f"{folder}/x")
+    assert not files.exists(f"{folder}/x")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "new.txt"])
+def test_a_file_is_written_whole_or_not_at_all(folder, name):
+    """A failure leaves what was there, and nothing beside it."""
+    before = {path.name: path.is_file() for path in folder.iterdir()}
+    with pytest.raises(RuntimeError):
+        with files.atomic_path(f"{folder}/{name}") as temporary:
+            files.write_bytes(temporary, b"half")
+            raise RuntimeError
+    assert {path.name: path.is_file() for path in folder.iterdir()} == before
+    assert (folder / "a.txt").read_text() == "a.txt"
+    files.write_bytes(f"{folder}/{name}", b"whole")
+    assert (folder / name).read_bytes() == b"whole"
+
+
+def test_a_folder_replaces_another(folder):
+    """The old folder stays until the new one is whole, and then goes."""
+    path = folder / "sub"
+    with pytest.raises(RuntimeError):
+        with files.atomic_folder(str(path)) as temporary:
+            files.write_bytes(f"{temporary}/new", b"")
+            raise RuntimeError
+    assert [p.name for p in path.iterdir()] == ["c.txt"]
+    with files.atomic_folder(str(path)) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert [p.name for p in path.iterdir()] == ["new"]
+    assert not list(folder.glob("sub.*"))
+
+
+def test_glob_says_what_is_wrong(folder):
+    """Patterns without a file, folders, and nothing at all are errors."""
+    both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
+    assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
+    with pytest.raises(InputError, match="match at least one file.*no"):
+        files.glob(f"{folder}/a.txt,{folder}/no*", "`input_file`")
+    with pytest.raises(InputError, match=r"a directory.*did you mean .*/\*"):
+        files.glob(f"{folder}/s*", "`input_file`")
+    with pytest.raises(InputError, match="must not be empty"):
+        files.glob(" ,", "`input_file`")
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        files.exists,
+        files.size,
+        files.names,
+        files.matches,
+        files.read_bytes,
+        files.make_folder,
+        files.remove,
+        files.remove_folder,
+        lambda path: files.rename(path, path + "s"),
+        lambda path: files.copy(path, "/tmp/x"),
+        lambda path: files.copy(__file__, path),
+        lambda path: files.write_bytes(path, b"x"),
+        lambda path: files.LocalCopy(path),
+    ],
+)
+def test_an_unreachable_path_is_the_users_mistake(touch):
+    """One line gives the path and TensorFlow's first line, everywhere."""
+    path = "nowhere://folder/file"
+    with pytest.raises(InputError) as caught:
+        touch(path)
+    assert isinstance(caught.value, OSError)  # as of local files
+    message = str(caught.value)
+    assert re.search(f"(not implemented|not find).*Received: .*{path}", message)
+    assert "\n" not in message
+
+
+def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
+    """Also after the file was opened; an error without a message has one."""
+    path = tmp_path / "a"
+    path.write_bytes(b"abc\ndef\n")
+    with files.opened(f"file://{path}", "rb") as file:
+        assert file.readline() == b"abc\n"
+
+    def read(self, size):
+        raise tf.errors.PermissionDeniedError(None, None, "")
+
+    with files.opened(f"file://{path}", "rb") as file:
+        monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+        with pytest.raises(InputError, match="PermissionDenied.*Received"):
+            file.read()
+
+
+@pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
+def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
+    """It replaces what was there with its folders; a failure changes it not."""
+    path = scheme.format(tmp_path / "made")
+    files.write_text(f"{path}/old", "old")
+    with pytest.raises(RuntimeError):
+        with files.atomic_folder(path):
+            raise RuntimeError
+    assert files.names(path) == ["old"]
+    with files.atomic_folder(path) as folder:
+        assert not files.is_remote(folder)
+        files.write_text(files.join(folder, "a"), "1")
+        files.write_text(files.join(folder, "b", "c"), "2")
+    assert files.names(path) == ["a", "b"]
+    assert files.read_bytes(f"{path}/b/c") == b"2"
+
+
+def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
+    """A local file is its own copy; a remote one's goes away by itself."""
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    assert files.LocalCopy(str(path)).path == str(path)
+    copy = files.LocalCopy(f"file://{path}")
+    place = pathlib.Path(copy.path)
+    assert place.read_bytes() == b"abc" and place != path
+    del copy
+    assert not place.parent.exists() and path.exists()
+
+
+def test_a_remote_file_is_a_python_file(tmp_path):
+    """It can be read in parts, by lines and at a place, as a local one."""
+    path = tmp_path / "a.gz"
+    lines = [f"line {i}\n".encode() for i in range(5000)]
+    with files.opened(f"file://{path}", "wb") as file:
+        file.write(gzip.compress(b"".join(lines), mtime=0))
+    with files.opened(f"file://{path}", "rb") as file:
+        assert file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        assert list(gzip.GzipFile(fileobj=file)) == lines
+        assert file.tell() == path.stat().st_size
+
+
+def test_remote_paths_go_through_tensorflow(tmp_path):
+    """A path with `://` is read, written, listed and renamed too."""
+    remote = f"file://{tmp_path}/sub"
+    files.make_folder(remote)
+    files.write_text(files.join(remote, "a.txt"), "naïve")
+    assert (tmp_path / "sub" / "a.txt").read_text("utf-8") == "naïve"
+    assert files.read_text(f"{remote}/a.txt", "It") == "naïve"
+    assert files.size(f"{remote}/a.txt") == 6
+    assert [p.rsplit("/")[-1] for p in files.matches(f"{remote}/*")] == [
+        "a.txt"
+    ]
+    assert files.is_file(f"{remote}/a.txt") and files.is_folder(remote)
+    assert [names for _, _, names in files.walk(remote)] == [["a.txt"]]
+    files.remove(f"{remote}/a.txt")
+    files.remove_folder(remote)
+    assert not (tmp_path / "sub").exists()
+
+
+def test_local_files_need_no_tensorflow(tmp_path):
+    """TensorFlow is imported for the first remote path, not before."""
+    code = (
+        "import sys; from albert_tf.base import files\n"
+        f"files.write_text({str(tmp_path / 'x' / 'a')!r}, 'a')\n"
+        f"files.glob({str(tmp_path / '*' / 'a')!r}, '')\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+HOLD = """
+import sys
+from albert_tf.base import files
+with files.held(sys.argv[1], "output_dir"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
+    """Even one that is killed lets go; another folder is not concerned."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"held\n"
+    with pytest.raises(InputError, match="`output_dir` must not be in use"):
+        with files.held(str(tmp_path), "output_dir"):
+            pass
+    with files.held(str(tmp_path.parent), "output_dir"):
+        pass
+    process.kill()
+    process.communicate()
+    for _ in range(2):
+        with files.held(str(tmp_path), "output_dir"):
+            pass

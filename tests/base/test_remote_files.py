@@ -1,0 +1,197 @@
+"""Every program reads and writes behind `://` what it does on a disk.
+
+`file://` and `ram://` are file systems of TensorFlow as `gs://` is one: to
+the programs they are remote, and neither needs a network. TensorFlow cannot
+read checkpoints in `ram://`, which takes their prefixes for folders.
+"""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+import tensorflow as tf
+import tiny_runs
+from tiny_corpus import contents
+from tiny_pretraining import run as run_pretraining
+
+from albert_tf import describe, inspect_records, report
+from albert_tf.base import files
+from albert_tf.convert_checkpoint import convert
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.embed import EmbedConfig, embed
+from albert_tf.export import ExportConfig, ServingConfig, export
+from albert_tf.shrink import ShrinkConfig, shrink
+from albert_tf.tasks.task import DataConfig
+from albert_tf.text.tokenizers import TokenizerConfig
+from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _nothing_in_the_working_folder(tmp_path, monkeypatch):
+    """A path that is taken for a local one would make a folder `file:`."""
+    folder = tmp_path / "working"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield
+    assert os.listdir(folder) == []
+
+
+@pytest.fixture
+def model_dir(pretrained_dir, tmp_path):
+    """A model directory on the disk, and the same as a remote path."""
+    folder = shutil.copytree(pretrained_dir, tmp_path / "model")
+    return str(folder), f"file://{folder}"
+
+
+def tree(folder: pathlib.Path) -> dict[str, bytes]:
+    """Return every file of a local folder."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in paths}
+
+
+def test_weights_are_converted(model_dir, tmp_path):
+    """A model goes round through all formats and is the same bytes."""
+    local, there = model_dir[0], f"file://{tmp_path}/remote"
+    convert(local, f"{tmp_path}/hf", "huggingface")
+    convert(local, f"{there}/a", "model_dir")
+    convert(f"{there}/a", f"{there}/b", "tf1")
+    convert(f"{there}/b", f"{there}/c", "huggingface")
+    convert(f"{there}/c", f"{there}/d", "model_dir")
+    convert(f"{there}/d", f"{tmp_path}/back", "huggingface")
+    expected = tree(tmp_path / "hf")
+    assert "model.safetensors" in expected
+    assert tree(tmp_path / "back") == expected
+    assert files.names(f"{there}/c") == sorted(expected)
+
+
+def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
+    """safetensors libraries read and write disks only; we need not."""
+    convert(model_dir[0], f"{tmp_path}/hf", "huggingface")
+    convert(model_dir[0], "ram://folder/hf", "huggingface")
+    convert("ram://folder/hf", f"{tmp_path}/model_dir", "model_dir")
+    convert(f"{tmp_path}/model_dir", f"{tmp_path}/back", "huggingface")
+    assert tree(tmp_path / "back") == tree(tmp_path / "hf")
+
+
+def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
+    """From remote text, the same bytes as from local text."""
+    shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
+    for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
+        prefix = "file://" if files.is_remote(root) else ""
+        text = f"{prefix}{tmp_path}/corpus.txt"
+        train_tokenizer(
+            TrainTokenizerConfig(
+                input_file=text, output_dir=root, vocab_size=150
+            )
+        )
+        build.run(
+            BuildConfig(
+                input_file=text,
+                output_dir=f"{root}/records",
+                scratch_dir=f"{tmp_path}/scratch",
+                eval_fraction=0.0,
+                dupe_factor=1,
+                num_processes=1,
+            ),
+            TokenizerConfig(spm_model_file=f"{root}/spiece.model"),
+            PairsConfig(max_seq_length=64),
+            MaskingConfig(),
+        )
+    local, remote = (tmp_path / name for name in ("local", "remote"))
+    assert (local / "spiece.model").read_bytes() == (
+        remote / "spiece.model"
+    ).read_bytes()
+    assert contents(local / "records") == contents(remote / "records")
+    path = files.matches(f"file://{remote}/records/*.tfrecord")[0]
+    capsys.readouterr()
+    config = inspect_records.InspectConfig(color="never")
+    inspect_records.inspect_file(path, config, TokenizerConfig())
+    inspect_records.inspect_file(
+        path.removeprefix("file://"), config, TokenizerConfig()
+    )
+    remotely, locally = (
+        capsys.readouterr()
+        .out.removeprefix("file://")
+        .split(path.removeprefix("file://"))[1:]
+    )
+    assert remotely == locally and "Example 0" in locally
+
+
+def test_a_model_is_described_and_embeds(model_dir, tmp_path, capsys):
+    """What is printed and written is that of the local model."""
+    local, there = model_dir
+    printed, arrays = [], []
+    (tmp_path / "text").write_text("the large bridge\nin winter\n")
+    for root, out in ((local, tmp_path / "a"), (there, tmp_path / "b")):
+        assert describe.cli([f"{root}/albert_config.json"]) == 0
+        printed.append(capsys.readouterr().out)
+        prefix = "file://" if files.is_remote(root) else ""
+        text, output = f"{tmp_path}/text", f"{out}.npy"
+        embed(EmbedConfig(root, prefix + text, prefix + output))
+        arrays.append(pathlib.Path(output).read_bytes())
+    assert printed[0] == printed[1] and arrays[0] == arrays[1]
+
+
+@pytest.mark.slow
+def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
+    """The folders hold what they hold on a disk."""
+    local, there = model_dir
+    for root, out in (
+        (local, f"{tmp_path}/a"),
+        (there, f"file://{tmp_path}/b"),
+    ):
+        export(ExportConfig(root, f"{out}/saved"), ServingConfig())
+        config = ShrinkConfig(root, f"{out}/small", num_layers=1)
+        shrink(config, DataConfig())
+    a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
+    assert a.keys() == b.keys()
+    data = "saved/variables/variables.data-00000-of-00001"
+    assert a[data] == b[data]
+    assert tf.saved_model.load(f"file://{tmp_path}/b/saved").signatures
+
+
+@pytest.mark.parametrize("program", [describe.cli, report.cli])
+def test_an_unreachable_path_is_one_line(program, capsys):
+    """A scheme that TensorFlow does not know ends a program with status 1."""
+    assert program(["nowhere://bucket/model"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "Received: nowhere://bucket/model" in captured.err
+
+
+@pytest.mark.slow
+def test_training_runs_behind_a_scheme(
+    data_dir, config, opinions, tmp_path, capsys
+):
+    """Pretraining, its report and fine-tuning, with metrics of a disk's."""
+    metrics = []
+    for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
+        prefix = "file://" if files.is_remote(root) else ""
+        flags = {
+            name: value if name == "task" else prefix + value
+            for name, value in opinions.items()
+        }
+        metrics.append(
+            run_pretraining(prefix + data_dir, prefix + config[0], f"{root}/p")
+        )
+        assert report.cli([f"{root}/p"]) == 0
+        metrics[-1] |= tiny_runs.run(
+            model_dir=f"{root}/p",
+            output_dir=f"{root}/f",
+            feature_cache_dir=f"{root}/cache",
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            **flags,
+        )["eval"]
+    assert metrics[0] == metrics[1]
+    a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
+    same = {name for name in a if "tfevents" not in name}
+    assert same == {name for name in b if "tfevents" not in name}
+    assert any("tfevents" in name for name in b)
+    assert {"p/curves.png", "p/report.html", "f/metrics.json"} <= same

@@ -1,0 +1,97 @@
+"""Settings: one home, early errors, replayable flags."""
+
+import dataclasses
+import functools
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import flagfile
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.demo.corpus import DemoCorpusConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
+
+SCRIPT = """
+import dataclasses
+from albert_tf import settings
+from albert_tf.optimization import OptimizerConfig
+settings.define_flags(OptimizerConfig)
+def main():
+    print(settings.from_flags(OptimizerConfig))
+settings.run(main)
+"""
+
+
+def run_script(*flags):
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, *flags],
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "config, name, largest",
+    [
+        (TrainingConfig, "random_seed", 2**31 - 1),
+        (
+            functools.partial(BuildConfig, output_dir="x"),
+            "random_seed",
+            2**63 - 1,
+        ),
+        (DemoCorpusConfig, "seed", None),
+    ],
+)
+def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
+    """Pretraining, fine-tuning, records and the demo say so in one line."""
+    with pytest.raises(InputError, match=f"at least 0. Received: {name}=-1"):
+        config(**{name: -1})
+    assert config(**{name: 0})
+    if largest:
+        config(**{name: largest})
+        with pytest.raises(InputError, match=f"Received: {name}"):
+            config(**{name: largest + 1})
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"optimizer": "sgd"}, "must be one of lamb, adamw. Received"),
+        ({"beta_1": 1.5}, "at most 0.999999. Received: beta_1=1.5"),
+        ({"learning_rate": -1.0}, "at least 0.0. Received: learning_rate=-1"),
+        ({"learning_rate": float("nan")}, "Received: learning_rate=nan"),
+    ],
+)
+def test_a_value_out_of_range_is_named(values, message):
+    """The error gives the rule, the legal values and what was received."""
+    with pytest.raises(InputError, match=message):
+        OptimizerConfig(**values)
+
+
+def test_a_users_mistake_is_one_line_and_status_1():
+    """A wrong flag prints no stack trace."""
+    result = run_script("--optimizer=sgd")
+    assert result.returncode == 1
+    lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
+    assert len(lines) == 1 and "`optimizer` must be one of" in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_a_flagfile_replays_its_settings(tmp_path):
+    """Settings written as a flagfile come back equal."""
+    config = OptimizerConfig(
+        learning_rate=1.25e-4, bias_correction=True, schedule="released"
+    )
+    path = tmp_path / "run.flags"
+    path.write_text(flagfile(config))
+    result = run_script(f"--flagfile={path}")
+    assert result.stdout.strip() == str(config), result.stderr
+
+
+def test_settings_are_frozen():
+    """A setting cannot change after it was checked."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OptimizerConfig().learning_rate = 1.0

@@ -1,0 +1,312 @@
+"""Conversions are exact both ways."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import goldens
+import numpy as np
+import pytest
+import released_files
+import sentencepiece
+import tensorflow as tf
+from conversions import (
+    check_nothing_left,
+    refuse,
+    release,
+    vocabulary,
+    with_slots,
+    zh_table,
+)
+
+from albert_tf import convert_checkpoint
+from albert_tf.base.errors import InputError
+from albert_tf.convert_checkpoint import convert
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training import checkpoints
+
+
+@pytest.fixture
+def golden():
+    return goldens.load("g1")
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("g1", False), ("g1", True), ("g3", False), ("g4", True)],
+)
+def test_tf1_round_trip(name, slots, tmp_path):
+    """TF1 -> here -> TF1 keeps every bit, slots and step included."""
+    golden = goldens.load(name)
+    table = with_slots(golden.weights) if slots else golden.weights
+    source = release(tmp_path / "in", golden.config, table)
+    lines = convert(source, str(tmp_path / "dir"), "model_dir")
+    assert f"{2 * len(golden.weights) * slots} of the optimizer" in lines[2]
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "tf1")
+    back = released_files.read_all(str(tmp_path / "back/model.ckpt-best"))
+    released_files.assert_same(back, table)
+    with open(tmp_path / "in/albert_config.json") as left:
+        with open(tmp_path / "back/albert_config.json") as right:
+            assert json.load(left) == json.load(right)
+
+
+def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
+    """The model directory restores strictly and gives the golden outputs."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    directory = str(tmp_path / "dir")
+    convert(source, directory, "model_dir")
+    model = AlbertForPretraining(AlbertConfig.from_model_dir(directory))
+    checkpoints.restore_weights(model, directory)
+    inputs = golden.inputs
+    out = model(
+        inputs["input_ids"],
+        inputs["input_mask"],
+        inputs["segment_ids"],
+        inputs["masked_lm_positions"],
+    )
+    np.testing.assert_allclose(
+        np.reshape(out["mlm_logits"], golden.outputs["mlm_logits"].shape),
+        golden.outputs["mlm_logits"],
+        atol=2e-5,
+    )
+
+
+def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
+    """adam_m and adam_v become the slots that training restores."""
+    table = with_slots(golden.weights)
+    source = release(tmp_path / "in", golden.config, table)
+    convert(source, str(tmp_path / "dir"), "model_dir")
+    prefix = str(tmp_path / "dir" / "ckpt-125000")
+    slot = tf.Variable(tf.zeros([32, 2]))
+    step = tf.Variable(0, dtype=tf.int64)
+    name = "optimizer/sop/classifier/kernel/v"
+    wanted = {name: slot, "optimizer/iterations": step}
+    checkpoints.restore(prefix, wanted, ignore=("",))
+    theirs = table["cls/seq_relationship/output_weights/adam_v"]
+    np.testing.assert_array_equal(slot, theirs.T)
+    assert int(step) == 125_000
+
+
+@pytest.mark.parametrize("name", ["g1", "g3", "g4"])
+def test_huggingface_round_trip(name, tmp_path):
+    """HF -> here -> HF keeps the file's bits; the optimizer stays behind."""
+    golden = goldens.load(name)
+    table = with_slots(golden.weights)
+    source = release(tmp_path / "in", golden.config, table)
+    lines = convert(source, str(tmp_path / "hf"), "huggingface")
+    assert "tensors of the optimizer are left out" in lines[-1]
+    convert(str(tmp_path / "hf"), str(tmp_path / "dir"), "model_dir")
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
+    for file in ("model.safetensors", "config.json"):
+        left, right = tmp_path / "hf" / file, tmp_path / "back" / file
+        assert left.read_bytes() == right.read_bytes()
+    convert(str(tmp_path / "hf"), str(tmp_path / "tf1"), "tf1")
+    released_files.assert_same(
+        released_files.read_all(str(tmp_path / "tf1/model.ckpt-best")),
+        golden.weights,
+    )
+
+
+@pytest.mark.parametrize("variant", ["unshared", "erf", "relu"])
+def test_model_dir_round_trip(variant, tmp_path):
+    """A model of our own comes back from HF with the same bits."""
+    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    table = goldens.random_weights(config)
+    source = str(tmp_path / "dir")
+    checkpoints.claim(source, config)
+    variables = {name: tf.Variable(v) for name, v in table.items()}
+    prefix = checkpoints.save(source, variables)
+    convert(source, str(tmp_path / "hf"), "huggingface")
+    convert(str(tmp_path / "hf"), str(tmp_path / "back"), "model_dir")
+    back = released_files.read_all(str(tmp_path / "back" / "ckpt-0"))
+    there = released_files.read_all(prefix)
+    key = "_CHECKPOINTABLE_OBJECT_GRAPH"
+    del back[key], there[key]
+    released_files.assert_same(back, there)
+    config = AlbertConfig.from_model_dir(str(tmp_path / "back"))
+    assert config.hidden_act == goldens.VARIANTS[variant].get(
+        "hidden_act", "gelu"
+    )
+    if variant == "erf":
+        refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
+
+
+def test_pruned_heads_have_no_place_elsewhere(tmp_path):
+    """A model with fewer heads stays a model directory; others refuse it."""
+    variant = goldens.VARIANTS["pruned heads"]
+    config = dataclasses.replace(goldens.CONFIG, **variant)
+    table = goldens.random_weights(config)
+    source = str(tmp_path / "dir")
+    checkpoints.claim(source, config)
+    variables = {name: tf.Variable(v) for name, v in table.items()}
+    checkpoints.save(source, variables)
+    for to in ("tf1", "huggingface"):
+        refuse(tmp_path, source, "heads were pruned.*attention_head_size=4", to)
+    convert(source, str(tmp_path / "copy"), "model_dir")
+    assert AlbertConfig.from_model_dir(str(tmp_path / "copy")) == config
+
+
+def test_the_best_checkpoint_is_converted(golden, tmp_path):
+    """A model directory's best checkpoint wins, unless a prefix is given."""
+    ours = goldens.to_ours(golden.weights, golden.config)
+    source = str(tmp_path / "dir")
+    checkpoints.claim(source, golden.config)
+    doubled = {n: tf.Variable(2 * v) for n, v in ours.items()}
+    last = checkpoints.save(source, doubled, 9)
+    variables = {n: tf.Variable(v) for n, v in ours.items()}
+    checkpoints.save(str(tmp_path / "dir" / "best"), variables, 5)
+    for path, factor in ((source, 1), (last, 2)):
+        out = tmp_path / f"out{factor}"
+        convert(path, str(out), "tf1")
+        found = released_files.read_all(str(out / "model.ckpt-best"))
+        name = "bert/pooler/dense/kernel"
+        np.testing.assert_array_equal(
+            found[name], factor * golden.weights[name]
+        )
+
+
+def test_albert_zh_first_release(tmp_path):
+    """brightmart's names and norm are found in the file, and written back."""
+    config = dataclasses.replace(goldens.CONFIG, embedding_norm="hidden")
+    table = with_slots(zh_table(config))
+    source = release(
+        tmp_path / "in",
+        config,
+        table,
+        num_hidden_groups=None,
+        inner_group_num=None,
+        pooler_type="first_token_transform",
+        ln_type="postln",
+    )
+    os.rename(f"{source}/albert_config.json", f"{source}/albert_config_x.json")
+    lines = convert(source, str(tmp_path / "dir"), "model_dir")
+    assert "albert_zh's first release" in lines[0]
+    assert AlbertConfig.from_model_dir(str(tmp_path / "dir")) == config
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "tf1")
+    back = released_files.read_all(str(tmp_path / "back/model.ckpt-best"))
+    released_files.assert_same(back, table)
+    refuse(tmp_path, tmp_path / "dir", "`embedding_norm`", "huggingface")
+
+
+def test_lamb_slots_are_read(tmp_path):
+    """albert_zh's own LAMB calls its slots lamb_m and lamb_v."""
+    config = dataclasses.replace(goldens.CONFIG, embedding_norm="hidden")
+    table = with_slots(zh_table(config), ("lamb_m", "lamb_v"))
+    source = release(tmp_path / "in", config, table)
+    convert(source, str(tmp_path / "dir"), "model_dir")
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "tf1")
+    back = released_files.read_all(str(tmp_path / "back/model.ckpt-best"))
+    renamed = {n.replace("/lamb_", "/adam_"): v for n, v in table.items()}
+    released_files.assert_same(back, renamed)
+
+
+def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
+    """A TF-Hub module's layout is found; what it lacks is said, not made up."""
+    module = tmp_path / "module"
+    for folder in ("variables", "assets"):
+        (module / folder).mkdir(parents=True)
+    table = {
+        name: value
+        for name, value in golden.weights.items()
+        if "seq_relationship" not in name
+    }
+    released_files.write_saver(str(module / "variables/variables"), table)
+    config_file = module / "assets" / "albert_config.json"
+    released_files.write_config(config_file, golden.config)
+    vocabulary(module / "assets" / "vocab.txt", 100)
+    lines = convert(str(module), str(tmp_path / "dir"), "model_dir")
+    text = "no sentence-order head here, nor in the output"
+    assert f"warning: {text}" in lines
+    assert (tmp_path / "dir" / "vocab.txt").exists()
+    convert(str(tmp_path / "dir"), str(tmp_path / "hf"), "huggingface")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForMaskedLM"]
+    convert(str(tmp_path / "hf"), str(tmp_path / "back"), "tf1")
+    back = released_files.read_all(str(tmp_path / "back/model.ckpt-best"))
+    released_files.assert_same(back, table)
+
+
+def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
+    """More pieces than word embeddings are refused; fewer are not."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    vocabulary(tmp_path / "in" / "vocab.txt", 101)
+    refuse(tmp_path, source, "101 pieces, vocab_size=100")
+    vocabulary(tmp_path / "in" / "vocab.txt", 100)
+    convert(source, str(tmp_path / "dir"), "model_dir")
+    vocabulary(tmp_path / "in" / "vocab_2.txt", 100)
+    vocabulary(tmp_path / "in" / "vocab_3.txt", 100)
+    (tmp_path / "in" / "vocab.txt").unlink()
+    refuse(tmp_path, source, "Only one vocabulary")
+
+
+def test_sentencepiece_is_carried(golden, tmp_path):
+    """The vocabulary keeps its bytes and gets each layout's name."""
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "30k-clean"),
+        vocab_size=50,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    model = (tmp_path / "30k-clean.model").read_bytes()
+    (tmp_path / "in" / "30k-clean.model").write_bytes(model)
+    convert(source, str(tmp_path / "dir"), "model_dir")
+    assert (tmp_path / "dir" / "spiece.model").read_bytes() == model
+    convert(str(tmp_path / "dir"), str(tmp_path / "tf1"), "tf1")
+    assert (tmp_path / "tf1" / "30k-clean.model").read_bytes() == model
+    hf = tmp_path / "hf"
+    convert(str(tmp_path / "dir"), str(hf), "huggingface")
+    assert (hf / "spiece.model").read_bytes() == model
+    path = hf / "tokenizer_config.json"
+    values = json.loads(path.read_text())
+    assert values["do_lower_case"] and not values["keep_accents"]
+    path.write_text(json.dumps(values | {"do_lower_case": False}))
+    convert(str(hf), str(tmp_path / "dir2"), "model_dir")
+    there = json.loads((tmp_path / "dir2" / "tokenizer.json").read_text())
+    assert there["do_lower_case"] is False
+
+
+def test_outputs_are_new(golden, tmp_path):
+    """A folder that holds something is not written to; an empty one is."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    (tmp_path / "empty").mkdir()
+    convert(source, str(tmp_path / "empty") + "/", "model_dir")
+    with pytest.raises(InputError, match="`output` must be a new or empty"):
+        convert(source, str(tmp_path / "empty"), "model_dir")
+    assert (tmp_path / "empty" / "albert_config.json").exists()
+
+
+def test_command_line(golden, tmp_path):
+    """A mistake is one line on stderr, status 1, and no output."""
+    source = release(
+        tmp_path / "in", golden.config, golden.weights, hidden_size=36
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "albert_tf.convert_checkpoint",
+            f"--input={source}",
+            f"--output={tmp_path / 'out'}",
+            "--to=tf1",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(convert_checkpoint.__file__).parents[1],
+    )
+    assert done.returncode == 1
+    assert "error: The TF1 checkpoint" in done.stderr
+    assert "Traceback" not in done.stderr
+    check_nothing_left(tmp_path, {"in"})

@@ -1,0 +1,94 @@
+"""What `describe` says follows from the built model and its graph."""
+
+import dataclasses
+import math
+
+import goldens
+import pytest
+
+from albert_tf import describe
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+
+MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
+
+# Parameters of the backbones, pooler included; KerasHub's presets agree.
+BACKBONES = {
+    "base": (11_683_584, 11_813_810),
+    "large": (17_683_968, 17_847_474),
+    "xlarge": (58_724_864, 59_021_490),
+    "xxlarge": (222_595_584, 223_158_450),
+}
+
+
+def count(config, parts):
+    return sum(describe.parameters(config)[part] for part in parts)
+
+
+@pytest.mark.parametrize("size", BACKBONES)
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_released_backbones(size, version):
+    """The four sizes have exactly the parameters that were released."""
+    path = str(MODELS / f"albert_{size}_{version}.json")
+    config = AlbertConfig.from_json_file(path)
+    backbone, whole = BACKBONES[size]
+    assert count(config, describe.BACKBONE) == backbone
+    assert count(config, describe.PARTS) == whole
+    text = "\n".join(describe.describe(path))
+    assert f"{backbone:,}" in text
+    assert f"{whole:,}" in text
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_parts_add_up_to_the_model(variant):
+    """Every variable of the built model is counted once, in its part."""
+    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    model = AlbertForPretraining(config)
+    assert count(config, describe.PARTS) == model.count_params()
+    parts = describe.parameters(config)
+    tables = model.albert.embeddings
+    words = tables.word_embeddings
+    assert parts["word embeddings"] == math.prod(words.shape)
+    projection = tables.projection.count_params() if tables.projection else 0
+    assert parts["embedding projection"] == projection
+    assert parts["pooler"] == model.albert.pooler.count_params()
+    assert parts["masked-LM head"] == model.mlm.count_params()
+    assert parts["sentence-order head"] == model.sop.count_params()
+    encoder = model.albert.encoder.count_params()
+    assert parts["attention"] + parts["feed-forward"] == encoder
+
+
+def test_bert_of_the_same_shape():
+    """BERT-base over this vocabulary has the paper's 108M parameters."""
+    config = AlbertConfig()
+    bert = describe.as_bert(config)
+    # Table 1: V x H, positions, segments, norm; 12 layers; pooler.
+    h, i = 768, 3072
+    layer = 4 * (h * h + h) + 2 * h * i + h + i + 4 * h
+    tables = (30000 + 512 + 2 + 2) * h
+    assert count(bert, describe.BACKBONE) == tables + 12 * layer + h * h + h
+    inner = dataclasses.replace(config, inner_group_num=2, sharing="ffn")
+    assert describe.parameters(describe.as_bert(inner))["attention"] == (
+        2 * describe.parameters(bert)["attention"]
+    )
+
+
+def test_command_line(capsys):
+    """Several configs are described; a mistake is one line and status 1."""
+    paths = [str(MODELS / "tiny.json"), str(MODELS / "small.json")]
+    assert describe.cli([*paths, "--sequence_length=128"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("128 tokens, 19 predictions") == 2
+    assert describe.cli([*paths, "--sequence_length=513"]) == 1
+    assert "sequence_length=513" in capsys.readouterr().err
+    assert describe.cli([paths[0], "--max_predictions=513"]) == 1
+    assert "max_predictions=513" in capsys.readouterr().err
+    assert describe.cli(["nowhere.json"]) == 1
+    assert "nowhere.json" in capsys.readouterr().err
+
+
+def test_bad_lengths_are_refused():
+    """A length of zero is an error, not a default."""
+    with pytest.raises(InputError, match="sequence_length=0"):
+        describe.describe(str(MODELS / "tiny.json"), 0)

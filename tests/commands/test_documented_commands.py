@@ -1,0 +1,117 @@
+"""Commands in README.md and docs/ are ones that the programs take."""
+
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# Parses each command with its program's flags and makes the settings of them,
+# whose checks are the first that the program does; then it stops.
+SCRIPT = """
+import importlib, json, sys
+from absl import flags
+from albert_tf.base import settings
+
+FLAGS = flags.FLAGS
+define, classes = settings.define_flags, []
+
+def defined(*found, optional=()):
+    classes[:] = found
+    define(*found, optional=optional)
+
+settings.define_flags = defined
+settings.run = lambda main, positional=None: None
+
+def clear():
+    for flag in set(FLAGS) - before:
+        delattr(FLAGS, flag)
+
+def mistake(name, arguments):
+    clear()
+    module = importlib.import_module(name)
+    if not hasattr(module, "main"):  # one that reads its arguments by argparse
+        try:
+            module.cli(arguments)
+        except SystemExit:
+            return "wrong arguments"
+        return ""
+    clear()
+    getattr(module, "define_flags", module.cli)()
+    given = [x for x in arguments if x != "..."]
+    if len(given) < len(arguments):  # the reader knows the others
+        given += [
+            f"--{flag}=x"
+            for cls in classes
+            for flag, field in cls.__dataclass_fields__.items()
+            if field.metadata["required"]
+            and not any(x.startswith(f"--{flag}=") for x in given)
+        ]
+    try:
+        FLAGS([name, *given])
+        for cls in classes:
+            settings.from_flags(cls)
+    except (ValueError, flags.Error) as error:
+        return str(error)
+    return ""
+
+before = set(FLAGS)
+found = [mistake(*x) for x in json.load(sys.stdin)]
+print("\\n" + json.dumps(found))
+"""
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Return (module, arguments) of each of our programs in code blocks."""
+    found = []
+    for block in re.finditer(r"^```\w*\n(.*?)^```", text, re.M | re.S):
+        for line in block[1].replace("\\\n", " ").splitlines():
+            match = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*python (.*)", line)
+            words = shlex.split(match[1]) if match else ["-c"]
+            if words[0] == "-m" and words[1].startswith("albert_tf."):
+                found.append((words[1], words[2:]))
+            elif re.fullmatch(r"\w+\.py", words[0]):
+                found.append((words[0].removesuffix(".py"), words[1:]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def mistakes():
+    """Return what each documented command is refused for, "" if for nothing."""
+    asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps([c for page in asked.values() for c in page]),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stderr
+    answers = iter(json.loads(result.stdout.splitlines()[-1]))
+    return {
+        name: {" ".join((module, *words)): next(answers) for module, words in x}
+        for name, x in asked.items()
+    }
+
+
+@pytest.mark.parametrize("page", [path.name for path in PAGES])
+def test_documented_commands_are_taken(mistakes, page):
+    """Every flag exists, with a legal value that fits the others."""
+    assert {c: m for c, m in mistakes[page].items() if m} == {}
+
+
+def test_every_program_is_documented_by_a_command(mistakes):
+    """The commands that the other test reads are there, of each program."""
+    found = {c.split()[0] for page in mistakes.values() for c in page}
+    names = (
+        "playground describe embed export convert_checkpoint inspect_records "
+    )
+    names += "litert_runner report shrink tpu_check train_tokenizer"
+    scripts = {"create_pretraining_data", "pretrain", "finetune"}
+    assert found == scripts | {f"albert_tf.{name}" for name in names.split()}

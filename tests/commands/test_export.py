@@ -1,0 +1,197 @@
+"""What an export writes, where it loads, and what it never overwrites."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import TEXTS, close, copied, packed, xla_operations
+
+from albert_tf.base.errors import InputError
+from albert_tf.export import ExportConfig, export
+from albert_tf.finetuning.head_pruning import without_heads
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.training import checkpoints
+
+
+def test_weights_are_stored_once(exported_dir, pretrained_model):
+    """The file holds each variable once, in float32, under its name."""
+    prefix = os.path.join(exported_dir, "variables", "variables")
+    reader = tf.train.load_checkpoint(prefix)
+    ending = "/.ATTRIBUTES/VARIABLE_VALUE"
+    found = {
+        name: (reader.get_variable_to_dtype_map()[name], shape)
+        for name, shape in reader.get_variable_to_shape_map().items()
+        if name.endswith(ending)
+    }
+    wanted = {
+        f"weights/{name.replace('/', '.S')}{ending}": (
+            tf.float32,
+            variable.shape.as_list(),
+        )
+        for name, variable in checkpoints.named_variables(
+            pretrained_model
+        ).items()
+    }
+    assert found == wanted
+
+
+FRESH = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+loaded = tf.saved_model.load(sys.argv[1])
+found = loaded.signatures["serving_default"](tf.constant([sys.argv[2]]))
+filled = loaded.signatures["fill_mask"](tf.constant(["the [MASK]"]))
+print(json.dumps({
+    "ours": [m for m in sys.modules if m.split(".")[0] == "albert_tf"],
+    "pooled": found["pooled_output"].numpy().tolist(),
+    "pieces": len(filled["pieces"][0, 0]),
+}))
+"""
+
+
+def test_loads_without_this_package(
+    exported_dir, pretrained_model, tokenizer, tmp_path
+):
+    """TensorFlow and TensorFlow Text alone load it, moved, and it answers."""
+    moved = tmp_path / "moved"
+    shutil.copytree(exported_dir, moved)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, str(moved), TEXTS[3]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["ours"] == []
+    assert found["pieces"] == 5
+    inputs = map(tf.constant, packed(tokenizer, TEXTS[3:4]))
+    close(found["pooled"], pretrained_model.albert(*inputs)["pooled_output"])
+
+
+def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
+    """Config, vocabulary and its normalisation lie beside the graph."""
+    for name in ("albert_config.json", "tokenizer.json", "spiece.model"):
+        with open(os.path.join(exported_dir, "assets", name), "rb") as file:
+            with open(os.path.join(pretrained_dir, name), "rb") as source:
+                assert file.read() == source.read()
+
+
+def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
+    """A model directory without a tokenizer serves `ids` alone."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    for name in ("tokenizer.json", "spiece.model"):
+        os.remove(os.path.join(folder, name))
+    config = ExportConfig(model_dir=folder, export_dir=str(tmp_path / "out"))
+    export(config, ServingConfig())
+    signatures = tf.saved_model.load(config.export_dir).signatures
+    assert set(signatures) == {"ids", "serving_default"}
+
+
+def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
+    """An export without a head gives what the whole model does if it is 0."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    weights = {
+        name: variable.numpy()
+        for name, variable in checkpoints.named_variables(
+            pretrained_model
+        ).items()
+    }
+    whole = pretrained_model.albert.config
+    kept = {"attention_0_0": np.array([0, 2, 3])}
+    config, pruned = without_heads(whole, weights, kept)
+    config.save(folder)
+    variables = {name: tf.Variable(value) for name, value in pruned.items()}
+    checkpoints.save(folder, variables)
+    export(ExportConfig(folder, str(tmp_path / "out")), ServingConfig())
+    served = tf.saved_model.load(str(tmp_path / "out")).signatures["ids"]
+    for part in ("kernel", "bias"):
+        weights[f"albert/encoder/attention_0_0/value/{part}"][..., 4:8] = 0.0
+    model = AlbertForPretraining(whole)
+    for name, variable in checkpoints.named_variables(model).items():
+        variable.assign(weights[name])
+    ids = tf.constant([[2, 9, 10, 11, 3, 0]])
+    mask = tf.cast(ids > 0, tf.int32)
+    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    wanted = model.albert(**inputs)
+    for name, value in wanted.items():
+        close(served(**inputs)[name], value)
+
+
+def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
+    """With `jit_compile` attention is XLA's too, with the same outputs."""
+    folder = str(tmp_path / "out")
+    config = ExportConfig(pretrained_dir, folder)
+    export(config, ServingConfig(max_seq_length=6, jit_compile=True))
+    served = tf.saved_model.load(folder).signatures["ids"]
+    assert "Softmax" in xla_operations(served)
+    ids = tf.constant([[2, 9, 10, 11, 3, 0], [2, 9, 3, 0, 0, 0]])
+    mask = tf.cast(ids > 0, tf.int32)
+    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    found, wanted = served(**inputs), pretrained_model.albert(**inputs)
+    for name in ("sequence_output", "pooled_output"):
+        close(found[name], wanted[name])
+
+
+def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
+    """LiteRT and ONNX are refused, with the formats that XLA compiles."""
+    config = ExportConfig(pretrained_dir, str(tmp_path / "out"), to="onnx")
+    with pytest.raises(InputError, match="to=saved_model or to=hub"):
+        export(config, ServingConfig(jit_compile=True))
+
+
+def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
+    """Only a new or empty folder, or an earlier export, is written to."""
+    (tmp_path / "thesis.txt").write_text("mine")
+    config = ExportConfig(model_dir=pretrained_dir, export_dir=str(tmp_path))
+    with pytest.raises(InputError, match="earlier export"):
+        export(config, ServingConfig())
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+    file = str(tmp_path / "thesis.txt")
+    with pytest.raises(InputError, match="earlier export"):
+        export(ExportConfig(pretrained_dir, file), ServingConfig())
+
+
+def test_an_export_is_replaced_whole_or_not_at_all(
+    exported_dir, pretrained_dir, tmp_path, monkeypatch
+):
+    """An export that fails leaves the earlier one; one that works takes it."""
+    graph = tmp_path / "model" / "saved_model.pb"
+    shutil.copytree(exported_dir, graph.parent)
+    graph.write_text("earlier")
+    config = ExportConfig(pretrained_dir, f"{graph.parent}/")
+    error = OSError("the disk is full")
+
+    def save(root, folder, signatures):
+        os.makedirs(folder, exist_ok=True)
+        if error:
+            raise error
+        with open(os.path.join(folder, "saved_model.pb"), "w") as file:
+            file.write("new")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.setattr(Server, "signatures", lambda self: {})
+    with pytest.raises(OSError, match="full"):
+        export(config, ServingConfig())
+    assert graph.read_text() == "earlier"
+    assert os.listdir(tmp_path) == ["model"]
+    error = None
+    export(config, ServingConfig())
+    assert graph.read_text() == "new"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_model_directory_must_be_whole(tmp_path):
+    """A folder without a config is named, and nothing is written."""
+    config = ExportConfig(str(tmp_path), str(tmp_path / "out"))
+    with pytest.raises(InputError, match="albert_config.json"):
+        export(config, ServingConfig())
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,162 @@
+"""Records as a person reads them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import inspect_records
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import example_encoding
+from albert_tf.inspect_records import InspectConfig, Painter
+from albert_tf.text.tokenizers import TokenizerConfig
+
+ROOT = Path(__file__).parents[2]
+PIECES = (
+    """[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on mat . dog""".split()
+)
+
+
+def ids(text):
+    """Return the ids of pieces separated by blanks."""
+    return [PIECES.index(piece) for piece in text.split()]
+
+
+def static(swapped):
+    """Serialise a masked example, padded to 12 tokens and 3 predictions."""
+    shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
+    columns = {
+        "input_ids": [*shown, 0],
+        "input_mask": [1] * 11 + [0],
+        "segment_ids": [0] * 6 + [1] * 5 + [0],
+        "masked_lm_positions": [2, 8, 0],
+        "masked_lm_ids": ids("cat mat [PAD]"),
+        "next_sentence_labels": [swapped],
+    }
+    features = [
+        example_encoding.ints(name, np.array([values]))[0]
+        for name, values in columns.items()
+    ]
+    weights = np.array([[1.0, 1.0, 0.0]], np.float32)
+    features.append(example_encoding.floats("masked_lm_weights", weights)[0])
+    body = b"".join(features)
+    return b"\x0a" + bytes([len(body) & 127 | 128, len(body) >> 7]) + body
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a vocabulary and two examples."""
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (tmp_path / "tokenizer.json").write_text('{"type": "wordpiece"}')
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        writer.write(static(0))
+        writer.write(static(1))
+    return tmp_path
+
+
+def printed(capsys, path, tokenizer=None, **changes):
+    """Return what is printed of a file."""
+    inspect_records.inspect_file(
+        str(path), InspectConfig(**changes), tokenizer or TokenizerConfig()
+    )
+    return capsys.readouterr().out
+
+
+def test_examples_as_text(folder, capsys):
+    """Text, segments, masks with their originals, and labels in words."""
+    text = printed(capsys, folder / "a.tfrecord")
+    expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
+    assert text.count(expected) == 2
+    assert "Example 0: sentence order 0, in order; 11 tokens of 12; " in text
+    assert "A 4, B 4; 2 of 3 predictions (18.2%)" in text
+    assert "Example 1: sentence order 1, swapped" in text
+    assert "\033" not in text
+
+
+def test_which_examples(folder, capsys):
+    """`first_example` and `num_examples` choose."""
+    text = printed(
+        capsys, folder / "a.tfrecord", first_example=1, num_examples=5
+    )
+    assert re.findall(r"Example (\d+)", text) == ["1"]
+
+
+def test_colors(folder, capsys):
+    """With colours, A, B, masks and special tokens each have one."""
+    text = printed(capsys, folder / "a.tfrecord", color="always")
+    assert "\033[36mthe\033[0m" in text  # in A
+    assert "\033[33mthe\033[0m" in text  # in B
+    assert "\033[1;31m[dog → mat]\033[0m" in text
+    assert "\033[2m[SEP]\033[0m" in text
+    assert not Painter("auto").on and not Painter("never").on
+
+
+def test_without_tokenizer(folder, capsys):
+    """Where no tokenizer is beside the file, ids stand for pieces."""
+    (folder / "tokenizer.json").unlink()
+    text = printed(capsys, folder / "a.tfrecord", num_examples=1)
+    assert "No tokenizer beside the file" in text
+    assert "2 5 [4 → 6] 8 7 3 9 5 [12 → 10] 11 3" in text
+    named = printed(
+        capsys,
+        folder / "a.tfrecord",
+        TokenizerConfig(vocab_file=str(folder / "vocab.txt")),
+    )
+    assert "the [[MASK] → cat]s sat" in named
+
+
+def test_another_tokenizer(folder, capsys):
+    """Ids beyond the vocabulary are an error that names one."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
+    with pytest.raises(InputError, match="a vocabulary of 12, and id 12"):
+        printed(capsys, folder / "a.tfrecord")
+
+
+def test_find_paths(folder):
+    """Folders, globs and files can be given together."""
+    (folder / "b.tfrecord").write_bytes(b"")
+    a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
+    assert inspect_records.find_paths(str(folder)) == [a, b]
+    assert inspect_records.find_paths(f"{a},{folder}/b*") == [a, b]
+    with pytest.raises(InputError, match="match at least one file"):
+        inspect_records.find_paths(str(folder / "c"))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"something else", "must be a TFRecord file"),
+        (None, "record 0"),
+    ],
+)
+def test_files_that_are_no_records(folder, capsys, content, message):
+    """Other files are an error with the file's name."""
+    path = folder / "a.tfrecord"
+    if content:
+        path.write_bytes(content)
+    else:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            writer.write(tf.train.Example().SerializeToString())
+    with pytest.raises(InputError, match=f"{message}|Received: .*{message}"):
+        printed(capsys, path)
+
+
+@pytest.mark.slow
+def test_command(folder):
+    """The command takes files without a flag; a mistake is one line."""
+    command = [sys.executable, "-m", "albert_tf.inspect_records"]
+    good = subprocess.run(
+        [*command, str(folder / "a.tfrecord"), "--num_examples=1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert good.returncode == 0 and "Example 0" in good.stdout
+    bad = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    errors = [x for x in bad.stderr.splitlines() if x.startswith("error:")]
+    assert bad.returncode == 1 and len(errors) == 1
+    assert "Traceback" not in bad.stderr

@@ -1,0 +1,170 @@
+"""Smaller model directories: their outputs are those of fewer layers."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_runs
+from exporting import TEXTS, close, finetuned, packed
+
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning import head_pruning
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.shrink import ShrinkConfig, possible, shorter, shrink
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.task import DataConfig
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
+
+
+def restored(folder):
+    """Return the pretraining model of a folder."""
+    model = AlbertForPretraining(AlbertConfig.from_model_dir(str(folder)))
+    checkpoints.restore_weights(model, str(folder))
+    return model
+
+
+def test_fewer_layers_are_the_first_ones(
+    pretrained_dir, pretrained_model, tokenizer, tmp_path
+):
+    """The smaller model gives what the larger had after so many layers."""
+    out = str(tmp_path / "out")
+    shrink(ShrinkConfig(pretrained_dir, out, num_layers=2), DataConfig())
+    inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
+    states = pretrained_model.albert(*inputs, return_all=True)["hidden_states"]
+    found = restored(out).albert(*inputs)["sequence_output"]
+    close(found, states[1])
+
+
+def test_weights_are_rounded_to_16_bits(pretrained_dir, tmp_path):
+    """Every weight has 8 bits of fraction left, and is the nearest such."""
+    out = str(tmp_path / "out")
+    shrink(ShrinkConfig(pretrained_dir, out, weights="bfloat16"), DataConfig())
+    new = checkpoints.reader(checkpoints.for_inference(out))
+    prefix = checkpoints.for_inference(pretrained_dir)
+    old = checkpoints.reader(prefix)
+    for name in checkpoints.read_table(prefix):
+        bits = new(name).view(np.uint32)
+        assert not (bits & 0xFFFF).any()
+        difference = np.abs(new(name) - old(name))
+        assert (difference <= np.abs(old(name)) * 2.0**-8).all()
+
+
+def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
+    """A classifier stays one, and all of its weights are there."""
+    folder, out = tmp_path / "model", str(tmp_path / "out")
+    finetuned(folder, pretrained_dir, "classification", ("a", "b"))
+    shrink(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
+    task = load_task(out)
+    config = AlbertConfig.from_model_dir(out)
+    model = task.build_model(config, "float32")
+    checkpoints.restore_weights(model, out)
+    assert task.labels == ("a", "b") and config.num_hidden_layers == 1
+
+
+def test_layers_keep_their_groups():
+    """Groups, and layers without sharing, stay with their layers."""
+    config = AlbertConfig(num_hidden_layers=12, num_hidden_groups=3)
+    assert possible(config) == [1, 2, 3, 4, 7, 8, 11, 12]
+    assert shorter(config, 8).num_hidden_groups == 2
+    with pytest.raises(InputError, match="one of 1, 2, 3, 4, 7, 8, 11, 12"):
+        shorter(config, 9)
+    own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")
+    assert shorter(own, 5).num_hidden_groups == 5
+    with pytest.raises(InputError, match="at most.*12"):
+        shorter(config, 13)
+
+
+def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
+    """The new model needs a new folder."""
+    with pytest.raises(InputError, match="output_dir.*new"):
+        shrink(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
+
+
+def test_heads_are_removed_and_the_cost_is_told(
+    finished, opinions, tmp_path, capsys
+):
+    """What is printed after each step is what evaluation finds afterwards."""
+    source, metrics = finished
+    out = str(tmp_path / "out")
+    data = {k: v for k, v in opinions.items() if k != "predict_file"}
+    config = ShrinkConfig(source, out, num_heads=1, weights="bfloat16")
+    shrink(config, DataConfig(**data))
+    lines = capsys.readouterr().out.splitlines()
+    (start,) = (i for i, line in enumerate(lines) if "parameters" in line)
+    assert lines[start].split() == ["parameters", "accuracy", "loss"]
+    rows = {
+        line.split()[0]: line.split()[-2:]
+        for line in lines[start + 1 : start + 4]
+    }
+    assert list(rows) == ["as", "num_heads=1", "weights=bfloat16"]
+    found = AlbertConfig.from_model_dir(out)
+    assert (found.num_attention_heads, found.attention_head_size) == (1, 8)
+    del data["train_file"]
+    after = tiny_runs.run(
+        model_dir=out, output_dir=str(tmp_path / "x"), do_eval=True, **data
+    )
+    for row, wanted in (
+        (rows["as"], metrics),
+        (rows["weights=bfloat16"], after),
+    ):
+        values = [wanted["eval"][name] for name in ("accuracy", "loss")]
+        close([float(cell) for cell in row], values, 1e-4)
+
+
+def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
+    """Of the trained weights; every training example is asked if few."""
+    source, out = finished[0], str(tmp_path / "out")
+    data = DataConfig(train_file=opinions["train_file"])
+    shrink(ShrinkConfig(source, out, num_heads=1), data)
+    task, tokenizer = load_task(source), load_tokenizer(source)
+    model = task.build_model(AlbertConfig.from_model_dir(source), "float32")
+    checkpoints.restore_weights(model, source)
+    examples = task.read("train", opinions["train_file"])
+    worth = head_pruning.importances(
+        model,
+        task,
+        evaluation_batches(task.features(examples, tokenizer), 1),
+    )["attention_0_0"]
+    assert abs(worth[0] - worth[1]) > 1e-3 * worth.max()
+    best = slice(8 * worth.argmax(), 8 * worth.argmax() + 8)
+    new = checkpoints.reader(checkpoints.for_inference(out))
+    for part, variable in checkpoints.named_variables(model).items():
+        if part.endswith("attention_0_0/query/kernel"):
+            np.testing.assert_array_equal(new(part), variable[:, best])
+
+
+def test_as_many_examples_as_named_say_what_heads_are_worth(
+    finished, opinions, tmp_path, monkeypatch
+):
+    """They are training examples, and not those that evaluate."""
+    asked = []
+
+    def importances(network, task, batches):
+        asked.extend(batch["input_ids"].shape[0] for batch in batches)
+        return {"attention_0_0": np.array([0.0, 1.0])}
+
+    monkeypatch.setattr(head_pruning, "importances", importances)
+    out = str(tmp_path / "out")
+    data = DataConfig(train_file=opinions["train_file"])
+    config = ShrinkConfig(finished[0], out, num_heads=1, head_examples=7)
+    shrink(config, data)
+    assert asked == [1] * 7
+
+
+def test_heads_need_a_task_and_its_training_data(
+    pretrained_dir, finished, opinions, tmp_path
+):
+    """Without one, or with too many heads, nothing is written."""
+    out = str(tmp_path / "out")
+    with pytest.raises(InputError, match="fine-tuned model.*model_dir="):
+        shrink(ShrinkConfig(pretrained_dir, out, num_heads=1), DataConfig())
+    with pytest.raises(InputError, match="train_file"):
+        shrink(ShrinkConfig(finished[0], out, num_heads=1), DataConfig())
+    data = DataConfig(train_file=opinions["train_file"])
+    with pytest.raises(InputError, match="at most that of the model, 2"):
+        shrink(ShrinkConfig(finished[0], out, num_heads=3), data)
+    assert not (tmp_path / "out").exists()

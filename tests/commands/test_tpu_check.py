@@ -1,0 +1,168 @@
+"""What `python -m albert_tf.tpu_check` takes and says."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiled_step import Plan, Step
+from albert_tf.tpu.compiler import VERSIONS, Compiled
+from albert_tf.tpu_check import (
+    TpuCheckConfig,
+    compiled_facts,
+    compiled_lines,
+    cost_facts,
+    cost_lines,
+    lengths,
+    make_plan,
+    plan_lines,
+)
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import PretrainingConfig
+from albert_tf.training.trainer import TrainingConfig
+
+GIB = 1 << 30
+TEXT = """HloModule step
+ENTRY %main (a: f32[1000000]) -> f32[1000000] {
+  %a = f32[1000000]{0} parameter(0)
+  ROOT %r = f32[1000000]{0} all-reduce(%a), replica_groups={{0,1,2,3,4,5,6,7}}
+}
+"""
+
+
+def run(*flags):
+    """Run the command line."""
+    return subprocess.run(
+        [sys.executable, "-m", "albert_tf.tpu_check", *flags],
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """The config of the tiny model."""
+    tiny.CONFIG.save(str(tmp_path))
+    return str(tmp_path / "albert_config.json")
+
+
+def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
+    """Flags win, then the records, then the longest; 15 % are predicted."""
+    config = tiny.CONFIG
+    assert lengths(TpuCheckConfig(), None, config) == (16, 2)
+    given = TpuCheckConfig(max_seq_length=10, max_predictions_per_seq=4)
+    assert lengths(given, None, config) == (10, 4)
+    metadata = {
+        "version": 1,
+        "max_seq_length": 12,
+        "max_predictions_per_seq": 3,
+        "vocab_size": 50,
+        "tokenizer_fingerprint": "",
+        "splits": {"train": [], "eval": []},
+    }
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    assert lengths(TpuCheckConfig(), str(tmp_path), config) == (12, 3)
+
+
+def test_a_sequence_too_long_is_refused():
+    """The error names both lengths and the model's limit."""
+    with pytest.raises(InputError, match="max_position_embeddings=16"):
+        lengths(TpuCheckConfig(max_seq_length=17), None, tiny.CONFIG)
+
+
+def test_a_plan_is_what_the_flags_say(config_file):
+    """Batch, micro-batches, precision and loop stand in the first lines."""
+    run = PretrainingConfig(albert_config_file=config_file)
+    training = TrainingConfig(
+        train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"
+    )
+    plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
+    assert plan_lines(plan, parse("v5e-8")) == [
+        "v5e:2x4 (v5litepod-8): 8 chips, 8 replicas",
+        "batch 64 = 8 replicas x 2 micro-batches x 4 examples of 16 tokens, "
+        "2 predictions, bfloat16",
+        "encoder loop: while, 1 bodies for 2 layers, layers rematerialized",
+    ]
+
+
+def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
+    """Never that it runs; memory needed, there and left."""
+    parts = {"arguments": GIB, "temporaries": 2 * GIB}
+    compiled = Compiled(True, 61.4, 80.0, 3 * GIB, parts)
+    facts = compiled_facts(compiled, 16 * GIB)
+    assert facts["hbm_left_bytes"] == 13 * GIB
+    assert compiled_lines(facts, parse("v5e-8")) == [
+        "compiles for v5e and fits, according to the TPU compiler (61 s)",
+        "memory of a replica at its peak: 3.00 GiB of 16.00 GiB, 13.00 GiB "
+        "left (arguments 1.00 GiB, temporaries 2.00 GiB)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "needed, said", [(17 * GIB, "17.00 GiB"), (None, "more")]
+)
+def test_a_step_that_does_not_fit_is_a_result(needed, said):
+    """How much it needs, if the compiler says so."""
+    facts = compiled_facts(Compiled(False, 4.0, 5.0, needed, {}), 16 * GIB)
+    assert facts["hbm_left_bytes"] == (-GIB if needed else None)
+    assert compiled_lines(facts, parse("v3-8")) == [
+        f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
+        "compiler (4 s)"
+    ]
+
+
+class NoCompiler:
+    """Stands in for the compiler, which needs an extra."""
+
+    def __init__(self, topology):
+        pass
+
+
+def test_the_cost_of_the_job_is_that_of_its_steps(monkeypatch):
+    """Hours are steps times the bound, chip-hours times the chips."""
+    monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", NoCompiler)
+    training = TrainingConfig(train_batch_size=32, num_train_steps=7200)
+    plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
+    step = Step(plan, parse("v5e-8"))
+    facts = cost_facts(step, 4, Compiled(True, 1, 1, 1, {}, TEXT))
+    seconds = 8e6 / 819e9 + 4e6 * 2 * 7 / 8 / 200e9
+    assert facts["seconds"]["step"] == pytest.approx(seconds)
+    assert facts["job_hours"] == pytest.approx(2 * seconds)
+    assert facts["job_chip_hours"] == pytest.approx(16 * seconds)
+    lines = cost_lines(facts)
+    assert "all-reduce over 8 replicas: 4.000 MB, 1 times a step" in lines
+    assert "lower bound" in lines[-2] and lines[-1].startswith("7,200 steps")
+    json.dumps(facts)
+
+
+@pytest.mark.slow
+def test_an_unknown_slice_is_one_error(config_file):
+    """No trace, status 1, and the legal names; the extra is not needed."""
+    result = run(f"--albert_config_file={config_file}", "--topology=v5e-7")
+    assert result.returncode == 1
+    assert "error: `topology` must be one of" in result.stderr
+    assert "v5e:2x4 (v5litepod-8)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_the_whole_check_of_a_tiny_model(config_file, tmp_path):
+    """The command compiles, finds the cost, and writes the JSON file."""
+    for package in VERSIONS:
+        pytest.importorskip(package)
+    path = tmp_path / "result.json"
+    result = run(
+        f"--albert_config_file={config_file}",
+        "--train_batch_size=64",
+        f"--json={path}",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "compiles for v5e and fits" in result.stdout
+    facts = json.loads(path.read_text())
+    assert facts["fits"] and facts["replicas"] == 8
+    assert facts["hbm_bytes"] == int(15.75 * GIB)
+    assert facts["seconds"]["step"] > 0

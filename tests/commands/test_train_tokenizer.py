@@ -1,0 +1,148 @@
+"""Vocabularies are trained with ALBERT's symbols, repeatably."""
+
+import gzip
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
+
+SYMBOLS = '<pad> <unk> [CLS] [SEP] [MASK] ( ) " - . – £ €'.split()
+ANIMALS = ("Cat", "dögs", "fox", "hare", "ﬁsh", "Owl", "mole", "newt")
+VERBS = ("sees", "hears", "chases", "finds", "avoids", "follows")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Return the folder of two text files, one of them compressed."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [
+        f"The {a} {verb} the {b} in {1900 + i}, they say.\n"
+        for i, a in enumerate(ANIMALS)
+        for b in ANIMALS
+        for verb in VERBS
+    ]
+    half = len(lines) // 2
+    (folder / "a.txt").write_text("".join(lines[:half]), "utf-8")
+    with gzip.open(folder / "b.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines[half:]))
+    return str(folder)
+
+
+def config(corpus, output_dir, **settings):
+    """Return settings of a small vocabulary."""
+    settings = {"vocab_size": 55, "input_file": f"{corpus}/*"} | settings
+    return TrainTokenizerConfig(output_dir=str(output_dir), **settings)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_vocabulary(corpus, tmp_path, model_type, capfd):
+    """The vocabulary begins as the released one and knows the corpus."""
+    counts = train_tokenizer(config(corpus, tmp_path, model_type=model_type))
+    assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert tokenizer.vocab_size == 55
+    assert tokenizer.pieces(range(len(SYMBOLS))) == SYMBOLS
+    assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
+    ids = tokenizer.encode("The Dogs chases the fish in 1903, they say.")
+    assert tokenizer.unk_id not in ids and len(ids) < 30
+    # The text is normalised first: neither capitals nor accents have pieces.
+    text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
+    assert text == text.lower() and not set(text) & set("öﬁ\u0308")
+    listed = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
+    assert [line.split("\t")[0] for line in listed] == tokenizer.pieces(
+        range(55)
+    )
+    # The trainer's log stays away.
+    assert capfd.readouterr() == ("", "")
+
+
+def test_settings_are_kept(corpus, tmp_path):
+    """The normalisation of the training is the tokenizer's."""
+    train_tokenizer(config(corpus, tmp_path, do_lower_case=False))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert not tokenizer.config.do_lower_case
+    assert "T" in "".join(tokenizer.pieces(range(55)))
+    assert tokenizer.unk_id not in tokenizer.encode("The Cat")
+
+
+def test_same_settings_give_the_same_vocabulary(corpus, tmp_path):
+    """A vocabulary depends on corpus and settings alone, if drawn too."""
+    prints = Counter()
+    for i, size in enumerate((101, 101, 384)):
+        folder = tmp_path / str(i)
+        train_tokenizer(config(corpus, folder, input_sentence_size=size))
+        prints[load_tokenizer(str(folder)).fingerprint()] += 1
+    assert sorted(prints.values()) == [1, 2]
+
+
+def test_too_large_vocabulary(corpus, tmp_path):
+    """The error says the largest size, which is then possible."""
+    output = tmp_path / "out"
+    with pytest.raises(InputError) as error:
+        train_tokenizer(config(corpus, output, vocab_size=5000))
+    assert not output.exists()
+    size = int(re.search(r"largest possible is (\d+)", str(error.value))[1])
+    train_tokenizer(config(corpus, output, vocab_size=size))
+    assert load_tokenizer(str(output)).vocab_size == size
+
+
+def test_too_small_vocabulary(corpus, tmp_path):
+    """The error says the smallest size."""
+    with pytest.raises(InputError, match="at least [3-9][0-9]"):
+        train_tokenizer(config(corpus, tmp_path, vocab_size=20))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"\n \n", "0 sentences"),
+        (b"x" * 5000, "all longer"),
+        (b"fine\nbad \xff\n", "input.txt, line 2"),
+    ],
+)
+def test_bad_input(content, message, tmp_path):
+    """Text that cannot be used is a one-line error that names it."""
+    path = tmp_path / "input.txt"
+    path.write_bytes(content)
+    output = tmp_path / "out"
+    with pytest.raises(InputError, match=message) as error:
+        train_tokenizer(config("", output, input_file=str(path)))
+    assert "\n" not in str(error.value) and not output.exists()
+
+
+def test_bad_line_after_good_ones(corpus, tmp_path):
+    """Nothing is trained on the part before a line that cannot be read."""
+    path = tmp_path / "input.txt"
+    # More than the blocks of 1 MB that are read at a time.
+    good = Path(corpus, "a.txt").read_bytes() * 400
+    path.write_bytes(good + b"bad \xff\n")
+    lines = 400 * 192
+    output = tmp_path / "out"
+    with pytest.raises(InputError, match=f"line {lines + 1}"):
+        train_tokenizer(config("", output, input_file=str(path)))
+    assert not output.exists()
+    settings = config("", output, input_file=str(path), on_bad_text="skip")
+    assert train_tokenizer(settings)["sentences"] == lines
+
+
+def test_command_line(corpus, tmp_path):
+    """The program makes the tokenizer and says what it read."""
+    command = [
+        *(sys.executable, "-m", "albert_tf.train_tokenizer"),
+        *(f"--input_file={corpus}/*", f"--output_dir={tmp_path}"),
+        *("--vocab_size=55", "--nodo_lower_case"),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "55 pieces from 384 sentences, 0 left out" in result.stdout
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert tokenizer.vocab_size == 55
+    assert not tokenizer.config.do_lower_case

@@ -1,0 +1,124 @@
+"""Hugging Face's files in all the forms that people have."""
+
+import os
+
+import goldens
+import numpy as np
+import pytest
+import released_files
+import safetensors.numpy
+from conversions import huggingface, refuse, rewrite
+
+from albert_tf.convert_checkpoint import convert
+from albert_tf.model.config import AlbertConfig
+
+
+@pytest.fixture
+def golden():
+    return goldens.load("g1")
+
+
+def test_backbone_without_prefix(golden, tmp_path):
+    """`AlbertModel` saves no prefix and no heads; so do we for such a model."""
+    folder, tensors = huggingface(tmp_path, golden)
+    bare = {
+        name.removeprefix("albert."): value
+        for name, value in tensors.items()
+        if name.startswith("albert.")
+    }
+    rewrite(folder, bare)
+    lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
+    assert sum(line.startswith("warning: no ") for line in lines) == 3
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
+    released_files.assert_same(
+        safetensors.numpy.load_file(tmp_path / "back/model.safetensors"), bare
+    )
+
+
+def test_tied_copies_must_agree(golden, tmp_path):
+    """Older files repeat tied weights: equal copies pass, others do not."""
+    folder, tensors = huggingface(tmp_path, golden)
+    words = tensors["albert.embeddings.word_embeddings.weight"]
+    copies = {
+        "predictions.decoder.weight": words.copy(),
+        "predictions.decoder.bias": tensors["predictions.bias"].copy(),
+        "albert.embeddings.position_ids": np.arange(64)[None],
+    }
+    rewrite(folder, tensors | copies)
+    convert(str(folder), str(tmp_path / "dir"), "model_dir")
+    copies["predictions.decoder.weight"][3, 1] += 1
+    rewrite(folder, tensors | copies)
+    refuse(tmp_path, folder, "`predictions.decoder.weight` must equal")
+
+
+def test_half_precision_is_widened(golden, tmp_path):
+    """float16 files become float32 without a change of value."""
+    folder, tensors = huggingface(tmp_path, golden)
+    half = {n: v.astype(np.float16) for n, v in tensors.items()}
+    rewrite(folder, half)
+    convert(str(folder), str(tmp_path / "out"), "huggingface")
+    found = safetensors.numpy.load_file(tmp_path / "out/model.safetensors")
+    wide = {n: v.astype(np.float32) for n, v in half.items()}
+    released_files.assert_same(found, wide)
+
+
+def test_a_projection_between_equal_widths(tmp_path):
+    """Hugging Face always projects: the identity passes, others do not."""
+    folder, tensors = huggingface(tmp_path, goldens.load("g4"))
+    name = "albert.encoder.embedding_hidden_mapping_in.weight"
+    np.testing.assert_array_equal(tensors[name], np.eye(32))
+    tensors[name] = tensors[name] + 1
+    rewrite(folder, tensors)
+    refuse(tmp_path, folder, "must be the identity")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bert"}, "`model_type` must be albert"),
+        ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12"),
+        ({"hidden_act": "silu"}, "`hidden_act` must be one of gelu_new"),
+        ({"position_embedding_type": "relative_key"}, "must be absolute"),
+        ({"num_attention_heads": 5}, "`num_attention_heads` must divide"),
+    ],
+)
+def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
+    """A `config.json` that says something else than ALBERT is refused."""
+    folder, _ = huggingface(tmp_path, golden, **changes)
+    refuse(tmp_path, folder, message)
+
+
+def test_erf_gelu_is_kept_and_said(golden, tmp_path):
+    """Hugging Face's "gelu" is another function than the released one."""
+    folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
+    lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
+    assert any("erf form" in line for line in lines)
+    config = AlbertConfig.from_model_dir(str(tmp_path / "dir"))
+    assert config.hidden_act == "gelu_erf"
+
+
+@pytest.mark.interchange
+def test_pickles_are_tensors_or_nothing(golden, tmp_path):
+    """A pickle of tensors converts; one that would run code does not."""
+    torch = pytest.importorskip("torch")
+    folder, tensors = huggingface(tmp_path, golden)
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    state = {n: torch.from_numpy(v) for n, v in tensors.items()}
+    torch.save(state, path)
+    convert(str(folder), str(tmp_path / "back"), "huggingface")
+    released_files.assert_same(
+        safetensors.numpy.load_file(tmp_path / "back/model.safetensors"),
+        tensors,
+    )
+    torch.save(state | {"classifier.weight": torch.zeros(3, 32)}, path)
+    refuse(tmp_path, folder, r"unexpected classifier.weight \[3, 32\]")
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    torch.save(state | {"x": Evil()}, path)
+    refuse(tmp_path, folder, "a whole file of tensors and nothing else")
+    path.write_bytes(path.read_bytes()[:900])
+    refuse(tmp_path, folder, "a whole file of tensors and nothing else")

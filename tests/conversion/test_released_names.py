@@ -1,0 +1,121 @@
+"""The table of names is complete, and one to one."""
+
+import dataclasses
+import json
+import math
+
+import goldens
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion import released_names, tf1
+from albert_tf.conversion.named_tensors import Tensors, from_ours, to_ours
+from albert_tf.conversion.released_names import (
+    GOOGLE,
+    HUGGING_FACE,
+    MODEL_DIR,
+    places,
+)
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training.checkpoints import named_variables
+
+TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
+
+# The variables of each released file, slots and step included.
+COUNTS = {
+    "albert_base_v1": 33,
+    "albert_base_v2": 33,
+    "albert_base_zh_google": 33,
+    "albert_large_v1": 33,
+    "albert_large_zh_brightmart": 31,
+    "albert_small_zh_google": 97,
+    "albert_tiny_google_zh": 30,
+    "albert_tiny_zh_brightmart": 31,
+}
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_the_table_has_the_variables_of_the_model(variant):
+    """Names and shapes from the table are those of the built model."""
+    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    model = named_variables(AlbertForPretraining(config))
+    assert released_names.variable_shapes(config) == {
+        name: tuple(v.shape) for name, v in model.items()
+    }
+
+
+@pytest.mark.parametrize("release", COUNTS)
+def test_released_files_map_completely(release, tmp_path):
+    """Every variable of the real releases has one place, both ways."""
+    table = TABLES[release]
+    shapes = {n: tuple(s) for n, s in table["tensors"].items()}
+    tensors = Tensors(shapes, read=None)
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps(table["config"]))
+    config, _ = tf1.read_config(str(path), tensors)
+    layout = tf1.layout_of(tensors)
+    ours = to_ours(tensors, config, layout, release)
+    assert len(ours) == len(shapes) == COUNTS[release]
+    weights = released_names.variable_shapes(config)
+    assert weights.items() <= ours.shapes.items()
+    assert from_ours(ours, config, layout).shapes == shapes
+
+
+@pytest.mark.parametrize("layout", [MODEL_DIR, GOOGLE, HUGGING_FACE])
+@pytest.mark.parametrize("variant", ["shared", "groups", "unfactorized"])
+def test_names_are_one_to_one(layout, variant):
+    """No two variables have the same name in a file."""
+    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    found = [place.name for place in places(config, layout).values()]
+    assert len(set(found)) == len(found)
+
+
+# The paper's Table 4 and Table 3, in millions.
+PAPER = {
+    "base_e768_share_all": 31,
+    "base_e768_share_attention": 83,
+    "base_e768_share_ffn": 57,
+    "base_e768_share_none": 108,
+    "base_e128_share_all": 12,
+    "base_e128_share_attention": 64,
+    "base_e128_share_ffn": 38,
+    "base_e128_share_none": 89,
+    "base_e64_share_all": 10,
+    "base_e64_share_none": 87,
+    "base_e256_share_all": 16,
+    "base_e256_share_none": 93,
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_parameters_of_the_paper(name):
+    """The ablations have the parameters that the paper prints."""
+    folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
+    config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
+    shapes = released_names.variable_shapes(config)
+    size = sum(
+        math.prod(s) for n, s in shapes.items() if n.startswith("albert/")
+    )
+    # The paper rounds now up, now down.
+    assert abs(size / 1e6 - PAPER[name]) < 1.1
+
+
+def test_what_released_files_cannot_hold():
+    """Architectures without a released name are refused, or renamed."""
+    unshared = dataclasses.replace(goldens.CONFIG, sharing="none")
+    released = released_names.as_released(unshared)
+    assert released.num_hidden_groups == released.num_hidden_layers
+    assert released_names.variable_shapes(
+        released
+    ) == released_names.variable_shapes(unshared)
+    for sharing in ("attention", "ffn"):
+        config = dataclasses.replace(goldens.CONFIG, sharing=sharing)
+        with pytest.raises(InputError, match="`sharing` must be all or none"):
+            released_names.as_released(config)
+    hidden = dataclasses.replace(goldens.CONFIG, embedding_norm="hidden")
+    with pytest.raises(InputError, match="`embedding_norm` must be embedding"):
+        places(hidden, HUGGING_FACE)
+    groups = dataclasses.replace(hidden, num_hidden_groups=2)
+    with pytest.raises(InputError, match="`num_hidden_groups`"):
+        places(groups, released_names.ALBERT_ZH)

@@ -1,0 +1,185 @@
+"""Both directions against transformers, forward and gradients.
+
+Slow, and only where the extra `convert` is installed, as `make interchange`
+does.
+"""
+
+import dataclasses
+import importlib.util
+import json
+
+import goldens
+import numpy as np
+import other_process
+import pytest
+import released_files
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf.conversion.huggingface import config_json
+from albert_tf.conversion.released_names import (
+    HUGGING_FACE,
+    as_released,
+    places,
+)
+from albert_tf.convert_checkpoint import convert
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import named_variables
+
+# Only looked for: they are imported in a process without TensorFlow.
+for package in ("torch", "transformers"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"could not import {package}", allow_module_level=True)
+
+pytestmark = [pytest.mark.slow, pytest.mark.interchange]
+
+VARIANTS = {
+    name: goldens.VARIANTS[name]
+    for name in (
+        "shared",
+        "groups",
+        "unshared",
+        "unfactorized",
+        "relu",
+        "erf",
+    )
+} | {
+    "wide": {
+        "hidden_size": 64,
+        "embedding_size": 16,
+        "intermediate_size": 256,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 6,
+        "vocab_size": 500,
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def there():
+    """Return what calls a function of `transformers_side` by its name."""
+    with other_process.calling("transformers_side") as call:
+        yield call
+
+
+def make_config(variant: str) -> AlbertConfig:
+    return dataclasses.replace(goldens.CONFIG, **VARIANTS[variant])
+
+
+def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Return inputs, and labels for both heads."""
+    rng = np.random.default_rng(7)
+    inputs = goldens.random_inputs(config)
+    # transformers gives the padding piece, id 0, no gradient as an input.
+    inputs["input_ids"] = np.maximum(inputs["input_ids"], 1)
+    inputs["masked_lm_positions"] = np.tile(np.arange(4, dtype="i4"), (3, 1))
+    return inputs | {
+        "masked_lm_ids": rng.integers(0, config.vocab_size, (3, 4), np.int32),
+        "labels": np.array([0, 1, 1], np.int32),
+    }
+
+
+def ours(model, inputs):
+    """Return our outputs, and gradients of both losses added up."""
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    with tf.GradientTape() as tape:
+        out = model(*(inputs[n] for n in names), return_all=True)
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        mlm = entropy(inputs["masked_lm_ids"], out["mlm_logits"])
+        sop = entropy(inputs["labels"], out["sop_logits"])
+        loss = tf.reduce_mean(mlm) + tf.reduce_mean(sop)
+    variables = named_variables(model)
+    gradients = tape.gradient(loss, list(variables.values()))
+    table = {
+        n: np.asarray(tf.convert_to_tensor(g))
+        for n, g in zip(variables, gradients, strict=True)
+    }
+    return out, float(loss), table
+
+
+def compare(config, model, there, folder) -> dict:
+    """Check outputs, loss and every gradient; return what did not load."""
+    inputs = inputs_of(config)
+    out, loss, gradients = ours(model, inputs)
+    other = there("compute", str(folder), inputs)
+
+    def close(left, right, name=""):
+        np.testing.assert_allclose(left, right, 2e-4, 2e-5, err_msg=name)
+
+    for name in ("mlm_logits", "sop_logits"):
+        close(out[name], other[name], name)
+    close(loss, other["loss"])
+    # Version 5 returns every inner block, older ones every layer.
+    every = len(out["hidden_states"]) // len(other["layers"])
+    blocks = out["hidden_states"][every - 1 :: every]
+    for states, layer in zip(blocks, other["layers"], strict=True):
+        close(states, layer)
+    theirs = other["gradients"]
+    for name, place in places(as_released(config), HUGGING_FACE).items():
+        gradient = theirs.pop(place.name)
+        close(
+            gradients.pop(name),
+            gradient.T if place.transposed else gradient,
+            name,
+        )
+    assert not gradients
+    assert all("embedding_hidden_mapping_in" in n for n in theirs)
+    return other["loading"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_from_here_to_transformers(variant, there, tmp_path):
+    """transformers loads what we write, whole, and computes the same."""
+    config = make_config(variant)
+    table = goldens.random_weights(config)
+    model = goldens.build(config, table)
+    source = str(tmp_path / "dir")
+    checkpoints.claim(source, config)
+    checkpoints.save(source, named_variables(model))
+    convert(source, str(tmp_path / "hf"), "huggingface")
+    loading = compare(config, model, there, tmp_path / "hf")
+    for wrong in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert loading[wrong] == []
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_from_transformers_to_here(variant, pickled, there, tmp_path):
+    """We load what transformers writes, and give it back bit by bit."""
+    config = make_config(variant)
+    released = as_released(config)
+    values = dataclasses.asdict(released) | {
+        "hidden_act": {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(
+            config.hidden_act, config.hidden_act
+        )
+    }
+    del values["sharing"], values["embedding_norm"]
+    folder = tmp_path / "hf"
+    identity = config.embedding_size == config.hidden_size
+    there("make", str(folder), values, identity)
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    if pickled:
+        there("pickle_weights", str(folder))
+        (folder / "model.safetensors").unlink()
+    convert(str(folder), str(tmp_path / "dir"), "model_dir")
+    assert AlbertConfig.from_model_dir(str(tmp_path / "dir")) == released
+    model = AlbertForPretraining(released)
+    checkpoints.restore_weights(model, str(tmp_path / "dir"))
+    compare(released, model, there, folder)
+    convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
+    back = safetensors.numpy.load_file(tmp_path / "back/model.safetensors")
+    released_files.assert_same(back, weights)
+
+
+def test_the_config_of_a_release(there):
+    """Our `config.json` of base v2 says what transformers needs to know."""
+    folder = goldens.FOLDER.parents[2] / "configs" / "models"
+    file = folder / "albert_base_v2.json"
+    config = AlbertConfig.from_json_file(str(file))
+    values = json.loads(json.dumps(config_json(config, "AlbertForPreTraining")))
+    theirs = there("read_config", values)
+    assert theirs["hidden_act"] == "gelu_new"
+    assert theirs["num_attention_heads"] == 12
+    assert theirs["hidden_dropout_prob"] == 0

@@ -1,0 +1,127 @@
+"""What is counted and warned of, on numbers made up by hand."""
+
+from collections import Counter
+
+import pytest
+
+from albert_tf.data.builder.advice import warnings
+from albert_tf.data.builder.statistics import report, summarize
+from albert_tf.data.masking import MaskingConfig
+
+TEXT = Counter(documents=10, sentences=100, tokens=10_000, unknown_tokens=5)
+MADE = Counter(
+    records=100,
+    slots=12_800,
+    real_tokens=10_000,
+    swapped=51,
+    one_segment_chunks=2,
+    masked_records=100,
+    masked_of=10_000,
+    masked=1_500,
+    budget_met=99,
+    ngrams_drawn_1=60,
+    ngrams_drawn_2=30,
+    ngrams_drawn_3=10,
+    tokens_mask=1_200,
+    tokens_same=150,
+    tokens_random=150,
+)
+PROBE = {"balanced_accuracy": 0.51, "balanced_interval": [0.49, 0.53]}
+
+
+def statistics(text=None, made=None, held_out=None, probe=PROBE):
+    """Return the statistics of a sound data set with some counts changed."""
+    made = {
+        "train": MADE | Counter(made or {}),
+        "eval": MADE | Counter(held_out or {}),
+    }
+    return summarize(TEXT | Counter(text or {}), made, MaskingConfig(), probe)
+
+
+def test_statistics_by_hand():
+    """Shares are the counts' quotients, for both splits."""
+    found = statistics(held_out={"swapped": 60})
+    assert found["padding_share"] == pytest.approx(
+        1 - 10_000 / 12_800, abs=1e-5
+    )
+    assert found["tokens_per_record"] == 100
+    assert found["swapped_share"] == 0.51
+    assert found["eval"]["swapped_share"] == 0.6
+    assert found["one_segment_share"] == 0.02
+    assert found["masked_share"] == 0.15
+    assert found["budget_met_share"] == 0.99
+    assert found["ngrams_drawn"] == [0.6, 0.3, 0.1]
+    assert found["mask_same_random"] == [0.8, 0.1, 0.1]
+    assert found["unknown_share"] == 0.0005
+
+
+def test_report_names_every_group():
+    """The report has a line for each number, held-out ones too."""
+    text = report(statistics())
+    for words in (
+        "documents                 10",
+        "masked share              15.00%",
+        "ngrams asked              0.5454  0.2727  0.1818",
+        "held-out records",
+        "balanced accuracy         0.51",
+    ):
+        assert words in text
+
+
+def test_sound_data_warns_of_nothing():
+    """Nothing is wrong with sound statistics."""
+    assert warnings(statistics(), MaskingConfig(), 128) == []
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"made": {"swapped": 90}}, "90.0% of the examples are labelled"),
+        (
+            {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
+            "60% of the chunks are one line, and 100 of 200 were left",
+        ),
+        ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
+        ({"text": {"bad_lines": 3}}, "3 lines were not UTF-8"),
+        ({"made": {"slots": 40_000}}, "75% of the positions are padding"),
+        ({"made": {"truncated_tokens": 2_500}}, "20% of the tokens were cut"),
+        (
+            {
+                "probe": {
+                    "balanced_accuracy": 0.7,
+                    "balanced_interval": [0.68, 0.72],
+                }
+            },
+            "how alike they are tells swapped segments in 70.0%",
+        ),
+    ],
+)
+def test_warnings(changes, message):
+    """Each fault is named with its number, and with what to change."""
+    (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
+    assert message in warning
+
+
+def test_what_words_tell_is_no_fault():
+    """Words may tell the order honestly: that is said, not warned of."""
+    probe = PROBE | {"words_balanced_accuracy": 0.7}
+    probe |= {"words_balanced_interval": [0.68, 0.72]}
+    found = statistics(probe=probe)
+    assert warnings(found, MaskingConfig(), 128) == []
+    assert "words balanced accuracy   0.7" in report(found)
+
+
+def test_few_held_out_records():
+    """A held-out split too small to measure on is named."""
+    few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
+    found = summarize(TEXT, few, MaskingConfig(), PROBE)
+    (warning,) = warnings(found, MaskingConfig(), 128)
+    assert "only 7 examples are held out" in warning
+
+
+def test_released_predictions_at_512():
+    """20 predictions of 512 tokens are said to be 3.9 % instead of 15 %."""
+    config = MaskingConfig(max_predictions_per_seq=20)
+    (warning,) = warnings(statistics(), config, 512)
+    assert "predicts 3.9% of the tokens" in warning
+    assert "77 predicts them all" in warning

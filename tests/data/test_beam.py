@@ -1,0 +1,162 @@
+"""Builds as Apache Beam pipelines: the same records as without Beam."""
+
+import builtins
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import build, text_blocks
+from albert_tf.data.builder import corpus_digest as corpus_module
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.tokenizers import TokenizerConfig
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A folder with a vocabulary and two texts of several blocks and pieces."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(corpus_module, "PIECE_BYTES", 3000)
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(50)] + ["."]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join(special + words) + "\n")
+    for name in ("a.txt", "b.txt"):
+        lines = [" ".join(rng.choice(words, 8)) for _ in range(300)]
+        lines[::12] = [""] * len(lines[::12])
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def run(corpus, name, **changes):
+    """Build into a folder; return the bytes of its files, by name."""
+    output = corpus / name
+    build.run(
+        BuildConfig(
+            input_file=f"{corpus}/?.txt",
+            output_dir=str(output),
+            dupe_factor=2,
+            eval_fraction=0.1,
+            num_shards=3,
+            num_processes=1,
+            **changes,
+        ),
+        TokenizerConfig(vocab_file=f"{corpus}/vocab.txt"),
+        PairsConfig(max_seq_length=32),
+        MaskingConfig(),
+    )
+    return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
+def files_in(folder):
+    """Return the paths of all files in a folder."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.interchange
+def test_beam_writes_the_same_bytes(corpus):
+    """A pipeline of whole shards gives the files that one process gives."""
+    pytest.importorskip("apache_beam")
+    here = run(corpus, "here")
+    beam = run(corpus, "beam", runner="DirectRunner")
+    assert sum(name.endswith(".tfrecord") for name in here) == 9
+    assert beam == here
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    """What is read, by file name: by the `launcher` and by `workers`.
+
+    Everything that is read while no pipeline runs is read by the launcher.
+    """
+    beam = pytest.importorskip("apache_beam")
+    names = {"launcher": set(), "workers": set()}
+    running = []
+    leave, opened = beam.Pipeline.__exit__, builtins.open
+
+    def run_pipeline(pipeline, *error):
+        running.append(pipeline)
+        try:
+            return leave(pipeline, *error)
+        finally:
+            running.pop()
+
+    def noted(path, mode="r", *args, **kwargs):
+        if "r" in mode and isinstance(path, str | Path):
+            names["workers" if running else "launcher"].add(Path(path).name)
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(beam.Pipeline, "__exit__", run_pipeline)
+    monkeypatch.setattr(builtins, "open", noted)
+    return names
+
+
+@pytest.mark.interchange
+def test_launcher_reads_no_text(corpus, readers):
+    """Text and shards, which grow with the corpus, are read by workers."""
+    run(corpus, "beam", runner="DirectRunner")
+    grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
+    assert grows <= readers["workers"]
+    assert not grows & readers["launcher"]
+    assert "metadata.json" in readers["launcher"]
+
+
+@pytest.mark.interchange
+def test_beam_goes_on(corpus, monkeypatch):
+    """A build that failed in its second pass keeps both passes' work.
+
+    It goes on with the same text alone; another is refused and costs nothing.
+    """
+    beam = pytest.importorskip("albert_tf.data.builder.beam")
+    here = run(corpus, "here")
+
+    class Interrupted(Exception):
+        """Stands for a lost pipeline."""
+
+    def interrupted(jobs, runner, options):
+        whole(jobs[:4], runner, options)
+        raise Interrupted
+
+    whole = beam.make_files
+    monkeypatch.setattr(beam, "make_files", interrupted)
+    with pytest.raises(Interrupted):
+        run(corpus, "beam", runner="DirectRunner")
+    monkeypatch.setattr(beam, "make_files", whole)
+    finished = {p: p.stat().st_mtime_ns for p in files_in(corpus / "beam")}
+    words = (corpus / "b.txt").read_text()
+    (corpus / "b.txt").write_text(words.replace("w7", "w8", 1))
+    with pytest.raises(InputError, match=r"other settings.*\(corpus: "):
+        run(corpus, "beam", runner="DirectRunner")
+    assert files_in(corpus / "beam") == list(finished)
+    (corpus / "b.txt").write_text(words)
+    monkeypatch.setattr(beam, "deal_block", None)  # of the first pass
+    assert run(corpus, "beam", runner="DirectRunner") == here
+    made = [path for path in finished if path.suffix == ".tfrecord"]
+    assert [path.stat().st_mtime_ns for path in made] == [
+        finished[path] for path in made
+    ]
+    assert len(made) == 4
+
+
+def test_runner_without_beam(corpus, monkeypatch):
+    """Without the extra, `runner` is refused with what to install."""
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(
+        sys.modules, "albert_tf.data.builder.beam", raising=False
+    )
+    with pytest.raises(InputError, match=r"albert-tf\[beam\]"):
+        run(corpus, "beam", runner="DirectRunner")
+
+
+def test_settings_that_contradict():
+    """Options without a runner, and a remote folder without one, are wrong."""
+    paths = {"input_file": "a.txt", "output_dir": "out"}
+    with pytest.raises(InputError, match="must come with a `runner`"):
+        BuildConfig(**paths, pipeline_options="--project=p")
+    with pytest.raises(InputError, match="must name a local folder"):
+        BuildConfig(**paths, scratch_dir="gs://bucket/scratch")
+    BuildConfig(**paths, scratch_dir="gs://bucket/s", runner="DirectRunner")

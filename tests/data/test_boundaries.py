@@ -1,0 +1,277 @@
+"""Word boundaries by every rule, against words found by hand or by text."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import vocabularies
+from tiny_corpus import settings, write_corpus
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import boundaries, build
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import WordPieceTokenizer, load_tokenizer
+
+SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+
+
+class Characters:
+    """A vocabulary whose pieces are given strings, ▁ before a word."""
+
+    kind = "sentencepiece"
+    not_words = np.array([0], np.int32)
+
+    def __init__(self, *texts):
+        self.texts = texts
+        pieces = {p: 0 for text in texts for p in self.cut(text)}
+        self._pieces = ["<unk>", *pieces]
+        self.vocab_size = len(self._pieces)
+        self.word_starts = np.ones(self.vocab_size, bool)
+
+    @staticmethod
+    def cut(text):
+        """Cut a text at | into pieces, or else into its characters."""
+        marked = "▁" + text.replace(" ", "▁")
+        if "|" in text:
+            return marked.split("|")
+        return marked.replace("▁", " ▁").replace(" ▁", "▁", 1) and [
+            ("▁" + c) if before == "▁" else c
+            for before, c in zip(" " + marked, marked, strict=False)
+            if c != "▁"
+        ]
+
+    def pieces(self, ids):
+        """Return the pieces of ids."""
+        return [self._pieces[i] for i in ids]
+
+    def encode_batch(self, texts):
+        """Return the ids of each text."""
+        return [
+            np.array([self._pieces.index(p) for p in self.cut(t)], np.int32)
+            for t in texts
+        ]
+
+
+def unicode_words(text):
+    """Return the words of a text by the Unicode rule."""
+    tokenizer = Characters(text, "before")
+    lines = ["before", text]
+    ids, sizes, starts = boundaries.encode(tokenizer, "unicode", lines)
+    own = slice(sizes[0], None)
+    words = []
+    for piece, start in zip(
+        tokenizer.pieces(ids[own]), starts[own], strict=True
+    ):
+        if start:
+            words.append("")
+        words[-1] += piece.replace("▁", "")
+    return words
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("ab cd", ["ab", "cd"]),
+        ("don't stop", ["don't", "stop"]),
+        ("dogs' tails", ["dogs", "'", "tails"]),
+        ("1,000.5 or 2", ["1,000.5", "or", "2"]),
+        ("one,two", ["one", ",", "two"]),
+        ("e.g. x2", ["e.g", ".", "x2"]),
+        ("(a_b)!", ["(", "a_b", ")", "!"]),
+        ("привет мир", ["привет", "мир"]),
+        ("東京abc", ["東", "京", "abc"]),
+        ("カタカナです", ["カタカナ", "で", "す"]),
+        ("ไทย", ["ไ", "ท", "ย"]),
+        ("नमस्ते दोस्त", ["नमस्ते", "दोस्त"]),
+        ("cafe\u0301s", ["cafe\u0301s"]),
+        ("אבג", ["אבג"]),
+        ("한국어 말", ["한국어", "말"]),
+        ("play|ing| |it|'s| fi|ne", ["playing", "it's", "fine"]),
+    ],
+)
+def test_unicode_rule(text, words):
+    """Words are those of UAX #29, over any pieces of the text."""
+    words_found = [word for word in unicode_words(text) if word]
+    assert words_found == words
+
+
+def broken(tokenizer, text):
+    """Return the sentences of a text, as their pieces."""
+    (ids,) = tokenizer.encode_batch([text])
+    places = boundaries.sentence_breaks(ids, tokenizer)
+    parts = np.split(np.array(tokenizer.pieces(ids)), places)
+    return ["".join(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("so|.| he|!| why|?| 3|.| x", ["▁so.", "▁he!", "▁why?", "▁3.", "▁x"]),
+        ("2|.|5|.|so|, e|.|g|.|x", ["▁2.5.so,▁e.g.x"]),
+        ('he|.|"| so|.| |.| |.| x', ['▁he."▁so.▁.▁.', "▁x"]),
+        (
+            "之。今。。《故》。”カ。カ。다",
+            ["▁之。", "今。。《故》。”カ。", "カ。다"],
+        ),
+        ("है|।| हम|؟| x|…|y", ["▁है।", "▁हम؟", "▁x…y"]),
+    ],
+)
+def test_sentences_break_after_an_end_and_a_space(text, sentences):
+    """Without a space only letters of scripts that have none begin one."""
+    assert broken(Characters(text), text) == sentences
+
+
+def test_sentences_break_at_any_whole_word_of_wordpiece():
+    """After an end a letter begins a sentence, a number or a sign does not."""
+    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b"]
+    tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
+    assert broken(tokenizer, "a. ab. 2.2 b.b ? a") == [
+        "a.",
+        "a##b.2.2b.",
+        "b[UNK]a",
+    ]
+    assert broken(tokenizer, "之。今。” 今") == ["之。", "今。”今"]
+
+
+def chinese(texts):
+    """Return a WordPiece tokenizer of the characters of texts."""
+    characters = sorted({c for text in texts for c in text if c.strip()})
+    pieces = [*SPECIAL, *characters, *(f"##{c}" for c in characters)]
+    return WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
+
+
+def grouped(tokenizer, rule, texts):
+    """Return the words of each text as strings of their pieces."""
+    ids, sizes, starts = boundaries.encode(tokenizer, rule, texts)
+    assert len(ids) == len(starts) == sizes.sum()
+    pieces = [p.removeprefix("##") for p in tokenizer.pieces(ids)]
+    found, last = [], 0
+    for size in sizes:
+        words = []
+        for i in range(last, last + size):
+            if starts[i]:
+                words.append("")
+            words[-1] += pieces[i]
+        found.append(words)
+        last += size
+    return found
+
+
+ZH = ["我在北京大学学习。", "2010年 abc 很好", "\u3000他说：“好”！"]
+
+
+def test_chinese_words_are_those_of_jieba():
+    """The tokens of a word are those of one word of jieba."""
+    jieba = pytest.importorskip("jieba")
+    expected = [[w for w in jieba.cut(t) if w.strip()] for t in ZH]
+    assert grouped(chinese(ZH), "chinese", ZH) == expected
+    assert "北京大学" in expected[0]
+
+
+def test_segmented_words_are_parted_by_spaces():
+    """In segmented text a word is what stands between spaces."""
+    texts = ["我 在 北京大学  学习 。", " abc,d 很好 ", ""]
+    expected = [text.split() for text in texts]
+    assert grouped(chinese(texts), "segmented", texts) == expected
+
+
+def test_segmented_english_pieces():
+    """With SentencePiece too; its word mark belongs to the word behind it."""
+    tokenizer = vocabularies.english()
+    texts = ["the cat 1,000 sat. [x] naïve", "a"]
+    ids, sizes, starts = boundaries.encode(tokenizer, "segmented", texts)
+    found = np.split(starts, np.cumsum(sizes)[:-1])
+    assert [int(f.sum()) for f in found] == [len(t.split()) for t in texts]
+    for text, size, got in zip(texts, sizes, found, strict=True):
+        alone = [len(tokenizer.encode(word)) for word in text.split()]
+        if sum(alone) == size:
+            ends = np.cumsum([0, *alone[:-1]])
+            assert np.flatnonzero(got).tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("make", [vocabularies.english, vocabularies.chinese])
+def test_every_rule_gives_the_same_ids(make):
+    """Rules differ in boundaries only; each sentence begins a word."""
+    tokenizer = make()
+    texts = ["The cat's 1,000 unaffable cafés", "中文 un", "[ ] -"]
+    expected = np.concatenate(tokenizer.encode_batch(texts))
+    own = boundaries.RELEASED[tokenizer.kind]
+    for rule in (None, own, "unicode", "segmented"):
+        ids, sizes, starts = boundaries.encode(tokenizer, rule, texts)
+        np.testing.assert_array_equal(ids, expected)
+        assert ids.dtype == np.int32 and starts.dtype == bool
+        if rule in (None, own):
+            np.testing.assert_array_equal(starts, tokenizer.word_starts[ids])
+        else:
+            assert starts[np.cumsum(sizes) - sizes].all()
+
+
+def test_rules_that_do_not_fit_are_refused(monkeypatch):
+    """A rule of the other vocabulary, and a missing library, are named."""
+    with pytest.raises(InputError, match="english with a wordpiece"):
+        boundaries.check("english", vocabularies.chinese())
+    with pytest.raises(InputError, match="wordpiece with a sentencepiece"):
+        boundaries.check("wordpiece", vocabularies.english())
+    monkeypatch.setattr(
+        boundaries.importlib.util, "find_spec", lambda name: None
+    )
+    boundaries.check("segmented", vocabularies.chinese())
+    with pytest.raises(InputError, match="albert-tf.zh"):
+        boundaries.check("chinese", vocabularies.chinese())
+
+
+@pytest.mark.parametrize("compat", ["none", "google"])
+def test_records_keep_the_boundaries(tmp_path, compat):
+    """`token_boundary` follows the rule, and whole words are masked."""
+    write_corpus(tmp_path)
+    words = "ab cd,e fgh i,j,k lm".split()
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(words, 4)) for _ in range(60)]
+    lines[9::10] = [""] * len(lines[9::10])
+    (tmp_path / "seg.txt").write_text("\n".join(lines))
+    (tmp_path / "v.txt").write_text(
+        "\n".join(
+            [*SPECIAL, *"abcdefghijklm,", *(f"##{c}" for c in "abcdefghijklm")]
+        )
+    )
+    output = tmp_path / "out"
+    configs = settings(
+        tmp_path,
+        output,
+        input_file=str(tmp_path / "seg.txt"),
+        vocab_file=str(tmp_path / "v.txt"),
+        word_boundaries="segmented",
+        compat=compat,
+    )
+    configs[0] = dataclasses.replace(configs[0], num_shards=1)
+    metadata = build.run(*configs)
+    tokenizer = load_tokenizer(str(output))
+    comma = tokenizer.encode(",")[0]
+    commas = partly = 0
+    for entry in metadata.splits["train"]:
+        path = str(Path(output) / entry.file)
+        for data in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            feature = tf.train.Example.FromString(data).features.feature
+            ids, starts, places, labels = (
+                np.array(feature[name].int64_list.value)
+                for name in (
+                    "input_ids",
+                    "token_boundary",
+                    "masked_lm_positions",
+                    "masked_lm_ids",
+                )
+            )
+            real = np.array(feature["masked_lm_weights"].float_list.value) > 0
+            ids[places[real]] = labels[real]
+            inside = np.flatnonzero(ids == comma)
+            # A segment that the release truncates may begin with a comma.
+            commas += len(inside)
+            partly += starts[inside].sum()
+            masked = np.isin(np.arange(len(ids)), places[real])
+            in_word = (starts == 0) & (np.arange(len(ids)) > 0) & (ids > 4)
+            before = np.roll(ids, 1) > 4
+            joined = in_word & before
+            assert (masked == np.roll(masked, 1))[joined].all()
+    assert commas > 100 and partly == 0

@@ -1,0 +1,342 @@
+"""The builder as a whole: what it writes, and what it refuses."""
+
+import json
+from collections import Counter
+
+import pytest
+from tiny_corpus import (
+    ROOT,
+    TOKENIZER_FILES,
+    contents,
+    settings,
+    unmasked,
+    write_corpus,
+)
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import build
+from albert_tf.data.records import checks, find
+from albert_tf.text.tokenizers import tokenizer_from_files
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a vocabulary and two text files of random words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """The output of an unbroken build in one process."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    metadata = build.run(*settings(corpus, output))
+    return output, metadata
+
+
+def documents_of(corpus):
+    """Return the ids of every line of every document, read naively."""
+    tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
+    texts = "".join(
+        (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
+    )
+    return [
+        [tokenizer.encode(line) for line in document.split("\n")]
+        for document in texts.strip().split("\n\n")
+    ]
+
+
+def lines_of(chunk, document):
+    """Return the lines of a document that a chunk of ids is made of."""
+    for first in range(len(document)):
+        for last in range(first + 1, len(document) + 1):
+            if tuple(sum(document[first:last], [])) == chunk:
+                return range(first, last)
+    return range(0)
+
+
+def test_every_line_once_per_duplicate(corpus, whole):
+    """Records are whole lines: all but those that stood alone in a chunk.
+
+    Train lines are used twice, held-out ones once.
+    """
+    output, metadata = whole
+    documents = documents_of(corpus)
+    dealt = {}
+    for split, times in (("train", 2), ("eval", 1)):
+        statistics = metadata.statistics | {"train": metadata.statistics}
+        used = Counter()
+        for entry in metadata.splits[split]:
+            for chunk in unmasked(output / entry.file):
+                (places,) = [
+                    [(number, line) for line in lines]
+                    for number, document in enumerate(documents)
+                    if (lines := lines_of(chunk, document))
+                ]
+                used.update(places)
+        assert max(used.values()) == times
+        dealt[split] = {number for number, _ in used}
+        due = times * sum(len(documents[number]) for number in dealt[split])
+        alone = due - used.total()
+        assert 0 < alone <= statistics[split]["dropped_chunks"] < due / 2
+    assert not dealt["train"] & dealt["eval"]
+    # A document of one line gives no pair.
+    assert dealt["train"] | dealt["eval"] == {
+        number for number, lines in enumerate(documents) if len(lines) > 1
+    }
+    sizes = [len(sum(document, [])) for document in documents]
+    share = sum(sizes[number] for number in dealt["eval"]) / sum(sizes)
+    assert 0.1 <= share < 0.2
+
+
+def test_files_and_metadata(whole):
+    """Names, tokenizer, metadata and statistics are as documented."""
+    output, metadata = whole
+    assert metadata == find.read_metadata(str(output))
+    names = {entry.file for e in metadata.splits.values() for entry in e}
+    assert "train-00000-of-00006.tfrecord" in names
+    assert set(contents(output)) == names | TOKENIZER_FILES | {"metadata.json"}
+    checks.check(str(output), metadata)
+    assert metadata.max_predictions_per_seq == 5
+    statistics = metadata.statistics
+    assert statistics["documents"] == 40
+    assert statistics["records"] == metadata.count("train")
+    assert statistics["unknown_share"] == 0
+    assert abs(statistics["swapped_share"] - 0.5) < 0.15
+    assert statistics["masked_share"] == pytest.approx(0.15, abs=0.02)
+
+
+def test_duplicates_differ(whole):
+    """The duplicates of a shard have other masks, and mostly other pairs."""
+    output, metadata = whole
+    first, second = (
+        (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
+        for i in (0, 3)
+    )
+    assert first != second
+
+
+def test_processes_change_nothing(corpus, whole, tmp_path, monkeypatch):
+    """Two processes write the same bytes as one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    build.run(*settings(corpus, tmp_path / "out", num_processes=2))
+    assert contents(tmp_path / "out") == contents(whole[0])
+
+
+def test_the_probe_does_not_wait_for_every_duplicate(
+    corpus, whole, tmp_path, monkeypatch
+):
+    """It runs once, when the files of the first duplicate are there."""
+    output, calls, probe = tmp_path / "out", [], build.probe_leak
+
+    def noted(builder, jobs):
+        calls.append(sorted(p.name[:11] for p in output.glob("*.tfrecord")))
+        return probe(builder, jobs)
+
+    monkeypatch.setattr(build, "probe_leak", noted)
+    build.run(*settings(corpus, output))
+    held_out = [entry.file[:11] for entry in whole[1].splits["eval"]]
+    assert calls == [sorted(held_out) + [f"train-0000{i}" for i in range(3)]]
+    assert contents(output) == contents(whole[0])
+
+
+def test_seed_changes_records(corpus, whole, tmp_path):
+    """Another seed gives other records of the same text."""
+    build.run(*settings(corpus, tmp_path / "out", random_seed=7))
+    assert contents(tmp_path / "out") != contents(whole[0])
+
+
+def test_complete_build_is_left_alone(corpus, whole, tmp_path):
+    """Running again after the end makes nothing."""
+    output = whole[0]
+    before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
+    metadata = build.run(*settings(corpus, output, num_processes=2))
+    assert metadata == whole[1]
+    assert before == {p: p.stat().st_mtime_ns for p in output.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_seq_length": 16},
+        {"ngram": 2},
+        {"random_seed": 1},
+        {"compat": "google"},
+        {"random_next_sentence": True},
+        {"do_permutation": True},
+        {"single_segment_policy": "drop"},
+        {"input_format": "files"},
+        {"text_field": "body"},
+        {"word_boundaries": "segmented"},
+        {"on_bad_text": "skip"},
+        {"min_document_tokens": 9},
+        {"drop_duplicates": True},
+    ],
+)
+def test_other_settings_are_refused(corpus, whole, changes):
+    """A folder made with other flags is refused, and the flag is named."""
+    (name,) = changes
+    with pytest.raises(InputError, match=f"other settings.*{name}"):
+        build.run(*settings(corpus, whole[0], **changes))
+
+
+def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
+    """Another corpus, and a folder with foreign records, are refused."""
+    with pytest.raises(InputError, match="other settings.*corpus"):
+        changes = {"input_file": f"{corpus}/a.txt"}
+        build.run(*settings(corpus, whole[0], **changes))
+    (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")
+    with pytest.raises(InputError, match="must not hold other records"):
+        build.run(*settings(corpus, tmp_path))
+
+
+def test_another_version_is_refused(corpus, whole, tmp_path):
+    """The records of another builder are refused for that reason alone."""
+    metadata = json.loads((whole[0] / "metadata.json").read_text())
+    metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    message = r"another version.* \(builder_version: 0 then, \d now\)"
+    with pytest.raises(InputError, match=message):
+        build.run(*settings(corpus, tmp_path))
+
+
+def records_of(folder):
+    """Return the bytes of the files of records, by name."""
+    found = contents(folder)
+    return {k: v for k, v in found.items() if k.endswith(".tfrecord")}
+
+
+def test_duplicates_are_dropped(corpus, whole, tmp_path):
+    """Copies of documents change no byte of the records, and are counted."""
+    copied = (corpus / "a.txt").read_text()
+    (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
+    (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
+    texts = [f"{corpus}/a.txt", f"{corpus}/b.txt"]
+    for name, more in (("once", []), ("twice", [tmp_path / "copy.txt"])):
+        files = map(str, [*texts, *more])
+        metadata = build.run(
+            *settings(
+                corpus,
+                tmp_path / name,
+                input_file=",".join(files),
+                drop_duplicates=True,
+            )
+        )
+        assert records_of(tmp_path / name) == records_of(whole[0])
+    statistics = metadata.statistics
+    assert statistics["duplicate_documents"] == 50
+    tokens = sum(len(sum(lines, [])) for lines in documents_of(corpus))
+    assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
+    kept = build.run(
+        *settings(
+            corpus,
+            tmp_path / "kept",
+            input_file=",".join([*texts, str(tmp_path / "copy.txt")]),
+        )
+    )
+    assert kept.statistics["duplicate_documents"] == 0
+    assert kept.count("train") > 2 * metadata.count("train")
+
+
+def test_short_documents_are_left_out(corpus, tmp_path):
+    """`min_document_tokens` gives what a text without short ones gives."""
+    texts = "".join(
+        (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
+    )
+    documents = texts.strip().split("\n\n")
+    sizes = [len(sum(lines, [])) for lines in documents_of(corpus)]
+    least = sorted(sizes)[len(sizes) // 4]
+    long = [d for d, n in zip(documents, sizes, strict=True) if n >= least]
+    (tmp_path / "all.txt").write_text("\n\n".join(documents))
+    (tmp_path / "long.txt").write_text("\n\n".join(long))
+    made = {}
+    for name, changes in (
+        ("all", {"min_document_tokens": least}),
+        ("long", {}),
+    ):
+        path = str(tmp_path / f"{name}.txt")
+        configs = settings(corpus, tmp_path / name, input_file=path, **changes)
+        made[name] = build.run(*configs).statistics
+    assert records_of(tmp_path / "all") == records_of(tmp_path / "long")
+    short = len(documents) - len(long)
+    assert made["all"]["short_documents"] == short > 0
+    assert made["long"]["short_documents"] == 0
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "files"])
+def test_formats_give_the_same_records(corpus, tmp_path, kind):
+    """The same documents in another format give the same records."""
+    documents = (corpus / "a.txt").read_text().strip().split("\n\n")
+    if kind == "jsonl":
+        lines = [json.dumps({"id": 1, "body": d}) for d in documents]
+        (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    else:
+        for i, document in enumerate(documents):
+            (tmp_path / f"x{i:03d}").write_text(document.replace("\n", "\n\n"))
+    first = {"input_file": f"{corpus}/a.txt"}
+    other = {"input_file": f"{tmp_path}/x*", "input_format": kind}
+    build.run(*settings(corpus, tmp_path / "lines", **first))
+    metadata = build.run(
+        *settings(corpus, tmp_path / "other", text_field="body", **other)
+    )
+    assert metadata.statistics["documents"] == len(documents)
+    assert records_of(tmp_path / "other") == records_of(tmp_path / "lines")
+
+
+def test_split_sentences(corpus, tmp_path):
+    """Paragraphs are split where their sentences end."""
+    pytest.importorskip("sentencex")
+    sentences = [f"Word w{i} w{i + 1}." for i in range(40)]
+    lines = [" ".join(sentences[i : i + 10]) for i in range(0, 40, 10)]
+    made = {}
+    for name, text in (("one", sentences), ("ten", lines)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(text))
+        changes = {"split_sentences": "en"} if name == "ten" else {}
+        made[name] = build.run(
+            *settings(
+                corpus,
+                tmp_path / name,
+                input_file=str(tmp_path / f"{name}.txt"),
+                eval_fraction=0.0,
+                **changes,
+            )
+        ).statistics
+    assert made["ten"]["sentences"] == made["one"]["sentences"] == 40
+    assert made["ten"]["tokens"] == made["one"]["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compat": "google", "do_permutation": True},
+        {"random_next_sentence": True, "word_boundaries": "segmented"},
+        {
+            "drop_duplicates": True,
+            "min_document_tokens": 20,
+            "input_format": "jsonl",
+            "word_boundaries": "unicode",
+        },
+    ],
+)
+def test_processes_change_nothing_of_recipes(
+    corpus, tmp_path, monkeypatch, changes
+):
+    """With other recipes too, two processes write the same bytes as one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    documents = (corpus / "a.txt").read_text().strip().split("\n\n") * 2
+    if "input_format" in changes:
+        lines = [json.dumps({"text": d}) for d in documents]
+        (tmp_path / "x").write_text("\n".join(lines))
+        changes = changes | {"input_file": f"{tmp_path}/x"}
+    for processes in (1, 2):
+        build.run(
+            *settings(
+                corpus,
+                tmp_path / f"out{processes}",
+                num_processes=processes,
+                **changes,
+            )
+        )
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")

@@ -1,0 +1,207 @@
+"""Text that cannot be used: the error says what and where."""
+
+import errno
+import gzip
+import os
+import resource
+import subprocess
+
+import pytest
+from tiny_corpus import (
+    TOKENIZER_FILES,
+    command,
+    contents,
+    settings,
+    write_corpus,
+)
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.base.remote_files import RemoteError
+from albert_tf.data.builder import build, shards
+from albert_tf.data.records import framing
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a vocabulary and two text files of random words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+def test_one_document(corpus, tmp_path):
+    """A corpus without a blank line is an error that says what to do."""
+    path = tmp_path / "one.txt"
+    path.write_text("w1 w2 w3 .\nw4 w5 w6 .\nw1 w2 .\n" * 20)
+    one = {"input_file": str(path)}
+    with pytest.raises(InputError, match="blank line.*--eval_fraction=0"):
+        build.run(*settings(corpus, tmp_path / "out", **one))
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+    metadata = build.run(
+        *settings(corpus, tmp_path / "all", eval_fraction=0.0, **one)
+    )
+    assert metadata.count("eval") == 0 < metadata.count("train")
+
+
+def test_no_text(corpus, tmp_path):
+    """Files with blank lines only are an error."""
+    (tmp_path / "blank.txt").write_text("\n \n\n")
+    changes = {"input_file": str(tmp_path / "blank.txt")}
+    with pytest.raises(InputError, match="must hold text"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
+def test_too_little_text(corpus, tmp_path):
+    """Documents of one sentence give no pair, and that is an error."""
+    (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
+    changes = {"input_file": str(tmp_path / "words.txt")}
+    with pytest.raises(
+        InputError, match="two sentences of a document.*max_seq_length=32"
+    ):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+
+
+def test_mended_text_is_taken(corpus, tmp_path):
+    """After an error in the text, the mended text builds in the same folder.
+
+    Its lines hold two sentences each.
+    """
+    path = tmp_path / "x.txt"
+    changes = {"input_file": str(path)}
+    path.write_bytes(b"w1 w2\xff .\n\nw3 w4 .\n")
+    with pytest.raises(InputError, match="line 1, byte 5"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+    path.write_text("w1 w2 . w3 .\n\nw4 w5 . w6 .\n")
+    metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert metadata.count("train") == 2 and metadata.count("eval") == 1
+
+
+def failing_command(corpus, output, *flags, **options):
+    """Run the script; return the last line that it printed to stderr."""
+    done = subprocess.run(
+        command(corpus, output, f"--vocab_file={corpus}/vocab.txt", *flags),
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    return done.stderr.strip().split("\n")[-1]
+
+
+def test_script_reports_a_mistake(corpus, tmp_path):
+    """A user's mistake is one line on stderr and exit status 1."""
+    line = failing_command(corpus, tmp_path / "out", "--max_seq_length=4")
+    assert line == (
+        "error: `max_seq_length` must be at least 8. Received: max_seq_length=4"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+# Without the time, which would make a name of the test that changes.
+CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("folder", None, "must name files. Received a directory"),
+        ("no*thing", None, "must match at least one file"),
+        ("empty.txt", b"", "must not hold empty files"),
+        ("cut.gz", CUT, "damaged .gz file"),
+        ("plain.gz", b"w1 w2 .\n", "damaged .gz file"),
+        ("x.jsonl", b'{"text": "w1"}\n{"a": 1}\n', "x.jsonl, line 2$"),
+    ],
+)
+def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
+    """What is wrong with a file is said, and no record is left behind."""
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    kind = "jsonl" if name.endswith("jsonl") else "lines"
+    output = tmp_path / "out"
+    changes = {"input_file": str(tmp_path / name), "input_format": kind}
+    with pytest.raises(InputError, match=message):
+        build.run(*settings(corpus, output, **changes))
+    left = set(contents(output)) if output.exists() else set()
+    assert left <= TOKENIZER_FILES
+
+
+def test_control_characters(corpus, tmp_path):
+    """They are no text: lines of them are counted, others read without."""
+    clean = "w1 w2 .\nw3 w4 .\n\nw5 w6 .\n"
+    dirty = "w1\x00 w2\x07 .\nw3\x1b w4 .\x7f\n\x01\x02\n\nw5 w6\u200b .\n"
+    found = []
+    for name, text in (("clean", clean), ("dirty", dirty)):
+        (tmp_path / name).write_text(text * 20)
+        changes = {"input_file": str(tmp_path / name), "eval_fraction": 0.0}
+        metadata = build.run(
+            *settings(corpus, tmp_path / f"{name}_out", **changes)
+        )
+        found.append(metadata.statistics)
+    assert found[0]["tokens"] == found[1]["tokens"]
+    assert found[0]["documents"] == found[1]["documents"]
+    assert found[1]["sentences_without_tokens"] == 20
+    assert found[0]["sentences_without_tokens"] == 0
+
+
+def full(*args, **kwargs):
+    """Fail as a write to a full disk does."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def full_remote(*args, **kwargs):
+    """Fail as files do that TensorFlow writes."""
+    raise RemoteError("No space left")
+
+
+@pytest.mark.parametrize(
+    "place, name, failure",
+    [
+        (shards.ShardStore, "flush", full),
+        (framing, "write", full),
+        (framing, "write", full_remote),
+        (files, "write_json", full),
+        (files, "write_json", full_remote),
+    ],
+)
+def test_full_disk(corpus, tmp_path, place, name, failure):
+    """One line says what to do, and the run then ends as if unbroken."""
+    output = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, failure)
+        with pytest.raises(OSError, match="No space left.*run the same comm"):
+            build.run(*settings(corpus, output))
+        assert not list(output.glob("*.tfrecord"))
+        assert not (output / "metadata.json").exists()
+    build.run(*settings(corpus, output))
+    build.run(*settings(corpus, tmp_path / "whole"))
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2000, 9000, 20_000])
+def test_files_may_not_grow(corpus, tmp_path, limit):
+    """A real limit of file sizes: an error in one line, then the run goes on.
+
+    The limit strikes in the first pass, or in the second.
+    """
+    flags = ("--max_seq_length=32", "--num_processes=1", "--num_shards=3")
+    line = failing_command(
+        corpus,
+        tmp_path / "out",
+        *flags,
+        preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (limit, limit)
+        ),
+    )
+    assert line.startswith("error: ") and "File too large" in line
+    assert not (tmp_path / "out" / "metadata.json").exists()
+    for name in ("out", "whole"):
+        done = command(corpus, tmp_path / name, *flags)
+        vocabulary = f"--vocab_file={corpus}/vocab.txt"
+        subprocess.run([*done, vocabulary], check=True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")

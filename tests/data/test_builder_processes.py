@@ -1,0 +1,129 @@
+"""Work spread over processes is the work of one."""
+
+import concurrent.futures
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from albert_tf.base.processes import _in_order, ordered_map
+
+HERE = Path(__file__).parent
+
+
+def square(n: int) -> tuple[int, int]:
+    """Return n squared and who worked it out."""
+    time.sleep(0.01)
+    return n * n, os.getpid()
+
+
+def fail_at_three(n: int) -> int:
+    if n >= 3:
+        raise ValueError(f"item {n}")
+    return n
+
+
+def late_first(n: int) -> int:
+    """Be slow with the first item, so that others are done before it."""
+    time.sleep(0.3 * (n == 0))
+    return fail_at_three(n)
+
+
+def die_at_three(n: int) -> int:
+    """End as a process ends that the system kills for its memory."""
+    if n == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+def work(function, items):
+    """Yield what two threads make."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        yield from _in_order(functools.partial(pool.submit, function), items, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 3])
+def test_results_come_in_order_from_every_process(number):
+    """Order and number do not depend on who is faster; all of them work."""
+    found = list(ordered_map(square, range(500), number))
+    assert [value for value, _ in found] == [n * n for n in range(500)]
+    workers = {pid for _, pid in found}
+    assert len(workers) == number and os.getpid() not in workers
+
+
+@pytest.mark.slow
+def test_a_killed_process():
+    """The error says what to do; what came before is given."""
+    found = []
+    with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
+        for n in ordered_map(die_at_three, range(500), 2):
+            found.append(n)
+    assert found == list(range(len(found))) and len(found) <= 3
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that only waits to be met does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="asks Linux")
+def test_processes_end_with_the_one_that_uses_them():
+    """Killed, a program leaves no process behind that works or waits."""
+    code = (
+        "import test_builder_processes as here\n"
+        "for _, pid in here.ordered_map(here.square, range(10**6), 2):\n"
+        "    print(pid, flush=True)"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
+        stdout=subprocess.PIPE,
+    )
+    pids = {int(program.stdout.readline()) for _ in range(200)}
+    assert pids and all(map(alive, pids))
+    program.kill()
+    program.wait()
+    program.stdout.close()
+    deadline = time.monotonic() + 30
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
+def test_one_process_is_this_one(items, number):
+    """Neither one process nor a single item needs another process."""
+    found = list(ordered_map(square, items, number))
+    assert found == [(n * n, os.getpid()) for n in items]
+
+
+def test_results_come_in_order():
+    """An item that takes long holds the later ones back."""
+    assert list(work(late_first, [0, 1, 2])) == [0, 1, 2]
+
+
+def test_items_are_read_only_a_little_ahead():
+    """While the first item takes long, only a few are worked on."""
+    read = []
+    items = (read.append(n) or min(n, 1) for n in range(1000))
+    next(work(late_first, items))
+    assert len(read) == 4
+
+
+def test_the_first_error_in_order_is_met():
+    """What came before an error is given, whoever made the error."""
+    found = []
+    with pytest.raises(ValueError, match="item 3"):
+        for n in work(late_first, range(9)):
+            found.append(n)
+    assert found == [0, 1, 2]

@@ -1,0 +1,127 @@
+"""A build that was interrupted goes on, and ends with the same bytes."""
+
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from tiny_corpus import command, contents, settings, small_blocks, write_corpus
+
+from albert_tf.data import records
+from albert_tf.data.builder import build, shards
+from albert_tf.data.builder.build_config import Builder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a vocabulary and two text files of random words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole_of_blocks(corpus, tmp_path_factory):
+    """The output of an unbroken build with small blocks."""
+    output = tmp_path_factory.mktemp("whole_of_blocks") / "out"
+    with small_blocks():
+        build.run(*settings(corpus, output))
+    return output
+
+
+class Interrupted(Exception):
+    """Stands for a kill."""
+
+
+def interrupt(monkeypatch, module, name, calls):
+    """Let a function of a module fail after some calls."""
+    function, made = getattr(module, name), []
+
+    def failing(*args):
+        if len(made) == calls:
+            raise Interrupted
+        made.append(1)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, failing)
+
+
+@pytest.mark.parametrize(
+    "module, name, calls",
+    [
+        (shards, "deal_block", 4),
+        (shards.files, "write_json", 5),
+        (build, "make_file", 0),
+        (build, "make_file", 3),
+        (records.Metadata, "write", 0),
+        (Builder, "clean", 0),
+    ],
+)
+def test_interrupted_build_goes_on(
+    corpus, whole_of_blocks, tmp_path, module, name, calls
+):
+    """After an interruption at any stage the same bytes are written."""
+    output = tmp_path / "out"
+    with small_blocks() as patch:
+        interrupt(patch, module, name, calls)
+        with pytest.raises(Interrupted):
+            build.run(*settings(corpus, output))
+        complete = name == "clean"
+        assert (output / "metadata.json").exists() == complete
+    if not complete:
+        (output / "train-00000-of-00006.tfrecord.tmp1").write_text("half")
+    with small_blocks():
+        build.run(*settings(corpus, output))
+    assert contents(output) == contents(whole_of_blocks)
+
+
+def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
+    """A resumed build reads no text again and makes only missing files."""
+    output = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, build, "make_file", 3)
+        with pytest.raises(Interrupted):
+            build.run(*settings(corpus, output))
+    assert len(list(output.glob("*.tfrecord"))) == 3
+    interrupt(monkeypatch, shards, "deal_block", 0)
+    made = []
+    make_file = build.make_file
+    monkeypatch.setattr(
+        build, "make_file", lambda job: made.append(job.path) or make_file(job)
+    )
+    metadata = build.run(*settings(corpus, output))
+    files = sum(len(entries) for entries in metadata.splits.values())
+    assert len(made) == files - 3
+
+
+@pytest.mark.slow
+def test_killed_build_goes_on(corpus, tmp_path):
+    """Killed at random moments and run again, the script ends the same."""
+    big = tmp_path / "big.txt"
+    big.write_text(
+        "\n\n".join((corpus / "a.txt").read_text() for _ in "x" * 99)
+    )
+    flags = (
+        f"--vocab_file={corpus}/vocab.txt",
+        f"--input_file={big}",
+        "--max_seq_length=32",
+        "--dupe_factor=8",
+        "--num_shards=2",
+        "--num_processes=2",
+    )
+    begin = time.monotonic()
+    subprocess.run(command(corpus, tmp_path / "whole", *flags), check=True)
+    took = time.monotonic() - begin
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        process = subprocess.Popen(
+            command(corpus, tmp_path / "broken", *flags),
+            start_new_session=True,
+        )
+        time.sleep(took * rng.uniform(0.4, 1.0))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command(corpus, tmp_path / "broken", *flags), check=True)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")

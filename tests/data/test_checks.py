@@ -1,0 +1,212 @@
+"""Damaged records are named; other errors pass, and no record is read."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from tiny_records import COUNTS, example, first_file, write_records
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import records
+from albert_tf.data.records import checks, find, input_pipeline
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """A folder of numbered examples."""
+    write_records(tmp_path)
+    return str(tmp_path)
+
+
+def rewrite(change):
+    """Return what writes a file again with its third record changed."""
+
+    def damage(path):
+        found = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+        found[2:3] = change(found[2])
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in found:
+                writer.write(record)
+
+    return damage
+
+
+def without_mask(record):
+    """Return an example without `input_mask`."""
+    changed = tf.train.Example.FromString(record)
+    del changed.features.feature["input_mask"]
+    return [changed.SerializeToString()]
+
+
+def with_float_mask(record):
+    """Return an example whose `input_mask` is of another type."""
+    changed = tf.train.Example.FromString(record)
+    feature = changed.features.feature["input_mask"]
+    feature.float_list.value.extend(feature.int64_list.value)
+    return [changed.SerializeToString()]
+
+
+def flip(place):
+    """Return what flips the bits of a byte of a file's third record."""
+
+    def damage(path):
+        content = bytearray(Path(path).read_bytes())
+        record = len(content) // COUNTS[Path(path).name.split("-")[0]][0]
+        content[2 * record + place] ^= 255
+        Path(path).write_bytes(content)
+
+    return damage
+
+
+def cut_off(path):
+    """Cut a file off inside its third record."""
+    size = Path(path).stat().st_size
+    record = size // COUNTS[Path(path).name.split("-")[0]][0]
+    with open(path, "rb+") as file:
+        file.truncate(2 * record + 99)
+
+
+FAULTS = {
+    "cut off": (cut_off, " is damaged or cut off in record 2"),
+    "length": (flip(3), " is damaged or cut off in record 2"),
+    "content": (flip(50), " is damaged or cut off in record 2"),
+    "fewer": (rewrite(lambda r: []), " ended before its last record"),
+    "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is no tf.train"),
+    "half": (rewrite(lambda r: [r[:99]]), ", record 2 is no tf.train.Example"),
+    "key": (
+        rewrite(without_mask),
+        ", record 2: `input_mask` holds 0 values instead of 8",
+    ),
+    "type": (rewrite(with_float_mask), ", record 2, Key: input_mask, "),
+    "long": (
+        rewrite(lambda r: [example(1, tokens=10)]),
+        ", record 2: `input_ids` holds 10 values instead of 8; ",
+    ),
+}
+
+
+def read_all(data_dir, metadata, split):
+    """Read every record of a split as a run does."""
+    if split == records.EVAL:
+        batches = input_pipeline.eval_batches(data_dir, metadata, batch_size=4)
+    else:
+        batches = input_pipeline.train_batches(
+            data_dir, metadata, batch_size=31, seed=3
+        ).take(3)
+    for _ in batches:
+        pass
+
+
+def with_sizes(data_dir, metadata):
+    """Return metadata that say the sizes that the files now have."""
+    splits = {
+        split: tuple(
+            dataclasses.replace(e, bytes=Path(data_dir, e.file).stat().st_size)
+            for e in entries
+        )
+        for split, entries in metadata.splits.items()
+    }
+    return dataclasses.replace(metadata, splits=splits)
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """The files of records that Python looks at."""
+    paths = set()
+
+    def noted(function):
+        def call(path, *args):
+            if isinstance(path, str):
+                paths.add(path)
+            return function(path, *args)
+
+        return call
+
+    for name in ("exists", "size", "opened"):
+        monkeypatch.setattr(
+            checks.files, name, noted(getattr(checks.files, name))
+        )
+    monkeypatch.setattr(
+        tf.data, "TFRecordDataset", noted(tf.data.TFRecordDataset)
+    )
+    return paths
+
+
+@pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_named_and_nothing_else_read(
+    data_dir, looked_at, fault, split
+):
+    """A record that breaks a run is named; only its file is looked at."""
+    damage, message = FAULTS[fault]
+    metadata = find.read_metadata(data_dir)
+    path = first_file(data_dir, split)
+    damage(path)
+    metadata = with_sizes(data_dir, metadata)
+    looked_at.clear()
+    with pytest.raises(InputError, match=re.escape(path + message)):
+        with checks.errors_explained(data_dir, metadata):
+            read_all(data_dir, metadata, split)
+    assert looked_at == {path}
+
+
+@pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
+def test_vanished_file_is_named(data_dir, looked_at, split):
+    """A file that goes while a run reads is named."""
+    metadata = find.read_metadata(data_dir)
+    path = first_file(data_dir, split)
+    tf.io.gfile.remove(path)
+    looked_at.clear()
+    with pytest.raises(InputError, match=f"{path} is missing"):
+        with checks.errors_explained(data_dir, metadata):
+            read_all(data_dir, metadata, split)
+    assert looked_at == {path}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.DataLossError,
+        tf.errors.FailedPreconditionError,
+        tf.errors.InvalidArgumentError,
+        tf.errors.NotFoundError,
+    ],
+)
+def test_other_errors_pass_at_once(data_dir, looked_at, error):
+    """An error that names no record file looks at none and stays itself.
+
+    The records are damaged, so that whoever read them would explain it away.
+    """
+    metadata = find.read_metadata(data_dir)
+    cut_off(first_file(data_dir))
+    looked_at.clear()
+    compile_failure = error(None, None, "Compilation failure: out of memory")
+    with pytest.raises(error) as caught:
+        with checks.errors_explained(data_dir, metadata):
+            raise compile_failure
+    assert caught.value is compile_failure
+    assert looked_at == set()
+
+
+def test_a_run_begins_with_a_check(data_dir):
+    """Sizes and first records are compared before a run."""
+    metadata = find.read_metadata(data_dir)
+    checks.check(data_dir, metadata)
+    shorter = dataclasses.replace(metadata, max_seq_length=6)
+    message = "train-00000.*`input_ids` holds 8 values instead of 6"
+    with pytest.raises(InputError, match=message):
+        checks.check(data_dir, shorter)
+    path = first_file(data_dir)
+    with open(path, "rb+") as file:
+        file.truncate(700)
+    with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
+        checks.check(data_dir, metadata)
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(b"\x99 no example")
+    with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
+        checks.check(data_dir, with_sizes(data_dir, metadata))
+    tf.io.gfile.remove(path)
+    with pytest.raises(InputError, match="train-00000.*is missing"):
+        checks.check(data_dir, metadata)

@@ -1,0 +1,60 @@
+"""The hash of a text, by its definition and by what must change it."""
+
+import hashlib
+
+import pytest
+
+from albert_tf.data.builder import corpus_digest
+
+PIECE = 10
+
+
+@pytest.fixture
+def hash_of(tmp_path, monkeypatch):
+    """What writes texts to files and returns the hash of them all."""
+    monkeypatch.setattr(corpus_digest, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(corpus_digest, "READ_BYTES", 4)
+
+    def write(*texts, num_threads=2):
+        paths = [str(tmp_path / str(i)) for i in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            with open(path, "wb") as file:
+                file.write(text)
+        return corpus_digest.corpus_hash(paths, num_threads)
+
+    return write
+
+
+def blake(data):
+    """Return the 16 bytes of BLAKE2b."""
+    return hashlib.blake2b(data, digest_size=16)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_definition(hash_of, num_threads):
+    """The digests of places and pieces are hashed in order."""
+    pieces = [
+        bytes(8) + b"0123456789",
+        (10).to_bytes(8, "little") + b"abcdefghij",
+        (20).to_bytes(8, "little") + b"k",
+        bytes(8) + b"second",
+    ]
+    expected = blake(b"".join(blake(piece).digest() for piece in pieces))
+    texts = (b"0123456789abcdefghijk", b"second")
+    assert hash_of(*texts, num_threads=num_threads) == expected.hexdigest()
+
+
+def test_every_change_is_another_text(hash_of):
+    """Bytes, the order of files and where a file ends count."""
+    one, two = b"0123456789", b"abc"
+    texts = (
+        (one, two),
+        (two, one),
+        (one + two,),
+        (one + two[:1], two[1:]),
+        (one, b"abd"),
+        (one, two, two),
+        (one + one,),
+        (one, one),
+    )
+    assert len({hash_of(*text) for text in texts}) == len(texts)

@@ -1,0 +1,294 @@
+"""Dynamic records: what is stored, and the batches that are made of it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import masking
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.records import checks, decoding, find, input_pipeline
+from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
+
+T = 32
+
+
+def run(corpus, output, **changes):
+    """Build records of a corpus; return their metadata."""
+    return build.run(
+        BuildConfig(
+            input_file=str(corpus / "text.txt"),
+            output_dir=str(output),
+            dupe_factor=1,
+            eval_fraction=0.1,
+            num_shards=2,
+            num_processes=1,
+        ),
+        TokenizerConfig(vocab_file=str(corpus / "vocab.txt")),
+        PairsConfig(max_seq_length=T),
+        MaskingConfig(**changes),
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a text, a vocabulary, and records of both kinds."""
+    folder = tmp_path_factory.mktemp("dynamic")
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(300)] + ["##x", "."]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join(special + words) + "\n")
+    documents = [
+        "\n".join(
+            " ".join(f"w{w}{'' if w % 3 else 'x'}" for w in row) + " ."
+            for row in rng.integers(0, 300, (12, 7))
+        )
+        for _ in range(30)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    for kind in ("static", "dynamic"):
+        run(folder, folder / kind, masking=kind)
+    return folder
+
+
+def read(folder, split):
+    """Return the decoded records of a split, in the order of the files."""
+    metadata = find.read_metadata(str(folder))
+    return [
+        decoding.decode(data)
+        for entry in metadata.splits[split]
+        for data in tf.data.TFRecordDataset(
+            str(folder / entry.file)
+        ).as_numpy_iterator()
+    ]
+
+
+def test_same_text_as_static(corpus):
+    """Unmasked, static records hold the tokens, words and label of dynamic."""
+    static = read(corpus / "static", "train")
+    dynamic = read(corpus / "dynamic", "train")
+    assert len(static) == len(dynamic) > 100
+    special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
+    for left, right in zip(static, dynamic, strict=True):
+        ids = [special.get(i, i) for i in right.input_ids.tolist()]
+        assert left.originals().tolist() == ids
+        np.testing.assert_array_equal(left.segment_ids, right.segment_ids)
+        np.testing.assert_array_equal(left.starts, right.starts)
+        assert left.swapped == right.swapped
+        assert left.positions.size and not right.positions.size
+
+
+def test_held_out_records_are_the_static_ones(corpus):
+    """Held-out records are masked once, the same whatever `masking` is."""
+    static, dynamic = (
+        {p.name: p.read_bytes() for p in (corpus / kind).glob("eval*")}
+        for kind in ("static", "dynamic")
+    )
+    assert static == dynamic and static
+
+
+def test_few_bytes_per_token(corpus):
+    """A dynamic record is many times smaller than a static one."""
+    sizes = [
+        sum(
+            entry.bytes
+            for entry in find.read_metadata(str(corpus / kind)).splits["train"]
+        )
+        for kind in ("static", "dynamic")
+    ]
+    assert sizes[1] < sizes[0] / 2
+
+
+def batches(corpus, count, batch_size=8, **kwargs):
+    """Return training batches of the dynamic records."""
+    folder = str(corpus / "dynamic")
+    metadata = find.read_metadata(folder)
+    dataset = input_pipeline.train_batches(
+        folder, metadata, batch_size=batch_size, seed=5, **kwargs
+    )
+    return [
+        {name: value.numpy() for name, value in batch.items()}
+        for batch in dataset.take(count)
+    ]
+
+
+def rows(found):
+    """Return the rows of batches as comparable bytes."""
+    return [
+        b"".join(batch[name][i].tobytes() for name in sorted(batch))
+        for batch in found
+        for i in range(len(batch["input_ids"]))
+    ]
+
+
+def test_batches_hold_what_static_ones_hold(corpus):
+    """Keys, types and shapes are those of static batches, and are static."""
+    shapes = []
+    for kind in ("static", "dynamic"):
+        folder = str(corpus / kind)
+        dataset = input_pipeline.train_batches(
+            folder, find.read_metadata(folder), batch_size=4, seed=1
+        )
+        shapes.append(dataset.element_spec)
+    assert shapes[0] == shapes[1]
+    assert shapes[1]["input_ids"].shape == (4, T)
+    assert shapes[1]["masked_lm_positions"].shape == (4, 5)
+
+
+def test_batches_restore_the_records(corpus):
+    """With its labels put back, an epoch is the records, each once."""
+    count = find.read_metadata(str(corpus / "dynamic")).count("train")
+    tokenizer = load_tokenizer(str(corpus / "dynamic"))
+    found = []
+    for batch in batches(corpus, count, batch_size=1):
+        real = batch["masked_lm_weights"][0] > 0
+        ids = batch["input_ids"][0]
+        ids[batch["masked_lm_positions"][0, real]] = batch["masked_lm_ids"][
+            0, real
+        ]
+        length = batch["input_mask"][0].sum()
+        assert not ids[length:].any() and batch["input_mask"][0, :length].all()
+        assert (
+            ids[0] == tokenizer.cls_id and ids[length - 1] == tokenizer.sep_id
+        )
+        segments = batch["segment_ids"][0]
+        assert segments.sum() == segments[:length].sum()
+        found.append(
+            (
+                tuple(ids[:length]),
+                int(segments.sum()),
+                int(batch["sentence_order_labels"][0]),
+            )
+        )
+    static = [
+        (tuple(e.originals()), int(e.segment_ids.sum()), int(e.swapped))
+        for e in read(corpus / "static", "train")
+    ]
+    assert sorted(found) == sorted(static)
+
+
+def test_words_are_masked_whole(corpus):
+    """The word boundaries that were stored decide what is masked together."""
+    tokenizer = load_tokenizer(str(corpus / "dynamic"))
+    follow = tokenizer.pieces(range(tokenizer.vocab_size)).index("##x")
+    partly = whole = 0
+    for batch in batches(corpus, 20):
+        for i, weights in enumerate(batch["masked_lm_weights"]):
+            where = set(batch["masked_lm_positions"][i, weights > 0].tolist())
+            ids = batch["input_ids"][i].copy()
+            for place, label in zip(
+                batch["masked_lm_positions"][i, weights > 0],
+                batch["masked_lm_ids"][i, weights > 0],
+                strict=True,
+            ):
+                ids[place] = label
+            for place in np.flatnonzero(ids == follow):
+                together = (place in where) == (place - 1 in where)
+                first = ids[place - 1] == tokenizer.sep_id
+                first |= ids[place - 1] == tokenizer.cls_id
+                partly += not together and not first
+                whole += together
+    assert partly == 0 and whole > 50
+
+
+def test_masks_change_with_the_epoch(corpus):
+    """The same record has other masks the second time."""
+    count = find.read_metadata(str(corpus / "dynamic")).count("train")
+    found = rows(batches(corpus, 2 * count, batch_size=1))
+    assert len(set(found)) > 1.9 * count
+
+
+@pytest.mark.parametrize("start", [24, 400])
+def test_resume_is_exact(corpus, start):
+    """The batch at a position is the same wherever reading began."""
+    whole = rows(batches(corpus, (start + 40) // 8))
+    assert rows(batches(corpus, 5, start=start)) == whole[start:]
+
+
+def test_batch_size_and_readers_change_no_mask(corpus):
+    """Examples are masked alike in batches of any size and by any reader."""
+    whole = rows(batches(corpus, 12))
+    assert rows(batches(corpus, 16, batch_size=6)) == whole
+    parts = [
+        rows(batches(corpus, 6, num_shards=2, shard=shard))
+        for shard in range(2)
+    ]
+    assert [row for group in zip(*parts, strict=True) for row in group] == whole
+
+
+def test_another_tokenizer_is_refused(corpus, tmp_path):
+    """Unmasked records are not read with another vocabulary."""
+    metadata = run(corpus, tmp_path / "out", masking="dynamic")
+    metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
+    with pytest.raises(InputError, match="must be the one that made"):
+        input_pipeline.train_batches(
+            str(tmp_path / "out"), metadata, batch_size=2, seed=0
+        )
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ((20, 20), "sum to 40 instead of 1 to 29"),
+        ((3, 4), "`token_ids` is 6 bytes long for 7 tokens"),
+    ],
+)
+def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
+    """A record that contradicts itself is an error before and in training."""
+    metadata = run(corpus, tmp_path / "out", masking="dynamic")
+    entry = metadata.splits["train"][0]
+    metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
+
+    def feature(**kind):
+        return tf.train.Feature(**kind)
+
+    def data(value):
+        return feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    def ints(*values):
+        return feature(int64_list=tf.train.Int64List(value=values))
+
+    example = tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                "token_ids": data(b"\5\0" * 3),
+                "word_starts": data(b"\xff"),
+                "segment_lengths": ints(*sizes),
+                "next_sentence_labels": ints(0),
+            }
+        )
+    ).SerializeToString()
+    path = str(tmp_path / "out" / entry.file)
+    with tf.io.TFRecordWriter(path) as writer:
+        for _ in range(4):
+            writer.write(example)
+    size = tf.io.gfile.stat(path).length
+    entry = dataclasses.replace(entry, records=4, bytes=size)
+    metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
+    metadata.write(str(tmp_path / "out"))
+    with pytest.raises(InputError, match=message):
+        checks.check(str(tmp_path / "out"), metadata)
+    with pytest.raises(InputError, match=message):
+        with checks.errors_explained(str(tmp_path / "out"), metadata):
+            next(
+                iter(
+                    input_pipeline.train_batches(
+                        str(tmp_path / "out"), metadata, batch_size=2, seed=0
+                    )
+                )
+            )
+
+
+def test_masking_config_comes_from_the_metadata(corpus, tmp_path):
+    """Records are masked as they were asked to be when they were written."""
+    metadata = run(corpus, tmp_path / "out", masking="dynamic", ngram=1)
+    assert metadata.masking_config() == MaskingConfig(
+        masking="dynamic", ngram=1
+    )
+    assert metadata.masking("train") == masking.DYNAMIC
+    assert metadata.masking("eval") == masking.STATIC

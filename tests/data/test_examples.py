@@ -1,0 +1,66 @@
+"""`tf.train.Example` parsed without TensorFlow, beside TensorFlow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.records import examples
+
+
+def feature(values):
+    """Return a feature of integers, floats or byte strings."""
+    kinds = {
+        int: ("int64_list", tf.train.Int64List),
+        float: ("float_list", tf.train.FloatList),
+        bytes: ("bytes_list", tf.train.BytesList),
+    }
+    name, kind = kinds[type(values[0])]
+    return tf.train.Feature(**{name: kind(value=values)})
+
+
+def serialized(**features):
+    """Return a serialised example."""
+    found = {name: feature(values) for name, values in features.items()}
+    return tf.train.Example(
+        features=tf.train.Features(feature=found)
+    ).SerializeToString()
+
+
+def test_values_of_every_kind():
+    """Integers, floats and byte strings are as they were written."""
+    written = {
+        "ints": [0, 1, -1, 2**62, -(2**63)],
+        "floats": [0.0, -1.5, float(np.float32(0.1))],
+        "strings": [b"", b"\xff\x00", "naïve".encode()],
+    }
+    found = examples.parse(serialized(**written))
+    assert {name: list(values) for name, values in found.items()} == written
+
+
+def test_features_without_values():
+    """A feature that is missing, empty, or of no kind has no values."""
+    example = tf.train.Example()
+    example.features.feature["empty"].int64_list.SetInParent()
+    example.features.feature["nothing"].SetInParent()
+    found = examples.parse(example.SerializeToString())
+    assert [len(found[n]) for n in ("empty", "nothing", "missing")] == [0] * 3
+
+
+def test_values_that_are_not_packed():
+    """Writers that spell out every value are understood."""
+    # Example.features.feature{"a": {int64_list: [1, 2]}}, each 1 and 2 with
+    # a tag of its own.
+    values = b"\x08\x01\x08\x02"
+    kind = b"\x1a" + bytes([len(values)]) + values
+    entry = b"\x0a\x01a\x12" + bytes([len(kind)]) + kind
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    example = b"\x0a" + bytes([len(features)]) + features
+    written = tf.train.Example.FromString(example).features.feature["a"]
+    assert list(written.int64_list.value) == [1, 2]
+    assert list(examples.parse(example)["a"]) == [1, 2]
+
+
+def test_bytes_that_are_no_example():
+    """Other bytes are an error."""
+    with pytest.raises(ValueError, match="no tf.train.Example"):
+        examples.parse(b"\x99 no example")

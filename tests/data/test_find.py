@@ -1,0 +1,158 @@
+"""Records without metadata.json, as the released code leaves them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import records
+from albert_tf.data.records import checks, decoding, find, input_pipeline
+
+TOKENS, SLOTS = 8, 2
+
+
+def example(number, tokens=TOKENS, without=()):
+    """Serialise a released example whose first id is its number."""
+
+    def ints(values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    weights = tf.train.FloatList(value=[1.0] + [0.0] * (SLOTS - 1))
+    feature = {
+        "input_ids": ints([number] + [7] * (tokens - 1)),
+        "input_mask": ints([1] * tokens),
+        "segment_ids": ints([0, 1] * (tokens // 2)),
+        "token_boundary": ints([1] * tokens),
+        "masked_lm_positions": ints([1] * SLOTS),
+        "masked_lm_ids": ints([9] * SLOTS),
+        "masked_lm_weights": tf.train.Feature(float_list=weights),
+        "next_sentence_labels": ints([number % 2]),
+    }
+    for name in without:
+        del feature[name]
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def write(path, examples):
+    """Write a file of records."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for serialized in examples:
+            writer.write(serialized)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of released records: two files to train on, one held out."""
+    write(tmp_path / "part-0.tfrecord", map(example, range(20)))
+    write(tmp_path / "part-1.tfrecord-00001", map(example, range(20, 33)))
+    write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
+    return tmp_path
+
+
+def epoch(data_dir, count):
+    """Return the numbers of one epoch of training examples."""
+    metadata = find.read_metadata(str(data_dir))
+    checks.check(str(data_dir), metadata)
+    batches = input_pipeline.train_batches(
+        str(data_dir), metadata, batch_size=1, seed=0
+    )
+    return sorted(int(b["input_ids"][0, 0]) for b in batches.take(count))
+
+
+def test_folder_of_released_records(folder):
+    """Lengths come from the first record, numbers from counting all."""
+    metadata = find.read_metadata(str(folder))
+    assert metadata.max_seq_length == TOKENS
+    assert metadata.max_predictions_per_seq == SLOTS
+    assert metadata.vocab_size == 0 and not metadata.tokenizer_fingerprint
+    assert (metadata.count("train"), metadata.count("eval")) == (33, 5)
+    assert not records.is_described(str(folder))
+    assert epoch(folder, 33) == list(range(33))
+    batch = next(
+        iter(input_pipeline.eval_batches(str(folder), metadata, batch_size=5))
+    )
+    assert batch["input_ids"][:, 0].numpy().tolist() == list(range(33, 38))
+
+
+def test_globs_of_released_records(folder, monkeypatch):
+    """Globs and single files, relative ones too, are read as folders are."""
+    assert epoch(f"{folder}/part-*", 33) == list(range(33))
+    assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
+    monkeypatch.chdir(folder)
+    assert epoch("part-0.tfrecord", 20) == list(range(20))
+    metadata = find.read_metadata("part-*")
+    with pytest.raises(InputError, match="must hold eval records"):
+        input_pipeline.eval_batches("part-*", metadata, batch_size=2)
+
+
+def test_nothing_there(tmp_path):
+    """A missing or empty folder, and a glob of nothing, are errors."""
+    for data_dir in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match="create_pretraining_data.py"):
+            find.read_metadata(str(data_dir))
+    with pytest.raises(InputError, match="match at least one file"):
+        find.read_metadata(f"{tmp_path}/*.tfrecord")
+
+
+def test_unfinished_build_is_no_released_data(folder):
+    """Records beside the manifest of a build are not taken for whole."""
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="must be a finished folder"):
+        find.read_metadata(str(folder))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"no record at all", "must be a TFRecord file"),
+        (b"", "must not be empty"),
+    ],
+)
+def test_files_that_are_no_records(tmp_path, content, message):
+    """Other files, and empty ones, are named."""
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    with pytest.raises(InputError, match=f"{message}|a.tfrecord.*{message}"):
+        find.read_metadata(str(tmp_path))
+
+
+def test_features_that_are_missing(tmp_path):
+    """Records of something else are refused with what they lack."""
+    lacking = ("masked_lm_ids", "next_sentence_labels")
+    write(tmp_path / "a.tfrecord", [example(0, without=lacking)])
+    with pytest.raises(
+        InputError, match="without masked_lm_ids, next_sentence_labels"
+    ):
+        find.read_metadata(str(tmp_path))
+    write(tmp_path / "a.tfrecord", [b"\x99 no example"])
+    with pytest.raises(InputError, match="a.tfrecord, record 0 without"):
+        find.read_metadata(str(tmp_path))
+
+
+def test_files_of_different_lengths(folder):
+    """A file whose examples are longer than the first one's is named."""
+    write(folder / "part-2.tfrecord", [example(0, tokens=6)])
+    with pytest.raises(
+        InputError, match="part-2.*`input_ids` holds 6 values instead of 8"
+    ):
+        checks.check(str(folder), find.read_metadata(str(folder)))
+
+
+def test_truncated_file(folder):
+    """A file that was cut off is an error before anything is trained."""
+    path = folder / "part-1.tfrecord-00001"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="whole.*part-1.*cut off in record"):
+        find.read_metadata(str(folder))
+
+
+def test_decoding_a_released_record():
+    """Originals, segments and label of a record are as it was written."""
+    found = decoding.decode(example(3))
+    assert found.input_ids.tolist() == [3] + [7] * 7
+    assert found.originals().tolist() == [3, 9] + [7] * 6
+    assert found.segment_ids.tolist() == [0, 1] * 4
+    assert found.swapped and (found.slots, found.length) == (SLOTS, TOKENS)
+    np.testing.assert_array_equal(found.starts, True)
+    with pytest.raises(ValueError):
+        decoding.decode(b"\x99 no example")

@@ -1,0 +1,80 @@
+"""Files of records written and read without TensorFlow, beside TensorFlow."""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import framing
+
+
+@pytest.fixture
+def content():
+    """Records of many lengths, an empty one among them."""
+    rng = np.random.default_rng(0)
+    return [rng.bytes(length) for length in (0, 1, 4, 255, 4096, 70_000)]
+
+
+def test_written_as_tensorflow_writes(content, tmp_path):
+    """The bytes are those of TensorFlow's writer, and it reads them."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    framing.write(str(ours), content)
+    with tf.io.TFRecordWriter(str(theirs)) as writer:
+        for record in content:
+            writer.write(record)
+    assert ours.read_bytes() == theirs.read_bytes()
+    found = tf.data.TFRecordDataset(str(ours)).as_numpy_iterator()
+    assert list(found) == content
+    assert list(framing.read(str(theirs))) == content
+
+
+def test_no_records(tmp_path):
+    """An empty file has no records."""
+    path = tmp_path / "empty"
+    framing.write(str(path), [])
+    assert path.read_bytes() == b"" and list(framing.read(str(path))) == []
+
+
+@pytest.mark.parametrize("record", range(3))
+def test_every_changed_byte_is_found(tmp_path, record):
+    """A byte that changed, anywhere, is an error with the record's number."""
+    path = tmp_path / "a.tfrecord"
+    framing.write(str(path), [b"first", b"", b"third record"])
+    whole = path.read_bytes()
+    begin, end = ((0, 21), (21, 37), (37, len(whole)))[record]
+    for place in range(begin, end):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        records = framing.read(str(path))
+        assert [next(records) for _ in range(record)] == [b"first", b""][
+            :record
+        ]
+        with pytest.raises(InputError, match=f"a.tfrecord.*record {record}$"):
+            next(records)
+
+
+def test_every_cut_is_found(tmp_path):
+    """A file cut off inside a record is an error, between two it is not."""
+    path = tmp_path / "a.tfrecord"
+    framing.write(str(path), [b"first", b"second"])
+    whole = path.read_bytes()
+    for length in range(1, len(whole)):
+        path.write_bytes(whole[:length])
+        if length == 21:
+            assert list(framing.read(str(path))) == [b"first"]
+            continue
+        with pytest.raises(InputError, match=f"record {int(length > 21)}$"):
+            list(framing.read(str(path)))
+
+
+def test_something_else(tmp_path):
+    """Text and compressed records are named, with what a file must be."""
+    framing.write(str(tmp_path / "plain"), [b"record"])
+    zipped = gzip.compress((tmp_path / "plain").read_bytes())
+    for found in (zipped, b"a line of text\n"):
+        (tmp_path / "other").write_bytes(found)
+        with pytest.raises(InputError, match="not compressed.*other"):
+            list(framing.read(str(tmp_path / "other")))

@@ -1,0 +1,206 @@
+"""The leak probe on examples whose labels are, or are not, given away."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score
+
+from albert_tf.data.builder import leak_probe, pairs
+from albert_tf.data.builder.advice import LEAK
+from albert_tf.data.builder.documents import Documents
+from albert_tf.data.records import decoding
+
+V, NUMBER = 600, 2500
+STOP = V - 2
+
+
+def example(a, b, swapped):
+    """Return an example of two segments, without masks."""
+    ids = np.concatenate([[2], a, [3], b, [3]])
+    nothing = np.zeros(0, np.int64)
+    return decoding.Example(
+        input_ids=ids,
+        segment_ids=np.repeat([0, 1], [len(a) + 2, len(b) + 1]),
+        starts=None,
+        positions=nothing,
+        labels=nothing,
+        swapped=bool(swapped),
+        slots=0,
+        length=len(ids),
+    )
+
+
+def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
+    """Return examples of two sentences on one of ten topics.
+
+    Args:
+      rng: the source of randomness.
+      random_documents: share of examples whose B is of any topic and whose
+        label is always 1.
+      marked: share of examples in which a word of B gives label 1 away.
+      cut: share of examples whose first sentence does not end.
+      long: tokens that the first sentence has more of.
+    """
+    found = []
+    for _ in range(NUMBER):
+        topic, swapped = rng.integers(10), rng.random() < 0.5
+        other = topic
+        if rng.random() < random_documents:
+            other, swapped = rng.integers(10), True
+        sizes = rng.integers(20, 40, 2) + [long, 0]
+        a, b = (
+            np.append(5 + 50 * t + rng.integers(0, 50, size), STOP)
+            for t, size in zip((topic, other), sizes, strict=True)
+        )
+        if rng.random() < cut:
+            a = a[:-1]
+        if swapped:
+            a, b = b, a
+        if swapped and rng.random() < marked:
+            b[0] = V - 1
+        found.append(example(a, b, swapped))
+    return found
+
+
+def measure(found):
+    """Probe examples."""
+    return leak_probe.measure(leak_probe._segments(found, V))
+
+
+def test_fair_labels_are_chance():
+    """Where labels are a coin's, a half is inside the intervals."""
+    found = measure(examples(np.random.default_rng(0)))
+    for name in ("balanced_interval", "words_balanced_interval"):
+        low, high = found[name]
+        assert low < 0.5 < high
+    assert found["records"] == NUMBER
+    low, high = found["accuracy_interval"]
+    assert low < found["accuracy"] < high and high - low < 0.05
+
+
+def test_random_documents_leak():
+    """Segments of different topics with one label are found out."""
+    found = measure(examples(np.random.default_rng(1), random_documents=0.6))
+    assert found["balanced_interval"][0] > LEAK
+    assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
+    # Telling topics apart is right for 0.54 of label 1 and all of label 0.
+    best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
+    assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
+
+
+def test_cut_sentences_and_long_ones_leak():
+    """A sentence that is cut, or longer, where it is first gives it away."""
+    cut = measure(examples(np.random.default_rng(2), cut=0.3))
+    assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
+    long = measure(examples(np.random.default_rng(3), long=5))
+    # The longer of sizes up to 20 apart: 1 - 15 * 14 / 2 / 400, ties halved.
+    assert long["balanced_accuracy"] == pytest.approx(0.72, abs=0.04)
+    for found in (cut, long):
+        assert found["balanced_interval"][0] > LEAK
+
+
+def test_words_that_tell_the_label_are_told_apart():
+    """A word of one segment of swapped examples is content, not form."""
+    found = measure(examples(np.random.default_rng(4), marked=0.5))
+    assert found["words_balanced_accuracy"] == pytest.approx(0.75, abs=0.04)
+    assert found["balanced_interval"][0] < 0.5 < found["balanced_interval"][1]
+
+
+def front_only(offsets, part_ends, config, rng):
+    """Pack chunks from the front of the text alone."""
+    aims = pairs.targets(len(part_ends), config, rng)
+    stops = pairs.chunk_ends(offsets, part_ends, aims, config.room)
+    firsts = pairs.chain(stops)
+    return firsts, stops[firsts]
+
+
+@pytest.mark.parametrize("fault", [None, "cut at words", "front only"])
+def test_pairs_of_the_builder(fault, monkeypatch):
+    """Pairs of whole sentences, packed from both ends, leak nothing.
+
+    The probe sees sentences that are cut at words, and long ones that come
+    first since chunks are packed from the front alone.
+    """
+    rng = np.random.default_rng(5)
+    parts = rng.integers(1, 40, 1000).astype(np.int32)
+    sizes = 3 + rng.lognormal(3, 0.7, parts.sum()).astype(np.int32)
+    ids = rng.integers(5, STOP, sizes.sum()).astype(np.uint16)
+    ids[np.cumsum(sizes) - 1] = STOP
+    hashes = np.arange(len(parts), dtype=np.uint64)
+    docs = Documents(ids, ids > 0, sizes, parts, hashes, hashes)
+    breaks = 1 + np.flatnonzero(ids[:-1] == STOP)
+    if fault == "cut at words":
+        breaks = np.arange(1, len(ids))
+    elif fault == "front only":
+        monkeypatch.setattr(pairs, "pack", front_only)
+    config = pairs.PairsConfig(max_seq_length=64)
+    made, _ = pairs.make_pairs(docs, breaks, config, rng)
+    a, b = (
+        [ids[s:e] for s, e in zip(starts, ends, strict=True)]
+        for starts, ends in (
+            (made.a_start, made.a_end),
+            (made.b_start, made.b_end),
+        )
+    )
+    found = measure(list(map(example, a, b, made.swapped))[:5000])
+    assert (found["balanced_interval"][0] > LEAK) == bool(fault)
+    assert (found["balanced_accuracy"] < 0.52) == (fault is None)
+
+
+def test_labels_of_one_kind():
+    """Where a label is too rare to learn from, only its share is told."""
+    rng = np.random.default_rng(8)
+    found = measure(
+        [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]
+    )
+    assert found["majority_share"] == 1.0
+    assert found["accuracy"] is None and found["balanced_interval"] is None
+
+
+def test_nothing_to_probe():
+    """Without a record there is no accuracy, and no failure."""
+    assert leak_probe.probe("", [], V)["accuracy"] is None
+    assert measure([])["records"] == 0
+
+
+def test_wilson_interval():
+    """The interval is Wilson's: 8 of 10 is 0.49 to 0.94 (Wilson, 1927)."""
+    low, high = leak_probe.wilson(8, 10)
+    assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
+
+
+def test_balanced_accuracy_is_sklearns():
+    """The mean over labels is scikit-learn's, within its interval."""
+    rng = np.random.default_rng(6)
+    labels = rng.random(500) < 0.8
+    guessed = rng.random(500) < 0.6
+    value, half = leak_probe._balanced(guessed == labels, labels)
+    assert value == pytest.approx(balanced_accuracy_score(labels, guessed))
+    assert 0.02 < half < 0.06
+
+
+def test_probe_ignores_masks():
+    """The words before masking are looked at, not the masks."""
+    rng = np.random.default_rng(7)
+    whole = examples(rng)[:50]
+    masked = []
+    for item in whole:
+        ids = item.input_ids.copy()
+        ids[4:9] = 4
+        masked.append(
+            decoding.Example(
+                ids,
+                item.segment_ids,
+                None,
+                np.arange(4, 9),
+                item.input_ids[4:9],
+                item.swapped,
+                5,
+                len(ids),
+            )
+        )
+    left, right = (leak_probe._segments(x, V) for x in (whole, masked))
+    assert (left.a != right.a).nnz == (left.b != right.b).nnz == 0
+    # Neither [CLS] nor [SEP] is counted.
+    assert left.a[:, [2]].sum() == left.b[:, [3]].sum() == 0
+    np.testing.assert_array_equal(left.last, STOP)
+    np.testing.assert_array_equal(left.first, right.first)

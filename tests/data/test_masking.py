@@ -1,0 +1,280 @@
+"""Masking against a word-by-word reference and the stated distributions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from albert_tf.data import masking, masking_spans
+from albert_tf.data.masking import MaskingConfig, Words
+
+V, MASK_ID, CLS, SEP = 500, 4, 2, 3
+WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
+
+
+def instances(rng, batch=64, tokens=48):
+    """Random instances: ids, starts, maskable [B, T], lengths [B]."""
+    ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
+    starts = rng.random((batch, tokens)) < 0.7
+    lengths = rng.integers(8, tokens + 1, batch)
+    separators = rng.integers(2, lengths - 2)
+    place = np.arange(tokens)
+    special = (place == 0) | (place == separators[:, None])
+    special |= place == lengths[:, None] - 1
+    maskable = (place < lengths[:, None]) & ~special
+    ids[special] = SEP
+    ids[place >= lengths[:, None]] = 0
+    return ids, starts | special, maskable, lengths
+
+
+def mask(rng, config=None, **kwargs):
+    """Return the instances and what `mask` made of them."""
+    config = config or MaskingConfig()
+    ids, starts, maskable, lengths = instances(rng, **kwargs)
+    most = config.most_masked(ids.shape[1])
+    masked = masking.mask(
+        ids, starts, maskable, lengths, most, config, WORDS, rng
+    )
+    return ids, starts, maskable, lengths, masked
+
+
+def words_of(starts, maskable):
+    """Return the words of one instance as lists of positions, by segment."""
+    words, last = [], -9
+    for t in np.flatnonzero(maskable).tolist():
+        if starts[t] or last != t - 1:
+            words.append([])
+        words[-1].append(t)
+        last = t
+    return words
+
+
+def reference_spans(order, starts, maskable, budget, ngrams):
+    """Cover one instance word by word, as the module's docstring says."""
+    words = {word[0]: word for word in words_of(starts, maskable)}
+    covered: set[int] = set()
+    for start, n in zip(order, ngrams, strict=True):
+        taken = []
+        while len(taken) < n and start in words and start not in covered:
+            if len(covered) + len(words[start]) > budget:
+                break
+            taken.append(start)
+            covered.update(words[start])
+            start = words[start][-1] + 1
+    return covered
+
+
+@pytest.mark.parametrize("budget", [1, 5, 12, 1000])
+def test_spans_equal_reference(budget):
+    """The vectorised choice of spans equals the one made word by word."""
+    rng = np.random.default_rng(1)
+    _, starts, maskable, _ = instances(rng)
+    begins = masking_spans.word_starts(starts, maskable)
+    order = masking_spans.random_order(begins, rng)
+    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
+    covered, drawn, used = masking_spans.choose_spans(
+        order,
+        masking_spans.word_ends(begins, maskable),
+        maskable,
+        np.full(len(starts), budget),
+        ngrams,
+        4,
+    )
+    for row in range(len(starts)):
+        expected = reference_spans(
+            order[row].tolist(), starts[row], maskable[row], budget, ngrams[row]
+        )
+        assert set(np.flatnonzero(covered[row])) == expected
+    assert drawn.sum() >= used.sum() > 0
+
+
+def test_order_visits_every_word_once():
+    """The random order is a permutation of the word starts, then padding."""
+    rng = np.random.default_rng(2)
+    starts = rng.random((50, 20)) < 0.4
+    order = masking_spans.random_order(starts, rng)
+    for row, visited in zip(starts, order, strict=True):
+        count = row.sum()
+        assert sorted(visited[:count]) == np.flatnonzero(row).tolist()
+        assert (visited[count:] == 20).all()
+    first = masking_spans.random_order(np.ones((8000, 8), bool), rng)[:, 0]
+    assert stats.chisquare(np.bincount(first, minlength=8)).pvalue > 1e-4
+
+
+def test_budget_is_met_exactly():
+    """A share is missed only where no free word fits into the rest."""
+    _, starts, maskable, lengths, masked = mask(
+        np.random.default_rng(3), batch=500
+    )
+    due = [max(1, round(0.15 * n)) for n in lengths.tolist()]
+    assert masked.budget.tolist() == due
+    missed = due - masked.weights.sum(axis=1)
+    assert (missed >= 0).all() and np.mean(missed == 0) > 0.98
+    for row in np.flatnonzero(missed):
+        covered = set(masked.positions[row, masked.weights[row] > 0].tolist())
+        words = words_of(starts[row], maskable[row])
+        free = [len(word) for word in words if word[0] not in covered]
+        assert min(free) > missed[row]
+
+
+def test_predictions_restore_the_text():
+    """Positions ascend, labels hold the old ids, nothing else changes."""
+    rng = np.random.default_rng(4)
+    ids, _, maskable, _, masked = mask(rng)
+    restored = masked.input_ids.copy()
+    for row, weights in enumerate(masked.weights):
+        count = int(weights.sum())
+        assert (weights[:count] == 1).all() and not weights[count:].any()
+        positions = masked.positions[row, :count]
+        assert (np.diff(positions) > 0).all()
+        assert maskable[row, positions].all()
+        restored[row, positions] = masked.labels[row, :count]
+        assert not masked.positions[row, count:].any()
+        assert not masked.labels[row, count:].any()
+    np.testing.assert_array_equal(restored, ids)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_whole_words(whole):
+    """Words are masked whole, unless single pieces were asked for."""
+    rng = np.random.default_rng(5)
+    config = MaskingConfig(do_whole_word_mask=whole)
+    _, starts, maskable, _, masked = mask(rng, config)
+    partly = 0
+    for row in range(len(starts)):
+        count = int(masked.weights[row].sum())
+        covered = set(masked.positions[row, :count].tolist())
+        for word in words_of(starts[row], maskable[row]):
+            partly += 0 < len(covered & set(word)) < len(word)
+    assert (partly == 0) == whole
+
+
+@pytest.mark.parametrize("favor_shorter", [True, False])
+def test_ngram_lengths(favor_shorter):
+    """Lengths are drawn with p(n) ~ 1/n: 6/11, 3/11, 2/11, or reversed."""
+    config = MaskingConfig(favor_shorter_ngram=favor_shorter)
+    *_, masked = mask(np.random.default_rng(6), config, batch=4000)
+    expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
+    np.testing.assert_allclose(config.ngram_probabilities(), expected)
+    drawn = masked.drawn[1:]
+    assert stats.chisquare(drawn, expected * drawn.sum()).pvalue > 1e-4
+
+
+def test_masked_tokens_become_mask_same_or_random():
+    """80 % become [MASK], 10 % stay, 10 % become any word but special ones."""
+    *_, masked = mask(np.random.default_rng(7), batch=4000)
+    predicted = masked.weights > 0
+    rows = np.nonzero(predicted)[0]
+    result = masked.input_ids[rows, masked.positions[predicted]]
+    labels = masked.labels[predicted]
+    kinds = np.array(
+        [
+            np.sum(result == MASK_ID),
+            np.sum(result == labels),
+            np.sum((result != MASK_ID) & (result != labels)),
+        ]
+    )
+    assert abs(kinds - masked.kinds).max() <= masked.kinds[2] / 100
+    expected = np.array([0.8, 0.1, 0.1]) * kinds.sum()
+    assert stats.chisquare(masked.kinds, expected).pvalue > 1e-4
+    words = result[(result != MASK_ID) & (result != labels)]
+    assert words.min() == 5 and words.max() == V - 1
+    assert stats.chisquare(np.bincount(words - 5)).pvalue > 1e-4
+
+
+def test_tokens_are_replaced_independently():
+    """Neighbours of one span differ in kind as often as chance says."""
+    config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
+    *_, masked = mask(np.random.default_rng(8), config, batch=2000)
+    full = masked.weights.sum(axis=1) > 1
+    is_mask = masked.input_ids[full] == MASK_ID
+    first, second = masked.positions[full, 0], masked.positions[full, 1]
+    rows = np.arange(full.sum())
+    both = is_mask[rows, first] & is_mask[rows, second]
+    assert abs(both.mean() - 0.64) < 0.05
+
+
+def test_random_words_are_words():
+    """No special token is drawn as a random word."""
+
+    class Vocabulary:
+        vocab_size, mask_id = 8, 4
+        not_words = np.array([0, 2, 4, 7], np.int32)
+
+    assert Words.of(Vocabulary()).replacements.tolist() == [1, 3, 5, 6]
+
+
+def test_budget_rounds_as_released():
+    """Halves round to even, one is the least and the slots are the most."""
+    due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
+    assert due.tolist() == [1, 2, 4, 20]
+
+
+def test_default_slots():
+    """By default P is the asked share of the full length, else the flag."""
+    assert MaskingConfig().predictions(512) == 77
+    assert MaskingConfig(max_predictions_per_seq=20).predictions(512) == 20
+
+
+def test_slots_bound_the_predictions():
+    """Fewer slots than the share asks for are filled and not exceeded."""
+    config = MaskingConfig(max_predictions_per_seq=2)
+    *_, lengths, masked = mask(np.random.default_rng(9), config)
+    assert masked.positions.shape[1] == 2
+    due = np.minimum(2, np.maximum(1, np.round(0.15 * lengths)))
+    np.testing.assert_array_equal(masked.weights.sum(axis=1), due)
+
+
+def test_text_without_a_fitting_word():
+    """A word longer than the budget is never masked in part."""
+    maskable = np.array([[False] + [True] * 6 + [False]])
+    starts = np.zeros((1, 8), bool)
+    masked = masking.mask(
+        np.full((1, 8), 9, np.int32),
+        starts,
+        maskable,
+        np.array([8]),
+        2,
+        MaskingConfig(),
+        WORDS,
+        np.random.default_rng(0),
+    )
+    assert masked.weights.sum() == 0
+
+
+def test_permutation():
+    """As many tokens again exchange places; all are predicted, none twice."""
+    config = MaskingConfig(do_permutation=True)
+    assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
+    ids, _, maskable, lengths, masked = mask(
+        np.random.default_rng(10), config, batch=500
+    )
+    due = np.maximum(1, np.round(0.15 * lengths))
+    predicted = masked.weights > 0
+    assert masked.positions.shape[1] == 2 * config.most_masked(48)
+    assert (predicted.sum(axis=1) <= 2 * due).all()
+    assert predicted.sum() > 1.9 * due.sum()
+    moved = 0
+    for row in range(len(ids)):
+        places = masked.positions[row][predicted[row]]
+        assert (np.diff(places) > 0).all() and maskable[row, places].all()
+        labels = masked.labels[row][predicted[row]]
+        np.testing.assert_array_equal(labels, ids[row, places])
+        rest = np.setdiff1d(np.arange(ids.shape[1]), places)
+        np.testing.assert_array_equal(
+            masked.input_ids[row, rest], ids[row, rest]
+        )
+        moved += np.sum(masked.input_ids[row, places] != labels)
+    assert moved > 0.75 * predicted.sum()
+
+
+def test_permuted_tokens_stay_in_their_row():
+    """Tokens at the chosen places are shuffled evenly, the others stay."""
+    ids = np.arange(30_000).reshape(3000, 10)
+    moved = np.zeros(ids.shape, bool)
+    moved[:, [2, 5, 6]] = True
+    result = masking.permute(ids, moved, np.random.default_rng(11))
+    np.testing.assert_array_equal(result[~moved], ids[~moved])
+    np.testing.assert_array_equal(np.sort(result, axis=1), ids)
+    orders = (result[:, [2, 5, 6]] % 10) @ np.array([100, 10, 1])
+    _, counts = np.unique(orders, return_counts=True)
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 1e-4

@@ -1,0 +1,261 @@
+"""Masking in the graph against masking with NumPy and stated distributions."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from albert_tf.data import masking, masking_graph, masking_spans
+from albert_tf.data.masking import MaskingConfig, Words
+
+V, MASK_ID, SEP = 500, 4, 3
+WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
+
+
+def instances(rng, batch=64, tokens=48):
+    """Random instances: ids, starts, maskable [B, T], lengths [B]."""
+    ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
+    starts = rng.random((batch, tokens)) < 0.7
+    lengths = rng.integers(8, tokens + 1, batch).astype(np.int32)
+    separators = rng.integers(2, lengths - 2)
+    place = np.arange(tokens)
+    special = (place == 0) | (place == separators[:, None])
+    special |= place == lengths[:, None] - 1
+    maskable = (place < lengths[:, None]) & ~special
+    ids[special] = SEP
+    ids[place >= lengths[:, None]] = 0
+    return ids, starts | special, maskable, lengths
+
+
+def splitmix64(state):
+    """Return the next number of SplitMix64 for a Python int, by its paper."""
+    state &= 2**64 - 1
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64
+    return state ^ (state >> 31)
+
+
+class Draws:
+    """A generator that returns the draws that it was given."""
+
+    def __init__(self, uniform, picks):
+        self.uniform, self.picks = uniform, picks
+
+    def random(self, shape):
+        """Return the given uniform numbers."""
+        return self.uniform
+
+    def integers(self, low, high, shape):
+        """Return the given numbers, in the range asked for."""
+        return self.picks % high
+
+
+@pytest.mark.parametrize("whole_words", [True, False])
+@pytest.mark.parametrize("budget", [1, 5, 12, 1000])
+def test_spans_equal_numpy(budget, whole_words):
+    """Given order, n-grams and budget, the covered tokens are NumPy's."""
+    rng = np.random.default_rng(budget)
+    _, starts, maskable, _ = instances(rng)
+    begins = maskable
+    if whole_words:
+        begins = masking_spans.word_starts(starts, maskable)
+    order = masking_spans.random_order(begins, rng)
+    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
+    due = np.full(len(starts), budget)
+    expected, *_ = masking_spans.choose_spans(
+        order,
+        masking_spans.word_ends(begins, maskable),
+        maskable,
+        due,
+        ngrams,
+        4,
+    )
+    bounds = masking_graph.word_bounds(
+        tf.constant(starts), tf.constant(maskable), whole_words
+    )
+    covered = masking_graph.choose_spans(
+        tf.constant(order.astype(np.int32)),
+        bounds,
+        tf.constant(maskable),
+        tf.constant(due.astype(np.int32)),
+        tf.constant(ngrams.astype(np.int32)),
+        4,
+    )
+    np.testing.assert_array_equal(covered, expected)
+    assert expected.any()
+
+
+def test_cover_equals_numpy():
+    """Given the draws of each token, ids and labels are NumPy's."""
+    rng = np.random.default_rng(1)
+    ids, _, maskable, _ = instances(rng)
+    covered = maskable & (rng.random(ids.shape) < 0.2)
+    slots = 20
+    kinds = rng.random((len(ids), slots)).astype(np.float32)
+    picks = rng.integers(0, 2**40, (len(ids), slots))
+    found, positions, labels, weights = (
+        x.numpy()
+        for x in masking_graph.cover(
+            tf.constant(ids), tf.constant(covered), slots, WORDS, kinds, picks
+        )
+    )
+    used = np.arange(slots) < covered.sum(axis=1)[:, None]
+    changed, _ = masking.replace(
+        ids[covered], WORDS, Draws(kinds[used], picks[used])
+    )
+    expected = ids.copy()
+    expected[covered] = changed
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(weights, used)
+    np.testing.assert_array_equal(labels[used], ids[covered])
+    np.testing.assert_array_equal(positions[used], np.nonzero(covered)[1])
+    assert not labels[~used].any() and not positions[~used].any()
+
+
+def test_draws_are_splitmix64():
+    """The bits of an example are SplitMix64 from the seed and its position."""
+    increment = 0x9E3779B97F4A7C15
+    bits = masking_graph.draws(
+        7, tf.constant([0, 5, 2**40]), masking_graph.KINDS, 3
+    )
+    for row, position in zip(bits.numpy().tolist(), (0, 5, 2**40), strict=True):
+        key = splitmix64(splitmix64(7 + increment) + position * increment)
+        purpose = masking_graph.KINDS << 32
+        steps = [(purpose + i) * increment for i in (1, 2, 3)]
+        assert row == [splitmix64(key + step) >> 1 for step in steps]
+
+
+@functools.cache
+def compiled(seed):
+    """Return the masking of a seed as a graph, traced once for each shape."""
+
+    def mask(ids, starts, maskable, lengths, positions):
+        config = MaskingConfig()
+        return masking_graph.mask(
+            ids,
+            starts,
+            maskable,
+            lengths,
+            config.predictions(ids.shape[1]),
+            config,
+            WORDS,
+            seed,
+            positions,
+        )
+
+    return tf.function(mask)
+
+
+def graph_mask(rng, positions=None, seed=3, batch=64):
+    """Mask random instances in a graph."""
+    arrays = instances(rng, batch)
+    positions = np.arange(batch) if positions is None else positions
+    masked = compiled(seed)(*map(tf.constant, arrays), tf.constant(positions))
+    return arrays, [x.numpy() for x in masked]
+
+
+def test_masks_follow_from_seed_and_position():
+    """A row's masks do not depend on its batch; seed and position change it."""
+    _, whole = graph_mask(np.random.default_rng(2))
+    _, again = graph_mask(np.random.default_rng(2))
+    _, moved = graph_mask(np.random.default_rng(2), np.arange(64) + 1)
+    _, other = graph_mask(np.random.default_rng(2), seed=4)
+    for left, right in zip(whole, again, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert (whole[1] != moved[1]).any(axis=1).mean() > 0.9
+    assert (whole[1] != other[1]).any(axis=1).mean() > 0.9
+
+
+def runs_of(positions, weights):
+    """Count the lengths of runs of adjacent masked positions, 1 to 5."""
+    counts = np.zeros(6)
+    for row, used in zip(positions, weights > 0, strict=True):
+        ends = np.flatnonzero(np.diff(row[used]) != 1)
+        edges = np.concatenate([[-1], ends, [used.sum() - 1]])
+        counts += np.bincount(np.minimum(np.diff(edges), 5), minlength=6)
+    return counts[1:]
+
+
+def test_distribution_is_numpys():
+    """Kinds, runs and places of masks agree with NumPy's by chi-square."""
+    batch, tokens = 3000, 48
+    (ids, starts, maskable, lengths), (shown, where, labels, weights) = (
+        graph_mask(np.random.default_rng(5), batch=batch)
+    )
+    config = MaskingConfig()
+    numpy = masking.mask(
+        ids,
+        starts,
+        maskable,
+        lengths,
+        config.predictions(tokens),
+        config,
+        WORDS,
+        np.random.default_rng(6),
+    )
+    used = weights > 0
+    assert abs(used.sum() / numpy.weights.sum() - 1) < 0.003
+    at = np.take_along_axis(shown, where, 1)[used]
+    kinds = np.bincount(
+        np.where(at == MASK_ID, 0, np.where(at == labels[used], 1, 2)),
+        minlength=3,
+    )
+    # A random word is the word itself once in V - 5 times.
+    itself = 0.1 / (V - 5)
+    shares = np.array([0.8, 0.1 + itself, 0.1 - itself])
+    assert stats.chisquare(kinds, shares * kinds.sum()).pvalue > 1e-3
+    pairs = (
+        (runs_of(where, weights), runs_of(numpy.positions, numpy.weights)),
+        (
+            np.bincount(where[used], minlength=tokens)[1:-1],
+            np.bincount(numpy.positions[numpy.weights > 0], minlength=tokens)[
+                1:-1
+            ],
+        ),
+    )
+    for ours, theirs in pairs:
+        both = np.array([ours, theirs])
+        test = stats.chi2_contingency(both[:, both.sum(axis=0) > 10])
+        assert test.pvalue > 1e-3
+
+
+@pytest.mark.parametrize("favor_shorter", [True, False])
+def test_ngram_lengths(favor_shorter):
+    """N-grams are drawn with p(n) ~ 1/n, or reversed."""
+    config = MaskingConfig(favor_shorter_ngram=favor_shorter)
+    bits = masking_graph.draws(
+        1, tf.range(200, dtype=tf.int64), masking_graph.NGRAMS, 500
+    )
+    drawn = np.bincount(masking_graph.draw_ngrams(bits, config).numpy().ravel())
+    expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
+    assert drawn[0] == 0
+    assert stats.chisquare(drawn[1:], expected * drawn.sum()).pvalue > 1e-3
+
+
+def test_order_is_a_random_permutation():
+    """Every word start comes once, each as often first as any other."""
+    begins = np.random.default_rng(0).random((50, 20)) < 0.4
+    bits = masking_graph.draws(
+        1, tf.range(50, dtype=tf.int64), masking_graph.ORDER, 20
+    )
+    order = masking_graph.random_order(tf.constant(begins), bits).numpy()
+    for row, visited in zip(begins, order, strict=True):
+        assert sorted(visited[: row.sum()]) == np.flatnonzero(row).tolist()
+        assert (visited[row.sum() :] == 20).all()
+    bits = masking_graph.draws(
+        1, tf.range(8000, dtype=tf.int64), masking_graph.ORDER, 8
+    )
+    order = masking_graph.random_order(tf.ones([8000, 8], tf.bool), bits)
+    first = np.bincount(order.numpy()[:, 0], minlength=8)
+    assert stats.chisquare(first).pvalue > 1e-3
+
+
+def test_budgets_equal_numpy():
+    """Shares round to even halves, from 1 up to the slots."""
+    lengths = np.arange(3, 520)
+    due = masking_graph.budgets(tf.constant(lengths), MaskingConfig(), 20)
+    np.testing.assert_array_equal(
+        due, masking.budgets(lengths, MaskingConfig(), 20)
+    )

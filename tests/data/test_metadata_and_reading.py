@@ -1,0 +1,173 @@
+"""Reading of records that `tf.train.Example` wrote, value by value."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_records import SLOTS, TOKENS, write_records
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import records
+from albert_tf.data.records import find, input_pipeline
+
+
+@pytest.fixture
+def data_dir(tmp_path, monkeypatch):
+    """A folder of numbered examples, with small shuffling blocks."""
+    monkeypatch.setattr(input_pipeline, "SHUFFLE_BLOCK", 16)
+    write_records(tmp_path)
+    return str(tmp_path)
+
+
+def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
+    """Return the numbers of the first `count` training examples."""
+    metadata = find.read_metadata(data_dir)
+    batches = input_pipeline.train_batches(
+        data_dir, metadata, batch_size=batch_size, seed=seed, **kwargs
+    )
+    taken = batches.take(count // batch_size)
+    return [n for batch in taken for n in batch["input_ids"][:, 0].numpy()]
+
+
+def test_metadata_round_trip(data_dir):
+    """What was written is read back equal."""
+    metadata = find.read_metadata(data_dir)
+    assert metadata.count("train") == 93 and metadata.count("eval") == 11
+    metadata.write(data_dir)
+    assert find.read_metadata(data_dir) == metadata
+
+
+def test_every_epoch_holds_every_record_once(data_dir):
+    """Each epoch is a permutation of the records, another one every time."""
+    stream = numbers(data_dir, 3 * 93)
+    epochs = [stream[i : i + 93] for i in (0, 93, 186)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(93))
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert numbers(data_dir, 93, seed=4) != epochs[0]
+
+
+def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
+    """Two blocks of one file do not have the same permutation."""
+    stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
+    orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
+    assert 2 <= len(orders) == len(set(orders))
+
+
+def test_batches_have_static_shapes(data_dir):
+    """A TPU compiles for them: B too is known before reading."""
+    metadata = find.read_metadata(data_dir)
+    train = input_pipeline.train_batches(
+        data_dir, metadata, batch_size=6, seed=1
+    )
+    held_out = input_pipeline.eval_batches(data_dir, metadata, batch_size=6)
+    for spec in (train.element_spec, held_out.element_spec):
+        assert {s.shape[0] for s in spec.values()} == {6}
+        assert spec["input_ids"].shape == (6, TOKENS)
+
+
+@pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
+def test_stream_can_begin_anywhere(data_dir, start):
+    """The example at a position is the same wherever reading begins."""
+    whole = numbers(data_dir, start + 100)
+    assert numbers(data_dir, 100, start=start) == whole[start:]
+
+
+def test_shards_read_together_what_one_reader_reads(data_dir):
+    """Interleaved, the streams of all shards are the one stream."""
+    whole = numbers(data_dir, 120, start=60)
+    parts = [
+        numbers(data_dir, 40, 4, start=60, num_shards=3, shard=s)
+        for s in range(3)
+    ]
+    assert np.array(parts).T.ravel().tolist() == whole
+
+
+def test_batch(data_dir):
+    """A batch has the agreed keys, types and shapes, and the right values."""
+    metadata = find.read_metadata(data_dir)
+    batch = next(
+        iter(
+            input_pipeline.train_batches(
+                data_dir, metadata, batch_size=6, seed=1
+            )
+        )
+    )
+    shapes = {name: (v.dtype, tuple(v.shape)) for name, v in batch.items()}
+    tokens, slots = (tf.int32, (6, TOKENS)), (tf.int32, (6, SLOTS))
+    assert shapes == {
+        "input_ids": tokens,
+        "input_mask": tokens,
+        "segment_ids": tokens,
+        "masked_lm_positions": slots,
+        "masked_lm_ids": slots,
+        "masked_lm_weights": (tf.float32, (6, SLOTS)),
+        "sentence_order_labels": (tf.int32, (6,)),
+        "example_weights": (tf.float32, (6,)),
+    }
+    np.testing.assert_array_equal(
+        batch["sentence_order_labels"], batch["input_ids"][:, 0] % 2
+    )
+    assert (batch["masked_lm_ids"].numpy() == 9).all()
+    assert batch["segment_ids"][0].numpy().tolist() == [0, 1] * 4
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
+def test_eval_counts_every_example_once(data_dir, batch_size):
+    """Held-out examples come once, in order; filling weighs nothing."""
+    metadata = find.read_metadata(data_dir)
+    seen = []
+    for batch in input_pipeline.eval_batches(
+        data_dir, metadata, batch_size=batch_size
+    ):
+        assert all(v.shape[0] == batch_size for v in batch.values())
+        real = batch["example_weights"].numpy() == 1
+        seen += batch["input_ids"].numpy()[real, 0].tolist()
+        assert not batch["masked_lm_weights"].numpy()[~real].any()
+        assert not batch["input_mask"].numpy()[~real].any()
+    assert seen == list(range(93, 104))
+
+
+def test_metadata_errors(data_dir, tmp_path):
+    """A missing, foreign or damaged metadata.json says what to do."""
+    with pytest.raises(InputError, match="create_pretraining_data.py"):
+        find.read_metadata(str(tmp_path / "nothing"))
+    path = tmp_path / "metadata.json"
+    for text, message in (
+        ('{"version": 0}', "must have version 1"),
+        ("[]", "must have version 1"),
+        ('{"version": 1}', "is damaged"),
+        ('{"version": 1, "splits": {}, "new": 2}', "is damaged"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            find.read_metadata(data_dir)
+
+
+def test_split_without_records(data_dir):
+    """Reading a split that has no records is an error, not an endless loop."""
+    metadata = find.read_metadata(data_dir)
+    splits = {"train": (), "eval": ()}
+    metadata = dataclasses.replace(metadata, splits=splits)
+    with pytest.raises(InputError, match="must hold eval records"):
+        input_pipeline.eval_batches(data_dir, metadata, batch_size=2)
+    with pytest.raises(InputError, match="must hold train records"):
+        input_pipeline.train_batches(data_dir, metadata, batch_size=2, seed=0)
+
+
+def test_a_fingerprint_tells_records_from_others(tmp_path):
+    """Another number, length or size of the files is another fingerprint."""
+    entry = records.RecordFile("train-0", 327, 9000)
+
+    def fingerprint(length=16, **changes):
+        train = (dataclasses.replace(entry, **changes),)
+        return records.Metadata(
+            length, 3, 50, "", {"train": train}
+        ).fingerprint()
+
+    found = fingerprint()
+    assert found.startswith("327 records of 16 tokens, ")
+    assert fingerprint(file="elsewhere") == found
+    others = {fingerprint(32), fingerprint(records=9), fingerprint(bytes=9001)}
+    assert len(others - {found}) == 3

@@ -1,0 +1,320 @@
+"""Segment pairs against what they promise, on random documents."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.builder import example_encoding
+from albert_tf.data.builder.documents import Documents, concatenate
+from albert_tf.data.builder.instances import Instances, lay_out
+from albert_tf.data.builder.pairs import PairsConfig, make_pairs, sentences
+from albert_tf.data.masking import Masked
+
+V, STOP = 1000, 7
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """What a tokenizer says: even ids begin words."""
+
+    pad_id: int = 0
+    cls_id: int = 2
+    sep_id: int = 3
+    word_starts: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.arange(V) % 2 == 0
+    )
+
+
+STARTS = Pieces().word_starts
+NONE = np.zeros(0, np.int64)
+
+
+def of_ids(ids, sentences, parts, hashes):
+    """Return documents whose words begin at even ids."""
+    return Documents(ids, STARTS[ids], sentences, parts, hashes, hashes)
+
+
+def breaks(docs):
+    """Return where a full stop was before."""
+    return 1 + np.flatnonzero(docs.ids[:-1] == STOP)
+
+
+def documents(rng, sizes, count=200):
+    """Make `count` documents of lines without a full stop."""
+    parts = rng.integers(1, 12, count).astype(np.int32)
+    sentences = rng.choice(sizes, parts.sum()).astype(np.int32)
+    ids = rng.integers(10, V, sentences.sum()).astype(np.uint16)
+    return of_ids(ids, sentences, parts, np.arange(count, dtype=np.uint64))
+
+
+def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
+    """Return documents, config, pairs and counts."""
+    docs = documents(rng, sizes, count)
+    config = PairsConfig(**({"max_seq_length": 64} | settings))
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
+    return docs, config, made, counts
+
+
+def chunks(made):
+    """Return the range of tokens of every pair: start, middle, end."""
+    start = np.where(made.swapped, made.b_start, made.a_start)
+    end = np.where(made.swapped, made.a_end, made.b_end)
+    first = np.where(made.swapped, made.b_end, made.a_end)
+    second = np.where(made.swapped, made.a_start, made.b_start)
+    np.testing.assert_array_equal(first, second)
+    return start, first, end
+
+
+def bounds_of(docs):
+    """Return where lines begin and end."""
+    return np.concatenate([[0], np.cumsum(docs.sentences)])
+
+
+def test_segments_are_adjacent_and_only_lone_sentences_are_lost():
+    """A and B are neighbours; the gaps between pairs are the lone lines."""
+    docs, config, made, counts = make(np.random.default_rng(1))
+    start, middle, end = chunks(made)
+    assert (start < middle).all() and (middle < end).all()
+    assert (end - start <= config.max_seq_length - 3).all()
+    order = np.argsort(start)
+    begins, ends = start[order], end[order]
+    assert (begins[1:] >= ends[:-1]).all()
+    bounds = bounds_of(docs)
+    covered = np.searchsorted(bounds, ends) - np.searchsorted(bounds, begins)
+    alone = len(docs.sentences) - covered.sum()
+    assert alone == counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
+    document = np.searchsorted(bounds[np.cumsum(docs.parts)], begins, "right")
+    assert (ends <= bounds[np.cumsum(docs.parts)][document]).all()
+
+
+def test_segments_are_whole_sentences():
+    """Every segment begins and ends where a line does."""
+    docs, _, made, _ = make(np.random.default_rng(2))
+    for edge in chunks(made):
+        assert np.isin(edge, bounds_of(docs)).all()
+
+
+def test_labels_are_fair_for_every_kind_of_chunk():
+    """Half of the pairs are swapped, of one line or of several."""
+    rng = np.random.default_rng(3)
+    docs = documents(rng, (3, 9, 14, 30), count=6000)
+    docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
+    config = PairsConfig(max_seq_length=64)
+    made, _ = make_pairs(docs, breaks(docs), config, rng)
+    _, middle, _ = chunks(made)
+    single = ~np.isin(middle, np.cumsum(docs.sentences))
+    for group in (single, ~single):
+        share = made.swapped[group].mean()
+        assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(group.sum())
+
+
+@pytest.mark.parametrize("policy", ["split", "drop"])
+@pytest.mark.parametrize("length", [32, 64, 128])
+def test_neither_ends_nor_lengths_tell_the_order(policy, length):
+    """As often as not the longer segment is first, and the one that ends.
+
+    Lines of very different lengths, many longer than a pair, end with a full
+    stop; half of them hold another one.
+    """
+    rng = np.random.default_rng(14)
+    parts = rng.integers(1, 40, 3000).astype(np.int32)
+    sizes = 3 + rng.lognormal(3, 0.7, parts.sum()).astype(np.int32)
+    ids = rng.integers(10, V, sizes.sum()).astype(np.uint16)
+    ends = np.cumsum(sizes)
+    ids[ends - 1] = STOP
+    inside = ends - 1 - (rng.random(len(ends)) * sizes).astype(int)
+    ids[inside[::2]] = STOP
+    hashes = np.arange(len(parts), dtype=np.uint64)
+    docs = of_ids(ids, sizes, parts, hashes)
+    config = PairsConfig(max_seq_length=length, single_segment_policy=policy)
+    made, _ = make_pairs(docs, breaks(docs), config, rng)
+    assert len(made) > 4000
+    a, b = made.a_end - made.a_start, made.b_end - made.b_start
+    longer_first = ((a > b) != made.swapped)[a != b]
+    assert abs(longer_first.mean() - 0.5) < 2 / np.sqrt(len(longer_first))
+    for end in (made.a_end, made.b_end):
+        assert (docs.ids[end - 1] == STOP).all()
+
+
+def test_cut_falls_evenly_on_sentence_boundaries():
+    """Among the boundaries inside a chunk every one is as likely."""
+    docs, _, made, _ = make(
+        np.random.default_rng(4), sizes=(10,), count=4000, short_seq_prob=0.0
+    )
+    start, middle, end = chunks(made)
+    full = end - start == 60
+    place = (middle - start)[full] // 10
+    counts = np.bincount(place, minlength=6)[1:]
+    assert counts.sum() > 1000
+    assert abs(counts / counts.sum() - 0.2).max() < 0.04
+
+
+def test_short_targets_are_drawn_per_chunk():
+    """With probability p a chunk stops at a uniform target length."""
+    rng = np.random.default_rng(5)
+    docs = of_ids(
+        rng.integers(10, V, 400000).astype(np.uint16),
+        np.ones(400000, np.int32),
+        np.array([400000], np.int32),
+        np.zeros(1, np.uint64),
+    )
+    config = PairsConfig(max_seq_length=64, short_seq_prob=0.3)
+    made, _ = make_pairs(docs, NONE, config, rng)
+    start, _, end = chunks(made)
+    lengths = (end - start)[(start > 0) & (end < len(docs.ids))]
+    short = lengths[lengths < 61]
+    share = 0.3 * 59 / 60  # targets of 2..61, the last of them full
+    assert abs(len(short) / len(lengths) - share) < 0.02
+    assert short.min() == 2 and abs(short.mean() - 31) < 1
+    # Another chunk of the same document is short as often after a short one.
+    order = np.argsort(start)
+    is_short = (end - start)[order] < 61
+    assert abs(is_short[1:][is_short[:-1]].mean() - share) < 0.03
+
+
+def test_lone_lines_are_cut_where_a_sentence_ends():
+    """Inside one line the cut falls after a full stop; else it is left out."""
+    rng = np.random.default_rng(6)
+    docs = documents(rng, (40,))
+    docs.ids[20::40] = STOP
+    plain = np.arange(0, len(docs.sentences), 2) * 40 + 20
+    docs.ids[plain] = 11
+    config = PairsConfig(max_seq_length=64)
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
+    start, middle, _ = chunks(made)
+    lines = len(docs.sentences)
+    assert counts["one_segment_chunks"] == lines
+    assert len(made) == lines - counts["dropped_chunks"] == lines // 2
+    assert (middle - start == 21).all()
+
+
+def test_every_sentence_end_of_a_lone_line_is_as_likely():
+    """A line of four sentences is cut after each of the first three."""
+    docs = of_ids(
+        np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
+        np.full(3000, 10, np.int32),
+        np.ones(3000, np.int32),
+        np.arange(3000, dtype=np.uint64),
+    )
+    rng = np.random.default_rng(15)
+    made, _ = make_pairs(docs, breaks(docs), PairsConfig(), rng)
+    start, middle, _ = chunks(made)
+    counts = np.bincount(middle - start, minlength=10)
+    assert counts.sum() == counts[[3, 5, 8]].sum() == 3000
+    assert abs(counts[[3, 5, 8]] - 1000).max() < 4 * np.sqrt(3000 * 2 / 9)
+
+
+def test_drop_policy():
+    """`drop` leaves out exactly the chunks of one line."""
+    rng = np.random.default_rng(7)
+    docs = documents(rng, (3, 9, 14, 30))
+    docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
+    config = PairsConfig(max_seq_length=64, single_segment_policy="drop")
+    made, counts = make_pairs(docs, breaks(docs), config, rng)
+    assert np.isin(chunks(made), bounds_of(docs)).all()
+    assert counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
+
+
+def test_long_lines_by_hand():
+    """A line over the room is cut at all its breaks, a shorter one at none."""
+    docs = of_ids(
+        np.zeros(300, np.uint16),
+        np.array([50, 200, 50]),
+        np.array([2, 1]),
+        np.arange(2, dtype=np.uint64),
+    )
+    where = np.array([20, 50, 60, 130, 249, 270])
+    offsets, part_ends = sentences(docs, where, 61)
+    assert offsets.tolist() == [0, 50, 60, 130, 249, 250, 300]
+    assert part_ends.tolist() == [5, 5, 5, 5, 5, 6]
+
+
+def test_sentences_over_the_room_are_left_out_whole():
+    """No pair touches a sentence that does not fit; the rest goes on."""
+    docs, _, made, counts = make(
+        np.random.default_rng(9), sizes=(5, 200), count=50
+    )
+    bounds = bounds_of(docs)
+    for start, _, end in zip(*chunks(made), strict=True):
+        lines = slice(*np.searchsorted(bounds, [start, end]))
+        assert (docs.sentences[lines] == 5).all()
+    assert counts["dropped_chunks"] >= np.sum(docs.sentences == 200) > 50
+    assert len(made) > 20
+
+
+def test_one_word_is_dropped():
+    """A chunk without a place to cut is counted, not made up."""
+    docs = of_ids(
+        np.array([10, 11, 13], np.uint16),
+        np.array([3], np.int32),
+        np.array([1], np.int32),
+        np.zeros(1, np.uint64),
+    )
+    made, counts = make_pairs(
+        docs, NONE, PairsConfig(), np.random.default_rng(0)
+    )
+    assert len(made) == 0 and counts["dropped_chunks"] == 1
+
+
+def test_lay_out_equals_lists():
+    """[CLS] A [SEP] B [SEP] is what joining lists by hand gives."""
+    docs, config, made, _ = make(np.random.default_rng(10))
+    pieces, tokens = Pieces(), config.max_seq_length
+    got = lay_out(made, docs, tokens, pieces)
+    for row in range(len(made)):
+        a = docs.ids[made.a_start[row] : made.a_end[row]].tolist()
+        b = docs.ids[made.b_start[row] : made.b_end[row]].tolist()
+        ids = [2, *a, 3, *b, 3]
+        pad = [0] * (tokens - len(ids))
+        starts = [1, *(x % 2 == 0 for x in a), 1, *(x % 2 == 0 for x in b), 1]
+        inside = [0] + [1] * len(a) + [0] + [1] * len(b) + [0]
+        segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        assert got.lengths[row] == len(ids)
+        assert got.input_ids[row].tolist() == ids + pad
+        assert got.segment_ids[row].tolist() == segments + pad
+        assert got.starts[row].tolist() == starts + pad
+        assert got.maskable[row].tolist() == inside + pad
+    np.testing.assert_array_equal(got.swapped, made.swapped)
+
+
+def test_wire_equals_protobuf():
+    """Encoded records are parsed by protobuf to the values that went in."""
+    rng = np.random.default_rng(11)
+    batch, tokens, slots = 20, 300, 40
+    big = rng.integers(0, 250000, (batch, tokens)).astype(np.int32)
+    big[rng.random(big.shape) < 0.5] %= 129
+    lengths = rng.integers(5, tokens, batch)
+    flags = rng.random((3, batch, tokens)) < 0.5
+    instances = Instances(big, *flags, lengths, rng.random(batch) < 0.5)
+    positions = np.sort(rng.integers(0, tokens, (batch, slots)), axis=1)
+    weights = rng.random((batch, slots)).astype(np.float32)
+    masked = Masked(big, positions, big[:, :slots], weights, *[None] * 4)
+    for row, data in enumerate(example_encoding.encode(instances, masked)):
+        parsed = tf.train.Example.FromString(data).features.feature
+        values = {
+            name: list(f.int64_list.value or f.float_list.value)
+            for name, f in parsed.items()
+        }
+        assert values == {
+            "input_ids": big[row].tolist(),
+            "input_mask": (np.arange(tokens) < lengths[row]).tolist(),
+            "segment_ids": flags[0, row].tolist(),
+            "token_boundary": flags[2, row].tolist(),
+            "masked_lm_positions": positions[row].tolist(),
+            "masked_lm_ids": big[row, :slots].tolist(),
+            "masked_lm_weights": weights[row].tolist(),
+            "next_sentence_labels": [int(instances.swapped[row])],
+        }
+
+
+def test_select_and_concatenate():
+    """Parts taken apart and put together again are the same documents."""
+    docs = documents(np.random.default_rng(12), (1, 5), count=30)
+    wanted = np.arange(30) < 13
+    joined = concatenate([docs.select(wanted), docs.select(~wanted)])
+    for field in dataclasses.fields(Documents):
+        np.testing.assert_array_equal(
+            getattr(joined, field.name), getattr(docs, field.name)
+        )

@@ -1,0 +1,177 @@
+"""The released choice of masks, against lists and against recorded masks."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference import released_recipe
+from scipy import stats
+
+from albert_tf.data import masking
+from albert_tf.data.builder import released_masking
+from albert_tf.data.masking import MaskingConfig
+
+RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
+V, MASK_ID = 50, 4
+
+
+def layout(lengths, first_b, tokens):
+    """Return maskable [B, T]: all but [CLS], the [SEP]s and padding."""
+    place = np.arange(tokens)
+    maskable = (place > 0) & (place < lengths[:, None] - 1)
+    return maskable & (place != first_b[:, None] - 1)
+
+
+def examples(rng, batch, tokens=40):
+    """Return starts and maskable of random examples of words of 1 to 4."""
+    lengths = rng.integers(12, tokens + 1, batch)
+    first_b = rng.integers(4, lengths - 3)
+    maskable = layout(lengths, first_b, tokens)
+    starts = (rng.random((batch, tokens)) < 0.6) | ~maskable
+    return starts & (np.arange(tokens) < lengths[:, None]), maskable, lengths
+
+
+def choose(rng, starts, maskable, budget, **settings):
+    """Return what is covered, drawn and used."""
+    config = MaskingConfig(**settings)
+    return released_masking.cover(
+        starts, maskable, maskable, budget, config, rng
+    )
+
+
+def runs(covered):
+    """Return the lengths of the runs of masked positions."""
+    padded = np.pad(covered, ((0, 0), (1, 1)))
+    begins = np.nonzero(padded[:, 1:-1] & ~padded[:, :-2])[1]
+    ends = np.nonzero(padded[:, 1:-1] & ~padded[:, 2:])[1]
+    return ends - begins + 1
+
+
+def counted(values, classes):
+    """Return how often each class of values occurs, the last open."""
+    return np.bincount(np.minimum(values, classes), minlength=classes + 1)
+
+
+def same(first, second):
+    """Return p of two rows of counts having the same shares."""
+    both = np.stack([first, second])
+    return stats.chi2_contingency(both[:, both.sum(axis=0) > 10]).pvalue
+
+
+def test_masks_are_distributed_as_those_of_lists():
+    """Masked positions, runs and totals are those of the oracle."""
+    rng, copies = np.random.default_rng(1), 300
+    starts, maskable, lengths = examples(rng, 8)
+    budget = np.maximum(1, lengths // 4)
+    oracle = random.Random(2)
+    theirs = np.zeros((8, copies, 40), bool)
+    for row in range(8):
+        n = lengths[row]
+        for copy in range(copies):
+            found = released_recipe.masks_of(
+                starts[row, :n], ~maskable[row, :n], budget[row], 3, oracle
+            )
+            theirs[row, copy, found] = True
+    repeated = [np.repeat(x, copies, 0) for x in (starts, maskable, budget)]
+    ours, _, _ = choose(rng, *repeated)
+    theirs = theirs.reshape(ours.shape)
+    rows = np.repeat(np.arange(8), copies)
+    for row in range(8):
+        a, b = ours[rows == row], theirs[rows == row]
+        assert same(a.sum(axis=0), b.sum(axis=0)) > 1e-4
+        assert same(counted(a.sum(1), 12), counted(b.sum(1), 12)) > 1e-4
+    assert same(counted(runs(ours), 12), counted(runs(theirs), 12)) > 1e-4
+
+
+def crossing(starts, covered):
+    """Return how often a [SEP] lies between two masked tokens."""
+    return np.sum(covered[:, :-2] & ~covered[:, 1:-1] & covered[:, 2:])
+
+
+def test_words_reach_across_the_separator():
+    """A segment that begins inside a word is masked with the word before."""
+    maskable = layout(np.array([9]), np.array([5]), 9).repeat(500, 0)
+    starts = np.zeros_like(maskable)
+    starts[:, [0, 1, 3, 4, 6, 8]] = True  # words: 1 2, 3 and 5, 6 7
+    covered, _, _ = choose(
+        np.random.default_rng(3), starts, maskable, np.full(500, 2), ngram=1
+    )
+    found = {tuple(np.flatnonzero(row)) for row in covered}
+    assert found == {(1, 2), (3, 5), (6, 7)}
+
+
+def test_lengths_are_drawn_also_at_masked_words():
+    """The drawn lengths have p(n) ~ 1/n over all visits, as recorded."""
+    starts, maskable, lengths = examples(np.random.default_rng(4), 3000)
+    _, drawn, used = choose(
+        np.random.default_rng(5), starts, maskable, lengths // 2
+    )
+    expected = np.array([6, 3, 2]) / 11 * drawn.sum()
+    assert stats.chisquare(drawn[1:], expected).pvalue > 1e-4
+    assert drawn.sum() > 1.2 * used.sum()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_budget(whole):
+    """No more is masked than is due, and single tokens meet it exactly."""
+    starts, maskable, lengths = examples(np.random.default_rng(6), 2000)
+    budget = lengths // 3
+    covered, _, _ = choose(
+        np.random.default_rng(7),
+        starts,
+        maskable,
+        budget,
+        do_whole_word_mask=whole,
+    )
+    assert not (covered & ~maskable).any()
+    assert (covered.sum(axis=1) <= budget).all()
+    assert (covered.sum(axis=1) == budget).all() == (not whole)
+
+
+def test_recorded_masks():
+    """The masks of 200 recorded examples are as likely as those made here.
+
+    Of each recorded example many copies are masked; the probability of being
+    masked of the recorded positions, the lengths of their runs and the pairs
+    around [SEP] are compared.
+    """
+    recorded = np.load(RECORDED)
+    lengths = recorded["lengths"].astype(int)
+    maskable = layout(lengths, recorded["first_b"].astype(int), 128)
+    starts = np.unpackbits(recorded["token_boundary"], axis=1).view(bool)
+    theirs = np.zeros_like(maskable)
+    for row, n in enumerate(recorded["n_masked"]):
+        theirs[row, recorded["masked_lm_positions"][row, :n]] = True
+    due = masking.budgets(lengths, MaskingConfig(), 20)
+    np.testing.assert_array_equal(theirs.sum(axis=1), due)
+    assert not (theirs & ~maskable).any()
+    copies, rng = 40, np.random.default_rng(8)
+    ours = choose(
+        rng,
+        *(np.repeat(x, copies, 0) for x in (starts, maskable)),
+        np.repeat(due, copies),
+    )[0]
+    assert same(counted(runs(ours), 12), counted(runs(theirs), 12)) > 1e-3
+    ratio = crossing(starts, theirs) / crossing(starts, ours) * copies
+    assert 0.6 < ratio < 1.6
+    likely = ours.reshape(200, copies, 128).mean(axis=1)
+    # An estimate's square is too large by its variance.
+    expected = np.sum(likely**2 - likely * (1 - likely) / (copies - 1))
+    spread = np.sqrt(np.sum(likely**3 * (1 - likely)))
+    assert abs(np.sum(likely[theirs]) - expected) < 5 * spread
+
+
+def test_every_id_is_a_random_word():
+    """Special tokens are drawn for random words as often as others."""
+
+    class Vocabulary:
+        vocab_size, mask_id = V, MASK_ID
+
+    words = released_masking.words_of(Vocabulary())
+    assert words.replacements.tolist() == list(range(V))
+    ids = np.full(200_000, 30, np.int32)
+    changed, _ = masking.replace(ids, words, np.random.default_rng(9))
+    found = np.bincount(changed, minlength=V)
+    others = np.setdiff1d(np.arange(V), [30, MASK_ID])
+    assert stats.chisquare(found[others]).pvalue > 1e-4

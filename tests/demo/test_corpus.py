@@ -1,0 +1,206 @@
+"""The demo's corpus and task: no repeats, no leaks, no names."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.demo import corpus
+from albert_tf.demo.corpus import Document
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def words(number: int, length: int = 5) -> str:
+    """Return a word of its own for every number."""
+    return "".join(LETTERS[number // 26**i % 26] for i in range(length))
+
+
+def library(package: str, size: int, first: int) -> list[Document]:
+    """Return `size` documents of six ten-word sentences, all different."""
+    found = []
+    for i in range(size):
+        numbers = [first + 6 * i + j for j in range(6)]
+        sentences = tuple(f"The {words(n)}" + " is it" * 4 for n in numbers)
+        found.append(Document(f"{package}/{i}.py", sentences))
+    return found
+
+
+@pytest.fixture
+def four_libraries() -> list[Document]:
+    """Return 1,600 documents each of four packages with different labels."""
+    names = ("python", "scipy", "tensorflow", "keras")
+    return [
+        document
+        for k, name in enumerate(names)
+        for document in library(name, 1600, k * 10000)
+    ]
+
+
+def test_a_sentence_is_kept_once():
+    """Repeats go, whatever their digits and case; lone sentences too."""
+    found = corpus.without_repeats(
+        [
+            Document("a", ("Layer 1 is here.", "It is red.", "It is new.")),
+            Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old.")),
+            Document("c", ("One more thing.", "It is odd.", "It is odd.")),
+        ]
+    )
+    assert list(found) == [
+        Document("a", ("Layer 1 is here.", "It is red.", "It is new.")),
+        Document("c", ("One more thing.", "It is odd.")),
+    ]
+
+
+def test_corpus_text_has_a_line_per_sentence():
+    """One sentence per line, one empty line between documents."""
+    found = [Document("a", ("A.", "B.")), Document("b", ("C.", "D."))]
+    assert corpus.corpus_text(found) == "A.\nB.\n\nC.\nD.\n"
+
+
+def test_packages_are_read_without_import(tmp_path, monkeypatch):
+    """Files come in order, tests left out; missing packages are empty."""
+    package = tmp_path / "some_library"
+    for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('"""The text of the file."""\nimport nothing_such\n')
+    (package / "__init__.py").write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [d.name for d in corpus.package_documents("some_library")]
+    assert names == [f"some_library/{n}" for n in ("a.py", "b.py", "sub/d.py")]
+    assert list(corpus.package_documents("no_such_library")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("See tf.nn.relu, or `np.max`.", "See library, or `library`."),
+        ("NumPy's TF-ops in TensorFlow.", "library's library-ops in library."),
+        ("A KerasTensor of keras-team.", "A library of library."),
+        ("Two Tensors, an ndarray.", "Two array, an array."),
+        ("A layer of the graph.", "A layer of the graph."),
+        ("Python 3.13 or CPython.", "library 3.13 or library."),
+        ("The output of the input.", "The output of the input."),
+    ],
+)
+def test_names_of_libraries_are_masked(text, masked):
+    """Names give way to a neutral word, whole; other words stay."""
+    assert corpus.mask_libraries(text) == masked
+
+
+def test_old_copies_of_keras_have_no_label():
+    """TensorFlow's Keras is neither library's; other packages have none."""
+    names = {
+        "tensorflow/python/keras/layers.py": None,
+        "tensorflow/python/ops/nn.py": "tensorflow",
+        "keras/src/layers.py": "keras",
+        "numpy/lib.py": "numpy_scipy",
+        "scipy/stats.py:T": "numpy_scipy",
+        "python/abc.py": "python",
+        "absl/flags.py": None,
+    }
+    labels = {n: corpus.label_of(Document(n, ())) for n in names}
+    assert labels == names
+
+
+def test_passages_are_whole_sentences_within_the_limit():
+    """One to three sentences up to 60 words; too short a rest is left out."""
+    ten, forty, seventy, five = (" ".join(["a"] * n) for n in (10, 40, 70, 5))
+    sentences = (ten, ten, ten, ten, forty, forty, seventy, five)
+    found = corpus.passages(Document("a", sentences))
+    assert [len(text.split()) for text in found] == [30, 50, 40]
+    [text] = corpus.passages(Document("a", (f"{ten} keras.",)))
+    assert text == f"{ten} library."
+
+
+def test_task_is_balanced_and_splits_documents(four_libraries):
+    """Every label has its counts; no document or text is in two splits."""
+    splits = corpus.task(four_libraries, np.random.default_rng(0))
+    documents, texts = {}, {}
+    for split, examples in splits.items():
+        counts = np.unique([e.label for e in examples], return_counts=True)
+        assert counts[0].tolist() == sorted(corpus.LABELS)
+        if split == "train":
+            assert counts[1].sum() == corpus.TRAINING_EXAMPLES
+            assert counts[1].min() > 200 and counts[1].max() < 300
+        else:
+            assert set(counts[1]) == {corpus.ROOM[split]}
+        documents[split] = {e.document for e in examples}
+        texts[split] = {e.text for e in examples}
+        assert len(texts[split]) == len(examples)
+        files = [int(re.search(r"\d+", name)[0]) for name in documents[split]]
+        assert min(files) < 200 and max(files) > 1400  # from all over
+    for one, other in (("test", "dev"), ("test", "train"), ("dev", "train")):
+        assert not documents[one] & documents[other]
+        assert not texts[one] & texts[other]
+
+
+def test_a_text_of_two_labels_is_there_once(four_libraries):
+    """What two libraries both say is never in training and in the test."""
+    twins = [
+        Document(d.name.replace("scipy", "keras"), d.sentences)
+        for d in four_libraries
+        if d.name.startswith("scipy")
+    ]
+    splits = corpus.task(four_libraries + twins, np.random.default_rng(0))
+    texts = [e.text for examples in splits.values() for e in examples]
+    assert len(texts) == len(set(texts))
+
+
+def test_task_depends_on_the_generator_alone(four_libraries):
+    """The same seed gives the same examples in the same order."""
+    one, same, other = (
+        corpus.task(four_libraries, np.random.default_rng(seed))
+        for seed in (1, 1, 2)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
+    """The TSV, the text and the statistics tell the same; test is unseen."""
+    monkeypatch.setattr(corpus, "corpus", lambda: four_libraries)
+    counts = corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
+    assert json.loads((tmp_path / "statistics.json").read_text()) == counts
+    text = (tmp_path / "corpus.txt").read_text()
+    assert counts["words"] == len(text.split())
+    for split in ("train", "dev", "test"):
+        lines = (tmp_path / "task" / f"{split}.tsv").read_text().splitlines()
+        assert lines[0] == "sentence\tlabel"
+        assert len(lines) - 1 == sum(counts["task"][split].values())
+        assert all(line.count("\t") == 1 for line in lines)
+        seen = [line.split(" is ")[0] + " is " in text for line in lines[1:]]
+        assert not any(seen) if split == "test" else all(seen)
+
+
+def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
+    """Without the text of a label there is an error and no file."""
+    monkeypatch.setattr(corpus, "corpus", lambda: library("keras", 9, 0))
+    with pytest.raises(InputError, match="no text of python, numpy_scipy"):
+        corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_corpus_of_this_machine(tmp_path):
+    """The installed packages give a million words, twice the same, unnamed."""
+    counts = corpus.write_corpus(str(tmp_path / "a"), np.random.default_rng(0))
+    corpus.write_corpus(str(tmp_path / "b"), np.random.default_rng(0))
+    names = ["corpus.txt", "statistics.json"]
+    names += [f"task/{split}.tsv" for split in corpus.ROOM]
+    for name in names:
+        a, b = ((tmp_path / run / name).read_bytes() for run in "ab")
+        assert a == b, name
+    assert counts["words"] > 1_000_000
+    assert set(counts["task"]["test"].values()) == {corpus.ROOM["test"]}
+    lines = (tmp_path / "a" / "corpus.txt").read_text().splitlines()
+    assert len({line.lower() for line in lines if line}) == sum(
+        line != "" for line in lines
+    )
+    task = (tmp_path / "a" / "task" / "train.tsv").read_text().splitlines()
+    named = re.compile(r"numpy|scipy|tensor|keras|python|\btf\b|\bnp\b", re.I)
+    texts = [line.split("\t")[0] for line in task]
+    assert [text for text in texts if named.search(text)] == []

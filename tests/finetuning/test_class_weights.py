@@ -1,0 +1,284 @@
+"""Weights of unbalanced classes against numbers worked out by hand."""
+
+import collections
+import dataclasses
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from scipy.special import log_expit, log_softmax
+from tiny_runs import build, predictions, run
+
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning.class_weights import (
+    balanced,
+    weights_of_classes,
+    with_class_weights,
+)
+from albert_tf.finetuning.finetune import Settings
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.multitask import prepare_jobs
+from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.soft_targets import objective_of
+from albert_tf.tasks.batches import evaluation_batches, training_batches
+from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import Split
+from albert_tf.tasks.sentences import Example
+from albert_tf.tasks.task import TaskConfig
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.history import History
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig, cut
+
+CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
+TEXTS = [
+    " ".join(tiny_tasks.FILLERS[i : i + 2 + i % 4]) for i in range(0, 16, 2)
+]
+GOOD = "good good bad good good good bad good".split()
+SETS = ["xz", "z", "yz", "xyz", "z", "yz", "yz", "z"]
+TAGS = ["B-A" if i % 5 == 0 else "O" for i in range(99)]
+SHARE = 0.3  # of smoothing
+
+
+def examples_of(kind):
+    """Return eight unequal examples of a kind."""
+    if kind == "token_classification":
+        words = [tuple(text.split()) for text in TEXTS]
+        return [
+            Sentence(w, tuple(TAGS[len(w) : 2 * len(w)]), "f", 1) for w in words
+        ]
+    labels = GOOD if kind == "classification" else map(tuple, SETS)
+    rows = zip(TEXTS, labels, strict=True)
+    return [Example(str(i), text, "", x) for i, (text, x) in enumerate(rows)]
+
+
+def expected_loss(kind, examples, rows):
+    """Return the mean of smoothed losses, by weights worked out by hand.
+
+    Args:
+      kind: of the task, whose classes are in sorted order.
+      examples: with their labels.
+      rows: logits of the examples, [T, C] or [C].
+    """
+    if kind == "multilabel":
+        yes = np.array([[c in e.label for c in "xyz"] for e in examples])
+        # Of eight x has two, y four and z all.
+        weights = np.where(yes, [2, 1, 1], [8 / 12, 1, 1])
+        target = (1 - SHARE) * yes + SHARE / 2
+        rows = np.stack(rows)
+        loss = -target * log_expit(rows) - (1 - target) * log_expit(-rows)
+        return (weights * loss).sum() / weights.sum()
+    if kind == "classification":
+        labels, logits = GOOD, rows
+        classes, weight = ["bad", "good"], {"bad": 2.0, "good": 8 / 12}
+    else:
+        labels = [tag for sentence in examples for tag in sentence.tags]
+        # Behind [CLS] every word is one piece.
+        logits = [
+            row[i + 1]
+            for sentence, row in zip(examples, rows, strict=True)
+            for i in range(len(sentence.words))
+        ]
+        counts = collections.Counter(labels)
+        classes = ["O", "B-A", "I-A"]  # the last does not occur
+        weight = {t: len(labels) / (2 * n) for t, n in counts.items()}
+    log_p = log_softmax(np.stack(logits), axis=-1)
+    weights = np.array([weight[label] for label in labels])
+    hard = -log_p[np.arange(len(labels)), [classes.index(x) for x in labels]]
+    loss = (1 - SHARE) * hard - SHARE * log_p.mean(-1)
+    return (weights * loss).sum() / weights.sum()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+def job_of(kind, words):
+    """Return a job whose training labels are balanced."""
+    examples = examples_of(kind)
+    config = TaskConfig(max_seq_length=12, classifier_dropout=0.0)
+    task = find(kind).with_config(config).fitted(examples)
+    split = Split("train", examples, task.features(examples, words))
+    job = Job(task, CONFIG, words, (split,), (), ())
+    return with_class_weights(job, ("balanced",))
+
+
+KINDS = ("classification", "multilabel", "token_classification")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_are_weighted(kind, words):
+    """Sums and weights over four micro-batches give the mean by hand.
+
+    Accuracy is not weighted: its sums count labels.
+    """
+    job = job_of(kind, words)
+    examples, features = job.train[0].examples, job.train[0].features
+    keras.utils.set_random_seed(3)
+    model = job.task.build_model(CONFIG, "float32")
+    ordered = next(iter(evaluation_batches(features, 8)))
+    rows = job.task.outputs(model, ordered)["logits"].numpy()
+    objective = objective_of(job.task, RecipeConfig(label_smoothing=SHARE))
+    batch = next(iter(training_batches(features, batch_size=8, seed=1)))
+    pieces = [cut(batch, 4, i) for i in range(4)]
+    both = [objective.losses(model, x, None) for x in pieces]
+    sums = [losses["task"] for losses, _ in both]
+    weights = [objective.weights(x)["task"] for x in pieces]
+    found = float(sum(sums) / sum(weights))
+    expected = expected_loss(kind, examples, rows)
+    assert found == pytest.approx(expected, rel=1e-5)
+    one = float(sums[0] / weights[0])
+    assert one != pytest.approx(expected, rel=1e-3)
+    hits, counts = np.array([metrics["accuracy"] for _, metrics in both]).T
+    labels = features.token_arrays.get("labels", np.zeros(8))
+    assert counts.sum() == np.sum(labels >= 0)
+    np.testing.assert_allclose(hits, np.round(hits), atol=1e-6)
+    assert 0 < hits.sum() < counts.sum()
+
+
+def stepped(job, replicas=1, pieces=1):
+    """Return the loss of a step of all examples, and weights after it."""
+    keras.utils.set_random_seed(3)
+    trainer = FinetuningTrainer(
+        make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
+        lambda: job.task.build_model(CONFIG, "float32"),
+        job.task,
+        OptimizerConfig(learning_rate=0.01, num_warmup_steps=0),
+        TrainingConfig(
+            num_train_steps=9,
+            train_batch_size=8,
+            eval_batch_size=8,
+            gradient_accumulation_steps=pieces,
+        ),
+        RecipeConfig(),
+        CONFIG,
+    )
+    features = job.train[0].features
+
+    def batches(start, num_shards, shard, batch_size):
+        return training_batches(
+            features, batch_size=batch_size, seed=1, start=start
+        )
+
+    report = trainer.run_steps(trainer.iterator(batches, 0), tf.constant(1))[0]
+    return trainer.summarize(report.numpy())["loss"], tiny.values(trainer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weighted_step_is_the_same_however_it_is_cut(kind, words):
+    """One replica, or two with two micro-batches each."""
+    job = job_of(kind, words)
+    loss, values = stepped(job)
+    again, cut_values = stepped(job, replicas=2, pieces=2)
+    assert again == pytest.approx(loss, rel=1e-6)
+    assert tiny.largest_difference(values, cut_values) < 2e-5
+
+
+def test_balanced_classes():
+    """n / (k n_c) as in scikit-learn's guide; classes without examples, 1."""
+    labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
+    np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
+
+
+def test_named_classes_of_sets():
+    """A number weighs the yes of its class; all else has 1."""
+    task = find("multilabel").fitted(examples_of("multilabel"))
+    found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
+    assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "weights"),
+    [
+        (("balanced",), {"good": 16 / 24, "bad": 16 / 8}),
+        pytest.param(
+            ("good:0", " bad:1e-1"),
+            {"good": 0.0, "bad": 0.1},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("bad:3.5",), {"good": 1.0, "bad": 3.5}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_run_weighs_its_training_labels_alone(
+    pretrained_dir, tmp_path, entries, weights
+):
+    """The loss of training is weighted by the flag, that of evaluation not."""
+    labels = ["good"] * 3 + ["bad"]
+    texts = [f"the river {word}" for word in "a and on in under".split()]
+    texts = [texts[i % 5] + " the" * (i // 5) for i in range(16)]
+    rows = [(text, labels[i % 4]) for i, text in enumerate(texts)]
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
+    output = str(tmp_path / "output")
+    metrics = run(
+        task="classification",
+        model_dir=pretrained_dir,
+        output_dir=output,
+        train_file=path,
+        eval_file=path,
+        do_train=True,
+        do_eval=True,
+        num_train_steps=1,
+        learning_rate=0.0,
+        classifier_dropout=0.0,
+        class_weights=entries,
+    )
+    table = predictions(os.path.join(output, "eval_predictions.tsv"))
+    losses = [-np.log(float(row[f"p({row['label']})"])) for row in table]
+    assert np.ptp(losses) > 0.3
+    assert metrics["eval"]["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    found = History.read(output).column("train", "loss")[1]
+    each = [weights[row["label"]] for row in table]
+    expected = np.average(losses, weights=each)
+    assert found == [pytest.approx(expected, rel=1e-4)]
+
+
+def test_every_task_of_several_is_balanced(pretrained, tmp_path):
+    """Weights follow from each task's own labels."""
+    labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
+    sst = [("so it is", label) for label in labels["SST-2"]]
+    cola = [("x", label, "", "so it is") for label in labels["CoLA"]]
+    tiny_tasks.write_tsv(
+        tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), *sst
+    )
+    tiny_tasks.write_tsv(tmp_path / "CoLA" / "train.tsv", *cola)
+    s = Settings(
+        *build(
+            task="sst-2,cola",
+            data_dir=str(tmp_path),
+            model_dir=pretrained,
+            output_dir=str(tmp_path / "o"),
+            do_train=True,
+            class_weights=("balanced",),
+        )
+    )
+    jobs = prepare_jobs(s, ["sst-2", "cola"])
+    found = {
+        name: job.train[0].features.arrays["label_weights"].tolist()
+        for name, job in jobs.items()
+    }
+    assert found == {
+        name: pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
+        for name in ("sst-2", "cola")
+    }
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [("good",), ("good:x",), ("good:-1",), ("good:inf",), (":2",)]
+    + [("good:2", "good:3"), ("balanced", "good:2")],
+    ids=str,
+)
+def test_weights_that_are_none(entries):
+    """Each is refused before anything is read."""
+    with pytest.raises(InputError, match="balanced, or label:weight"):
+        RecipeConfig(class_weights=entries)

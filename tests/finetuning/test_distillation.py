@@ -1,0 +1,160 @@
+"""Which models can be teachers, and when their outputs are computed anew."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning.distillation import (
+    check_targets,
+    key_of,
+    load_teacher,
+)
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task import TaskConfig
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
+
+SHORT = TaskConfig(max_seq_length=16)
+
+
+def tagging(*labels):
+    task = find("token_classification").with_config(SHORT)
+    return dataclasses.replace(task, labels=labels, scheme="bio")
+
+
+def choosing(number):
+    task = find("multiple_choice")
+    task = task.with_config(TaskConfig(max_seq_length=16, max_qa_length=9))
+    return dataclasses.replace(task, number=number)
+
+
+def classes(*labels):
+    task = find("classification").with_config(SHORT)
+    return dataclasses.replace(task, labels=labels)
+
+
+@pytest.fixture
+def teacher(pretrained, tmp_path):
+    """Return what makes a model directory of a task."""
+
+    def make(task):
+        folder = str(tmp_path / "teacher")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(pretrained, folder)
+        task.save(folder)
+        return folder
+
+    return make
+
+
+def job_of(task, model_dir):
+    tokenizer = load_tokenizer(model_dir)
+    return Job(task, tiny.CONFIG, tokenizer, (), (), ())
+
+
+@pytest.mark.parametrize(
+    "own, other",
+    [
+        (tagging("O", "B-X"), tagging("O", "B-Y")),
+        (tagging("O", "B-X"), tagging("B-X", "O")),
+        (choosing(3), choosing(4)),
+        (classes("a", "b"), classes("b", "a")),
+    ],
+)
+def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
+    """In the same order, or its outputs would mean something else."""
+    job = job_of(own, pretrained)
+    assert load_teacher(teacher(own), job) == own
+    with pytest.raises(InputError, match="labels"):
+        load_teacher(teacher(other), job)
+
+
+def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
+    """Not fine-tuned, of another kind, or with other pieces or too short."""
+    own = classes("a", "b")
+    job = job_of(own, pretrained)
+    with pytest.raises(InputError, match="fine-tuned"):
+        load_teacher(pretrained, job)
+    with pytest.raises(InputError, match="kind"):
+        load_teacher(teacher(choosing(2)), job)
+    folder = teacher(own)
+    words = files.read_text(f"{folder}/vocab.txt", "").split("\n")
+    words[6], words[7] = words[7], words[6]
+    files.write_text(f"{folder}/vocab.txt", "\n".join(words))
+    with pytest.raises(InputError, match="tokenizer"):
+        load_teacher(folder, job)
+    folder = teacher(own)
+    dataclasses.replace(tiny.CONFIG, max_position_embeddings=8).save(folder)
+    with pytest.raises(InputError, match="max_position"):
+        load_teacher(folder, job)
+
+
+def test_a_beam_cannot_teach_logits(pretrained, teacher):
+    """Its outputs are other ones than those of the student's simple head."""
+    config = TaskConfig(
+        max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
+    )
+    beam = find("squad-2.0").with_config(config)
+    simple = beam.with_config(TaskConfig(answer_head="simple"))
+    assert load_teacher(teacher(simple), job_of(simple, pretrained)) == simple
+    with pytest.raises(InputError, match="answer_head=beam"):
+        load_teacher(teacher(beam), job_of(simple, pretrained))
+
+
+def test_tasks_without_soft_targets():
+    """Spans have no smoothing, the beam head has no teacher."""
+    questions = find("squad-1.1")
+    with pytest.raises(InputError, match="label_smoothing=0.1"):
+        check_targets(RecipeConfig(label_smoothing=0.1), questions)
+    check_targets(RecipeConfig(teacher="t"), questions)
+    with pytest.raises(InputError, match="teacher=t"):
+        check_targets(RecipeConfig(teacher="t"), find("squad-2.0"))
+    with pytest.raises(InputError, match="label_smoothing"):
+        check_targets(RecipeConfig(label_smoothing=0.1), find("sts-b"))
+
+
+def features(**values):
+    first = {
+        "tokens": np.arange(9, dtype=np.int32),
+        "row_splits": np.array([0, 5, 9]),
+        "second_starts": np.array([1, 2], np.int32),
+        "arrays": {},
+        "pad_id": 0,
+        "max_seq_length": 12,
+    }
+    return Features(**first | values)
+
+
+def save(folder, weight, config=tiny.CONFIG):
+    config.save(folder)
+    checkpoints.save(folder, {"head/kernel": tf.Variable([weight])}, 1)
+
+
+def test_outputs_follow_from_inputs_and_weights(tmp_path):
+    """Any other token, length, segment, weight or width makes another key."""
+    folder, same = str(tmp_path / "a"), str(tmp_path / "b")
+    save(folder, 1.0)
+    save(same, 1.0)
+    keys = [
+        key_of(features(), folder),
+        key_of(features(tokens=np.arange(1, 10, dtype=np.int32)), folder),
+        key_of(features(row_splits=np.array([0, 4, 9])), folder),
+        key_of(features(second_starts=np.array([1, 3], np.int32)), folder),
+        key_of(features(max_seq_length=13), folder),
+    ]
+    assert key_of(features(), same) == keys[0]
+    for number, (weight, heads) in enumerate([(2.0, 2), (1.0, 4)]):
+        other = str(tmp_path / str(number))
+        config = dataclasses.replace(tiny.CONFIG, num_attention_heads=heads)
+        save(other, weight, config)
+        keys.append(key_of(features(), other))
+    assert len({str(key) for key in keys}) == len(keys)

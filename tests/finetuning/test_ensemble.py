@@ -1,0 +1,237 @@
+"""The mean of several models, several seeds, and learning from a teacher."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import scipy.special
+import tiny
+import tiny_tasks
+from tiny_runs import build, predictions, refusal, run, weights
+
+from albert_tf.finetuning import finetune as finetuning_run
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.seeds import summary
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import Split
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.history import History
+
+
+@pytest.fixture(scope="module")
+def seeds(pretrained, opinions, tmp_path_factory):
+    """Return the folder and the metrics of a run with two seeds."""
+    output = str(tmp_path_factory.mktemp("seeds") / "o")
+    return output, run(
+        model_dir=pretrained,
+        output_dir=output,
+        do_train=True,
+        do_eval=True,
+        num_seeds=2,
+        random_seed=7,
+        num_train_steps=12,
+        eval_steps=6,
+        **opinions,
+    )
+
+
+def members(seeds):
+    return [os.path.join(seeds[0], f"seed_{n}") for n in (7, 8)]
+
+
+def test_a_run_of_several_seeds_is_several_runs(
+    seeds, pretrained, opinions, tmp_path
+):
+    """The second seed's weights are those of a run with that seed alone."""
+    run(
+        model_dir=pretrained,
+        output_dir=str(tmp_path),
+        do_train=True,
+        do_eval=True,
+        random_seed=8,
+        num_train_steps=12,
+        eval_steps=6,
+        **opinions,
+    )
+    name = "albert/pooler/kernel"
+    one, two = (weights(folder, name) for folder in members(seeds))
+    np.testing.assert_array_equal(two, weights(str(tmp_path), name))
+    assert np.any(one != two)
+
+
+def test_the_summary_of_several_seeds(seeds):
+    """Median, smallest and largest of the runs, and the best one's folder."""
+    output, metrics = seeds
+    with open(os.path.join(output, "metrics.json")) as file:
+        written = json.load(file)
+    runs = []
+    for folder in members(seeds):
+        with open(os.path.join(folder, "metrics.json")) as file:
+            runs.append(json.load(file)["eval"])
+    scores = [run["accuracy"] for run in runs]
+    assert metrics["eval_median"]["accuracy"] == pytest.approx(sum(scores) / 2)
+    assert metrics["eval_min"]["accuracy"] == min(scores)
+    assert metrics["eval_max"]["accuracy"] == max(scores)
+    assert written["eval_median"] == metrics["eval_median"]
+    assert written["runs"]["8"]["eval"] == runs[1]
+    assert written["best"] == members(seeds)[int(np.argmax(scores))]
+
+
+def test_medians_of_three():
+    """Of each metric of each split apart."""
+    runs = {
+        seed: {"eval": {"f1": x, "loss": 1 - x}}
+        for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
+    }
+    found = summary(runs)
+    assert found["eval_median"] == {"f1": 0.6, "loss": 0.4}
+    assert found["eval_min"]["f1"] == 0.5 and found["eval_max"]["f1"] == 0.9
+
+
+def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
+    """What was predicted with labels beside it does not choose."""
+    scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
+
+    def run_job(s, job, strategy):
+        values = scores[s.training.random_seed]
+        return {
+            split: {"accuracy": value}
+            for split, value in zip(("eval", "predict"), values, strict=True)
+        }
+
+    monkeypatch.setattr(finetuning_run, "run_job", run_job)
+    values = {"output_dir": str(tmp_path), "do_train": True}
+    s = build(model_dir="m", num_seeds=2, random_seed=7, **values)
+    splits = [(Split(name, (), None),) for name in ("eval", "predict")]
+    job = Job(find("classification"), None, None, (), *splits)
+    strategy = make_strategy(DistributionConfig())
+    finetuning_run.run_seeds(finetuning_run.Settings(*s), job, strategy)
+    written = json.loads((tmp_path / "metrics.json").read_text())
+    assert written["best"] == str(tmp_path / "seed_8")
+
+
+def log_probabilities(folder, file="eval_predictions.tsv"):
+    rows = predictions(os.path.join(folder, file))
+    p = [[float(row[f"p({x})"]) for x in ("bad", "good")] for row in rows]
+    return np.log(np.maximum(p, 1e-7))
+
+
+def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
+    """Probabilities are those of the mean of the members' logits."""
+    found = run(
+        ensemble=tuple(members(seeds)),
+        output_dir=str(tmp_path),
+        do_eval=True,
+        eval_file=opinions["eval_file"],
+        max_seq_length=None,
+    )
+    logits = np.mean([log_probabilities(f) for f in members(seeds)], axis=0)
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    np.testing.assert_allclose(
+        log_probabilities(str(tmp_path)), expected, atol=1e-4
+    )
+    rows = predictions(tmp_path / "eval_predictions.tsv")
+    right = [row["label"] == row["prediction"] for row in rows]
+    assert found["eval"]["accuracy"] == pytest.approx(np.mean(right))
+    labels = [["bad", "good"].index(row["label"]) for row in rows]
+    loss = -expected[np.arange(len(rows)), labels].mean()
+    assert found["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
+    """Models of another task, with other pieces or no task are refused."""
+    one, two = members(seeds)
+    other = shutil.copytree(two, tmp_path / "other")
+    text = (other / "task.json").read_text()
+    (other / "task.json").write_text(text.replace('"good"', '"fine"'))
+    values = {"output_dir": str(tmp_path / "o"), "do_eval": True}
+    values |= {"eval_file": opinions["eval_file"], "max_seq_length": None}
+    assert "same task" in refusal(ensemble=(one, str(other)), **values)
+    words = shutil.copytree(two, tmp_path / "words")
+    pieces = (words / "vocab.txt").read_text().split("\n")
+    pieces[6], pieces[7] = pieces[7], pieces[6]
+    (words / "vocab.txt").write_text("\n".join(pieces))
+    assert "same tokenizer" in refusal(ensemble=(one, str(words)), **values)
+    assert "fine-tuned" in refusal(ensemble=(one, pretrained), **values)
+    assert "at least two" in refusal(ensemble=(one,), **values)
+
+
+def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
+    """A run's first loss is the distance of both models' predictions.
+
+    The only step has all examples and a rate of 0, so that the student is
+    predicted with as it was.
+    """
+    file, output = opinions["predict_file"], str(tmp_path / "o")
+    run(
+        model_dir=finished[0],
+        output_dir=output,
+        task="classification",
+        train_file=file,
+        predict_file=file,
+        do_train=True,
+        do_predict=True,
+        teacher=finished[0],
+        distillation_weight=0.75,
+        distillation_temperature=3.0,
+        num_train_steps=1,
+        train_batch_size=37,
+        learning_rate=0.0,
+        classifier_dropout=0.0,
+    )
+    student, teacher = (
+        log_probabilities(folder, "predictions.tsv")
+        for folder in (output, finished[0])
+    )
+    rows = predictions(os.path.join(output, "predictions.tsv"))
+    labels = [["bad", "good"].index(row["label"]) for row in rows]
+    hard = -student[np.arange(37), labels]
+    targets = scipy.special.softmax(teacher / 3, -1)
+    soft = -(targets * scipy.special.log_softmax(student / 3, -1)).sum(-1)
+    expected = (0.25 * hard + 0.75 * 9 * soft).mean()
+    (row,) = (r for r in History.read(output).rows if r["split"] == "train")
+    assert row["loss"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_teacher_is_learnt_from(finished, opinions, tmp_path):
+    """Without the labels' share, the student's answers become the teacher's.
+
+    Its outputs are computed once, and then read from the cache.
+    """
+    flipped = tiny_tasks.write_tsv(
+        tmp_path / "t.tsv",
+        ("text", "label"),
+        *(
+            (text, "bad" if label == "good" else "good")
+            for text, label in tiny_tasks.opinions(300, 1)
+        ),
+    )
+    values = opinions | {
+        "model_dir": finished[0],
+        "train_file": flipped,
+        "teacher": finished[0],
+        "distillation_weight": 1.0,
+        "learning_rate": 0.003,
+        "do_train": True,
+        "feature_cache_dir": str(tmp_path / "cache"),
+    }
+    output = str(tmp_path / "o")
+    found = run(output_dir=output, do_eval=True, **values)
+    assert found["eval"]["accuracy"] > 0.9
+    before = Evaluator.predict
+    try:
+        Evaluator.predict = None  # not needed again
+        values |= {"num_train_steps": 1, "do_eval": False}
+        with pytest.raises(TypeError):  # for the report alone
+            run(output_dir=str(tmp_path / "p"), do_predict=True, **values)
+    finally:
+        Evaluator.predict = before
+    name = "classifier/kernel"
+    assert weights(str(tmp_path / "p"), name).shape == (
+        tiny.CONFIG.hidden_size,
+        2,
+    )

@@ -1,0 +1,390 @@
+"""Fine-tuning from a model directory to a model directory."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import tiny_tasks
+from tiny_runs import build, predictions, refusal, run, weights
+
+from albert_tf.base import files
+from albert_tf.finetuning import finetune as finetuning_run
+from albert_tf.finetuning.finetune import Judge, planned
+from albert_tf.finetuning.job import FinetuningConfig, prepare
+from albert_tf.tasks.classification import Classification
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import make_strategy
+from albert_tf.training.history import History
+
+
+def test_a_keyword_is_learnt(finished):
+    """A label that follows from one word is predicted for unseen texts."""
+    _, metrics = finished
+    assert metrics["eval"]["accuracy"] > 0.97
+    assert metrics["predict"]["accuracy"] > 0.97
+    assert metrics["eval"]["examples"] == 53
+
+
+def test_what_a_run_leaves(finished):
+    """The output is a model directory with all that a later run needs."""
+    output, metrics = finished
+    names = set(os.listdir(output))
+    expected = (
+        "albert_config.json vocab.txt tokenizer.json checkpoint best task.json "
+        "metrics.json run.flags eval_predictions.tsv predictions.tsv "
+        "history.jsonl curves.png"
+    )
+    assert set(expected.split()) <= names
+    with open(os.path.join(output, "metrics.json")) as file:
+        written = json.load(file)
+    assert written.pop("model").startswith("step ")
+    assert written == {"task": "classification", **metrics}
+    assert not [name for name in names if ".tmp" in name]
+
+
+def test_predictions_stand_beside_their_examples(finished, opinions):
+    """Lines keep the order of the file, and hold labels and probabilities."""
+    for name, flag in (
+        ("eval_predictions.tsv", "eval_file"),
+        ("predictions.tsv", "predict_file"),
+    ):
+        given = predictions(opinions[flag])
+        found = predictions(os.path.join(finished[0], name))
+        assert [r["label"] for r in found] == [r["label"] for r in given]
+        assert [r["id"] for r in found] == [str(i) for i in range(len(given))]
+        for row in found:
+            p = {name: float(row[f"p({name})"]) for name in ("bad", "good")}
+            assert sum(p.values()) == pytest.approx(1.0, abs=1e-5)
+            assert row["prediction"] == max(p, key=p.get)
+
+
+def test_a_model_directory_is_enough_to_predict(
+    finished, opinions, copy, tmp_path
+):
+    """Labels, columns and length come from `task.json`, weights from best."""
+    output = tmp_path / "elsewhere"
+    values = run(
+        model_dir=str(copy),
+        output_dir=str(output),
+        do_predict=True,
+        predict_file=opinions["predict_file"],
+        max_seq_length=None,
+    )
+    with open(os.path.join(finished[0], "predictions.tsv")) as expected:
+        assert (output / "predictions.tsv").read_text() == expected.read()
+    assert values["predict"] == finished[1]["predict"]
+    assert not (output / "task.json").exists()
+
+
+def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
+    """What was measured of the same weights stays, of others it goes."""
+    output, other = str(tmp_path / "results"), str(tmp_path / "other")
+    shutil.copytree(copy, other)
+    shutil.rmtree(os.path.join(other, "best"))
+    state = 'model_checkpoint_path: "ckpt-20"\n'
+    files.write_text(os.path.join(other, "checkpoint"), state)
+
+    def measure(model_dir, **values):
+        run(model_dir=model_dir, output_dir=output, **values)
+        with open(os.path.join(output, "metrics.json")) as file:
+            return json.load(file)
+
+    evaluated = {"do_eval": True, "eval_file": opinions["eval_file"]}
+    predicted = {"do_predict": True, "predict_file": opinions["predict_file"]}
+    first = measure(finished[0], **evaluated)
+    both = measure(str(copy), **predicted)  # the same weights elsewhere
+    assert both == first | {"predict": finished[1]["predict"]}
+    found = measure(other, **predicted)
+    assert "eval" not in found and found["model"] != first["model"]
+
+
+def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
+    """`output_dir` may hold that model, but not another fine-tuned one."""
+    pretrained = tmp_path / "pretrained"
+    for folder, expected in (
+        (finished[0], finished[0]),
+        (f"{copy}/.", f"{copy}/."),
+        (str(pretrained), str(copy)),
+    ):
+        config = FinetuningConfig(folder, str(copy), do_eval=True)
+        assert config.source_dir == expected
+    FinetuningConfig(f"{copy}/.", str(copy), do_eval=True).check_output()
+    FinetuningConfig(str(pretrained), str(copy), do_eval=True).check_output()
+    before = sorted(os.listdir(copy))
+    for source in (
+        {"model_dir": finished[0]},
+        {"ensemble": (finished[0], str(copy))},
+    ):
+        message = refusal(**source, output_dir=str(copy), do_eval=True)
+        assert "must not hold another fine-tuned model" in message
+        assert finished[0] in message and f"output_dir={copy}" in message
+    assert sorted(os.listdir(copy)) == before
+
+
+def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
+    """A second run in a folder that is in use does not write its flags."""
+    flags = os.path.join(copy, "run.flags")
+    before = pathlib.Path(flags).read_text()
+    with files.held(str(copy), "output_dir"):
+        message = refusal(
+            model_dir=pretrained,
+            output_dir=str(copy),
+            do_train=True,
+            random_seed=7,
+            **opinions,
+        )
+    assert "another run still writes" in message
+    assert pathlib.Path(flags).read_text() == before
+
+
+@pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
+def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
+    """Without all labels there are predictions and no metrics."""
+    columns = [("text", "a good film", "so awful it is")]
+    columns += [("label", *labels)] if labels else []
+    rows = zip(*columns, strict=True)
+    path = tiny_tasks.write_tsv(tmp_path / "new.tsv", *rows)
+    found = run(
+        model_dir=str(copy),
+        output_dir=str(tmp_path / "o"),
+        do_predict=True,
+        predict_file=path,
+    )
+    rows = predictions(tmp_path / "o" / "predictions.tsv")
+    assert [row["prediction"] for row in rows] == ["good", "bad"]
+    assert found == {} and "label" not in rows[0]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_metrics_do_not_depend_on_the_batch(finished, opinions, tmp_path, size):
+    """Padding of the last batch counts for nothing."""
+    metrics = run(
+        model_dir=finished[0],
+        output_dir=str(tmp_path),
+        do_eval=True,
+        eval_file=opinions["eval_file"],
+        eval_batch_size=size,
+    )
+    assert metrics["eval"] == pytest.approx(finished[1]["eval"], rel=1e-5)
+
+
+def evaluated(values, monkeypatch):
+    """Make evaluations while training return the given main metrics."""
+    sequence = iter(values)
+
+    def metrics(self, splits):
+        return {"accuracy": next(sequence)}
+
+    monkeypatch.setattr(Judge, "metrics", metrics)
+
+
+def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
+    """Weights of the best evaluation end in `best/` and make predictions."""
+    evaluated([0.5, 0.9, 0.7], monkeypatch)
+    arguments = opinions | {"model_dir": pretrained, "num_train_steps": 3}
+    arguments |= {"eval_steps": 1, "save_checkpoints_steps": 1}
+    output = str(tmp_path / "output")
+    found = run(do_train=True, do_eval=True, output_dir=output, **arguments)
+    best = checkpoints.for_inference(output)
+    assert best.endswith(os.path.join("best", "ckpt-2"))
+    last = checkpoints.latest(output)
+    assert last.endswith("ckpt-3")
+    read = checkpoints.tf.train.load_checkpoint
+    key = "variables/classifier.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
+    assert np.any(read(best).get_tensor(key) != read(last).get_tensor(key))
+    monkeypatch.undo()
+    again = run(
+        model_dir=output,
+        output_dir=str(tmp_path / "again"),
+        do_eval=True,
+        eval_file=opinions["eval_file"],
+    )
+    assert again["eval"] == found["eval"]
+
+
+def test_without_evaluation_the_last_weights_count(
+    pretrained, opinions, tmp_path
+):
+    """Training alone needs no other file and leaves a usable model."""
+    output = str(tmp_path / "output")
+    own = {k: opinions[k] for k in ("task", "train_file")}
+    run(
+        model_dir=pretrained,
+        output_dir=output,
+        do_train=True,
+        num_train_steps=2,
+        **own,
+    )
+    assert checkpoints.for_inference(output).endswith("ckpt-2")
+    assert not os.path.exists(os.path.join(output, "best"))
+
+
+def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
+    """Order of the data, precision and weights are those of the flags."""
+    orders, types = [], []
+
+    def training_batches(features, **kwargs):
+        orders.append(kwargs)
+
+    def run_training(s, trainer, batches, *rest):
+        batches(32, 2, 1, 8)
+        checkpoints.save(s.run.output_dir, trainer.weights, 1)
+        return False
+
+    def build_model(self, config, dtype, albert=None):
+        types.append(dtype)
+        return made(self, config, dtype, albert)
+
+    made = Classification.build_model
+    monkeypatch.setattr(finetuning_run, "training_batches", training_batches)
+    monkeypatch.setattr(finetuning_run, "run_training", run_training)
+    monkeypatch.setattr(Classification, "build_model", build_model)
+    values = {k: opinions[k] for k in ("task", "train_file", "eval_file")}
+    values |= {"model_dir": pretrained, "dtype": "bfloat16", "random_seed": 5}
+    values |= {"output_dir": str(tmp_path), "length_bucketing": "all"}
+    assert run(do_train=True, **values) == {}
+    (order,) = orders
+    assert order == {
+        "batch_size": 8,
+        "seed": 5,
+        "start": 32,
+        "num_shards": 2,
+        "shard": 1,
+        "group": 16,
+    }
+    values |= {"model_dir": str(tmp_path), "output_dir": str(tmp_path / "x")}
+    s = finetuning_run.Settings(*build(do_eval=True, **values))
+    job = prepare(s.run, s.data, s.task, s.conversion)
+    evaluator = finetuning_run.load(s, job, make_strategy(s.devices))
+    assert types == ["mixed_bfloat16"] * 2
+    for name in ("classifier/kernel", "albert/pooler/kernel"):
+        found = evaluator.weights[name].numpy()
+        np.testing.assert_array_equal(found, weights(str(tmp_path), name))
+
+
+def test_a_finished_run_is_not_repeated(copy, pretrained, opinions, finished):
+    """The same command again evaluates, and trains no further."""
+    before = History(str(copy), 60).rows
+    metrics = run(
+        model_dir=pretrained,
+        output_dir=str(copy),
+        do_train=True,
+        do_eval=True,
+        **opinions,
+    )
+    assert metrics["eval"] == finished[1]["eval"]
+    assert History(str(copy), 60).rows == before
+
+
+@pytest.mark.parametrize("init", ["model_dir", "random"])
+def test_where_the_first_weights_come_from(
+    pretrained, opinions, tmp_path, init
+):
+    """`init` decides between the pretrained encoder and a random one."""
+    output = str(tmp_path / "output")
+    run(
+        model_dir=pretrained,
+        output_dir=output,
+        do_train=True,
+        init=init,
+        num_train_steps=1,
+        learning_rate=0.0,
+        **opinions,
+    )
+    name = "albert/embeddings/word_embeddings"
+    same = np.all(weights(output, name) == weights(pretrained, name))
+    assert same == (init == "model_dir")
+
+
+def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
+    """The encoder of a fine-tuned model's best weights starts another task.
+
+    As the paper starts RTE, STS-B and MRPC from MNLI; the head is new.
+    """
+    path = tiny_tasks.write_tsv(
+        tmp_path / "t.tsv",
+        ("text", "label"),
+        ("a", "x"),
+        ("b", "y"),
+        ("c", "z"),
+    )
+    output = str(tmp_path / "output")
+    run(
+        model_dir=finished[0],
+        output_dir=output,
+        do_train=True,
+        num_train_steps=1,
+        learning_rate=0.0,
+        task="classification",
+        train_file=path,
+        train_batch_size=2,
+    )
+    best = os.path.join(finished[0], "best")
+    for name in ("albert/embeddings/word_embeddings", "albert/pooler/kernel"):
+        np.testing.assert_array_equal(
+            weights(output, name), weights(best, name)
+        )
+    assert weights(output, "classifier/kernel").shape == (16, 3)
+
+
+def test_dropout_of_the_encoder_can_be_set(pretrained):
+    """The flags replace the config's dropout."""
+    found = FinetuningConfig(
+        model_dir=pretrained,
+        output_dir="o",
+        do_train=True,
+        hidden_dropout_prob=0.25,
+        attention_probs_dropout_prob=0.1,
+    ).encoder()
+    assert found == dataclasses.replace(
+        tiny.CONFIG, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.1
+    )
+
+
+@pytest.mark.slow
+def test_two_replicas_learn_the_same(pretrained, opinions, tmp_path):
+    """A batch on two replicas and on one give the same weights."""
+    outputs = []
+    for number in (1, 2):
+        outputs.append(str(tmp_path / str(number)))
+        run(
+            model_dir=pretrained,
+            output_dir=outputs[-1],
+            do_train=True,
+            do_eval=True,
+            num_train_steps=3,
+            classifier_dropout=0.0,
+            num_cpu_replicas=number,
+            **opinions,
+        )
+    for name in ("classifier/kernel", "albert/pooler/kernel"):
+        one, two = (weights(output, name) for output in outputs)
+        np.testing.assert_allclose(one, two, atol=1e-6)
+    files_read = [
+        predictions(os.path.join(output, "eval_predictions.tsv"))
+        for output in outputs
+    ]
+    assert [r["id"] for r in files_read[0]] == [r["id"] for r in files_read[1]]
+
+
+def test_steps_follow_from_epochs():
+    """Steps, warm-up and evaluation follow from the number of examples."""
+    configs = build(
+        model_dir="m",
+        output_dir="o",
+        do_train=True,
+        num_train_steps=None,
+        num_warmup_steps=None,
+        eval_steps=None,
+        eval_batch_size=8,
+        num_train_epochs=2.5,
+    )
+    optimizer, training = planned(configs[0], configs[3], configs[4], 100)
+    assert training.num_train_steps == 16  # 250 examples in batches of 16
+    assert training.eval_steps == 7
+    assert optimizer.num_warmup_steps == 1

@@ -1,0 +1,179 @@
+"""What fine-tuning refuses, its script and its presets."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tiny_tasks
+from tiny_runs import CONFIGS, ROOT, refusal
+
+from albert_tf.base.settings import check_setting
+from albert_tf.tasks.registry import find
+
+
+def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
+    """Each mistake is named before anything is trained."""
+    base = opinions | {
+        "model_dir": pretrained,
+        "output_dir": str(tmp_path / "o"),
+    }
+    train = base | {"do_train": True}
+    assert "do_train" in refusal(**base)
+    assert "output_dir" in refusal(**train | {"output_dir": pretrained})
+    assert "max_position" in refusal(**train, max_seq_length=17)
+    assert "`task`" in refusal(**train | {"task": None})
+    assert "fine-tuned model" in refusal(**base, do_predict=True)
+    assert "rte" in refusal(**train | {"task": "nothing"})
+    assert "train_file" in refusal(**train | {"train_file": None})
+    assert "kind" in refusal(
+        **base | {"task": "regression", "model_dir": finished[0]}, do_eval=True
+    )
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({"freeze": ("top",)}, "freeze=top"),
+        ({"freeze": ("encoder_1",)}, "freeze=encoder_1"),
+        ({"freeze": ("encoder",), "init": "random"}, "init=random"),
+        ({"early_stopping": 2}, "early_stopping=2"),
+        ({"plateau_patience": 2, "do_eval": True}, "schedule=corrected"),
+        ({"label_smoothing": 0.1, "teacher": "t"}, "label_smoothing=0.1"),
+        ({"teacher": "nowhere"}, "teacher=nowhere"),
+        ({"ensemble": ("a", "b")}, "ensemble=a,b"),
+        ({"task_weights": ("1", "2")}, "task_weights"),
+        ({"task": "regression", "label_smoothing": 0.1}, "label_smoothing"),
+        (
+            {"task": "regression", "class_weights": ("balanced",)},
+            "regression. Received: class_weights=balanced",
+        ),
+        ({"class_weights": ("ugly:2",)}, "bad, good. Received"),
+    ],
+    ids=str,
+)
+def test_recipes_that_make_no_sense(
+    pretrained, opinions, tmp_path, values, named
+):
+    """Each is refused by name before a folder is made."""
+    arguments = opinions | {
+        "model_dir": pretrained,
+        "output_dir": str(tmp_path / "o"),
+        "do_train": True,
+    }
+    if values.get("task") == "regression":
+        path = tiny_tasks.write_tsv(
+            tmp_path / "r.tsv", ("text", "label"), ("a", "1.5"), ("b", "2")
+        )
+        arguments |= {"train_file": path}
+    assert named in refusal(**arguments | values)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
+    """The file that is missing is named."""
+    model_dir = shutil.copytree(pretrained, tmp_path / "m")
+    os.remove(model_dir / "tokenizer.json")
+    message = refusal(
+        model_dir=str(model_dir),
+        output_dir=str(tmp_path / "o"),
+        do_train=True,
+        **opinions,
+    )
+    assert "tokenizer.json" in message
+
+
+def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
+    """Pieces beyond the model's table are refused."""
+    model_dir = shutil.copytree(pretrained, tmp_path / "m")
+    with open(model_dir / "vocab.txt", "a") as file:
+        file.write("more\n")
+    message = refusal(
+        model_dir=str(model_dir),
+        output_dir=str(tmp_path / "o"),
+        do_train=True,
+        **opinions,
+    )
+    assert "vocab_size=50" in message and "51 pieces" in message
+
+
+def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
+    """A label that no training example has names its line."""
+    path = tiny_tasks.write_tsv(
+        tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
+    )
+    message = refusal(
+        model_dir=pretrained,
+        output_dir=str(tmp_path / "o"),
+        do_train=True,
+        do_eval=True,
+        **opinions | {"eval_file": path},
+    )
+    assert "e.tsv:3" in message and "ugly" in message
+
+
+def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
+    """A folder with a model of other labels is not written over."""
+    path = tiny_tasks.write_tsv(
+        tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
+    )
+    message = refusal(
+        model_dir=pretrained,
+        output_dir=str(copy),
+        do_train=True,
+        **opinions | {"train_file": path},
+    )
+    assert "another task, or other labels" in message
+
+
+def script(*arguments):
+    return subprocess.run(
+        [sys.executable, os.path.join(ROOT, "finetune.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_the_script(finished, opinions, tmp_path):
+    """The script takes released names, and its flagfile replays."""
+    done = script(
+        f"--flagfile={finished[0]}/run.flags",
+        f"--output_dir={tmp_path}",
+        f"--model_dir={finished[0]}",
+        "--nodo_train",
+        "--nodo_predict",
+        "--task_name=classification",
+        f"--dev_file={opinions['eval_file']}",
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy = finished[1]["eval"]["accuracy"]
+    assert f"eval accuracy = {accuracy:.6g}" in done.stdout
+    with open(tmp_path / "metrics.json") as file:
+        assert json.load(file)["eval"] == pytest.approx(finished[1]["eval"])
+
+
+def test_presets():
+    """Each flagfile is of a known task and holds only legal settings."""
+    folder = pathlib.Path(ROOT) / "configs" / "finetuning"
+    presets = sorted(folder.glob("*.flags"))
+    assert presets
+    for path in presets:
+        lines = path.read_text().splitlines()
+        flags = [x.split("=") for x in lines if not x.startswith("#")]
+        values = {name.removeprefix("--"): text for name, text in flags}
+        assert find(values["task"]).name == path.stem.removesuffix("_v2")
+        for cls in CONFIGS:
+            fields = {f.name: f for f in dataclasses.fields(cls)}
+            for name in fields.keys() & values.keys():
+                text = values.pop(name)
+                with contextlib.suppress(ValueError):
+                    text = float(text)
+                check_setting(name, text, fields[name].metadata)
+        assert not values, path

@@ -1,0 +1,122 @@
+"""Heads that are removed, and how it is told what they are worth."""
+
+import dataclasses
+
+import goldens
+import numpy as np
+import pytest
+import tensorflow as tf
+from reference import albert_numpy
+
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning import head_pruning
+
+DIRECTION = np.linspace(-1.0, 1.0, goldens.CONFIG.hidden_size)
+VARIANTS = ["shared", "groups", "unshared"]
+
+
+def variant_config(variant):
+    return dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+
+
+def blocks_of(table):
+    """Return the names of the attention blocks among the weights."""
+    parts = (name.split("/") for name in table)
+    return sorted({p[2] for p in parts if p[2:3] and "attention_" in p[2]})
+
+
+def silenced(table, config, kept):
+    """Return weights with which the heads that are not kept put out 0."""
+    table = {name: value.copy() for name, value in table.items()}
+    size = config.hidden_size // config.num_attention_heads
+    for block, heads in kept.items():
+        for head in set(range(config.num_attention_heads)) - set(heads):
+            columns = slice(head * size, (head + 1) * size)
+            value = f"albert/encoder/{block}/value"
+            table[f"{value}/kernel"][:, columns] = 0.0
+            table[f"{value}/bias"][columns] = 0.0
+    return table
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
+    """Every output is NumPy's for heads that put out 0, in every layer."""
+    config = variant_config(variant)
+    table = goldens.random_weights(config)
+    rng = np.random.default_rng(4)
+    kept = {
+        block: np.sort(rng.permutation(3)[:number])
+        for block in blocks_of(table)
+    }
+    pruned = goldens.build(*head_pruning.without_heads(config, table, kept))
+    inputs = goldens.random_inputs(config)
+    out = pruned(*inputs.values(), return_all=True)
+    silent = silenced(table, config, kept)
+    assert out["attention_probs"][0].shape[1] == number
+    for b in range(3):
+        ids, mask, segments, _ = (v[b] for v in inputs.values())
+        _, layers, maps, pooled = albert_numpy.encode(
+            silent, config, ids, mask, segments
+        )
+        np.testing.assert_allclose(out["pooled_output"][b], pooled, 1e-4, 2e-5)
+        for ours, theirs in zip(out["hidden_states"], layers, strict=True):
+            np.testing.assert_allclose(ours[b], theirs, 1e-4, 2e-5)
+        first = kept[blocks_of(table)[0]]
+        np.testing.assert_allclose(
+            out["attention_probs"][0][b], maps[0][first], 1e-4, 2e-5
+        )
+
+
+class Direction:
+    """An objective: the pooled output in one direction."""
+
+    def losses(self, model, batch, seed):
+        names = ("input_ids", "input_mask", "segment_ids")
+        pooled = model.albert(*(batch[n] for n in names))["pooled_output"]
+        return {"task": tf.reduce_sum(pooled * DIRECTION.astype("f4"))}, {}
+
+
+def oracle_losses(table, config, inputs):
+    """Return the objective of every example, from NumPy."""
+    rows = zip(*list(inputs.values())[:3], strict=True)
+    return np.array(
+        [albert_numpy.encode(table, config, *r)[-1] @ DIRECTION for r in rows]
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_importance_is_the_mean_size_of_the_derivative(variant):
+    """It is NumPy's |L(1 + e) - L(1 - e)| / 2e of a factor, over examples."""
+    config = variant_config(variant)
+    table = goldens.random_weights(config)
+    inputs = goldens.random_inputs(config)
+    batches = tf.data.Dataset.from_tensor_slices(inputs).batch(1)
+    model = goldens.build(config, table)
+    found = head_pruning.importances(model, Direction(), batches)
+    assert sorted(found) == blocks_of(table)
+    size, step = config.head_size, 1e-4
+    for block, worth in found.items():
+        name = f"albert/encoder/{block}/output/kernel"
+        for head in range(config.num_attention_heads):
+            rows = slice(head * size, (head + 1) * size)
+            sides = []
+            for factor in (1 + step, 1 - step):
+                kernel = table[name].astype(np.float64)
+                kernel[rows] *= factor
+                changed = table | {name: kernel}
+                sides.append(oracle_losses(changed, config, inputs))
+            slopes = (sides[0] - sides[1]) / (2 * step)
+            np.testing.assert_allclose(
+                worth[head], np.abs(slopes).mean(), 2e-3, 1e-5
+            )
+
+
+def test_the_most_important_heads_stay_in_order():
+    """The largest values are kept, of equal ones the first."""
+    worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
+    for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
+        found = head_pruning.most_important(worth, number)
+        assert found.tolist() == heads
+    with pytest.raises(InputError, match="at most.*3.*num_heads=4"):
+        head_pruning.check_number(goldens.CONFIG, 4)

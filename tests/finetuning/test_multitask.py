@@ -1,0 +1,311 @@
+"""Two tasks with one encoder: batches, loss, and two model directories."""
+
+import dataclasses
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from tiny_runs import build, predictions, run, weights
+
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning import multitask
+from albert_tf.finetuning.finetune import Settings
+from albert_tf.finetuning.job import prepare
+from albert_tf.finetuning.multitask import (
+    all_metrics,
+    finetune_together,
+    mixed_batches,
+    task_weights,
+)
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.task_mixture import (
+    SharedModel,
+    Together,
+    part_of,
+    portions,
+)
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.task import TaskConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.history import History
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Return a folder with two official layouts: of opinions, and of pairs."""
+    folder = tmp_path_factory.mktemp("glue")
+    for part, number, seed in (("train", 120, 1), ("dev", 30, 2)):
+        rows = tiny_tasks.opinions(number, seed)
+        single = [(text, int(label == "good")) for text, label in rows]
+        tiny_tasks.write_tsv(
+            folder / "SST-2" / f"{part}.tsv", ("sentence", "label"), *single
+        )
+        names = {"good": "entailment", "bad": "not_entailment"}
+        pairs = [
+            (i, "it is so", text, names[label])
+            for i, (text, label) in enumerate(rows[: number // 2])
+        ]
+        tiny_tasks.write_tsv(
+            folder / "RTE" / f"{part}.tsv",
+            ("index", "sentence1", "sentence2", "label"),
+            *pairs,
+        )
+    return str(folder)
+
+
+def arguments(data_dir, model_dir, output, **values):
+    return {
+        "model_dir": model_dir,
+        "output_dir": str(output),
+        "data_dir": data_dir,
+        "task": "sst-2,rte",
+        "do_train": True,
+        "do_eval": True,
+        **values,
+    }
+
+
+@pytest.fixture(scope="module")
+def together(data_dir, finished, tmp_path_factory):
+    """Return the folder and the metrics of a run of both tasks.
+
+    The first of its two evaluations is made out to be the best.
+    """
+    output = tmp_path_factory.mktemp("together") / "o"
+    values = arguments(data_dir, finished[0], output, num_train_steps=50)
+    values["learning_rate"] = 0.003
+    worsen = iter([0.0, 1.0])
+
+    def measured(jobs, judges):
+        found = all_metrics(jobs, judges)
+        return found | {"mean": found["mean"] - next(worsen)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multitask, "all_metrics", measured)
+        settings = build(**values, eval_steps=40)
+        return str(output), finetune_together(*settings)
+
+
+def test_portions_of_a_batch():
+    """As near to the weights as whole units allow, and one at least."""
+    assert portions([0.75, 0.25], 16, 1) == [12, 4]
+    assert portions([0.99, 0.01], 16, 2) == [14, 2]
+    assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
+    with pytest.raises(InputError, match="train_batch_size=4"):
+        portions([0.5, 0.5], 4, 4)
+
+
+def prepared(values):
+    """Return the settings and {task: job} of two tasks."""
+    s = Settings(*build(**values))
+    jobs = {
+        name: prepare(
+            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
+        )
+        for name in ("sst-2", "rte")
+    }
+    return s, jobs
+
+
+def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
+    """Each task's mean loss counts by its weight, whatever its examples.
+
+    Its labels are smoothed as the recipe says.
+    """
+    s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
+    tasks = {name: job.task for name, job in jobs.items()}
+    batches = mixed_batches(jobs, [12, 4], s, False)(0, 1, 0, 16)
+    batch = next(iter(batches))
+    assert part_of(batch, "rte")["input_ids"].shape == (4, 16)
+    keras.utils.set_random_seed(1)
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
+    model = SharedModel(config, tasks, "float32")
+    recipe = RecipeConfig(label_smoothing=0.3)
+    objective = Together(tasks, [0.9, 0.1], recipe)
+    sums, metrics = objective.losses(model, batch, None)
+    divisors = objective.weights(batch)
+    found = sum(float(sums[term] / divisors[term]) for term in objective.terms)
+    means = []
+    for name in tasks:
+        part = part_of(batch, name)
+        logits = model.models[name](
+            part["input_ids"], part["input_mask"], part["segment_ids"]
+        )
+        loss = keras.losses.categorical_crossentropy(
+            tf.one_hot(part["labels"], 2),
+            logits,
+            from_logits=True,
+            label_smoothing=0.3,
+        )
+        means.append(float(tf.reduce_mean(loss)))
+        assert float(metrics[f"{name}_accuracy"][1]) == len(loss)
+    assert found == pytest.approx(0.9 * means[0] + 0.1 * means[1], rel=1e-5)
+
+
+def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
+    """Every task goes on where it was: batches follow from the step."""
+    s = Settings(*build(**arguments(data_dir, pretrained, tmp_path)))
+    jobs = {
+        name: prepare(
+            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
+        )
+        for name in ("sst-2", "rte")
+    }
+    make = mixed_batches(jobs, [12, 4], s, True)
+    whole = list(make(0, 1, 0, 16).take(9))[6:]
+    tail = make(6 * 16, 1, 0, 16).take(3)
+    for one, two in zip(whole, tail, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+    twice = {"a": jobs["rte"], "b": jobs["rte"]}
+    batch = next(iter(mixed_batches(twice, [8, 8], s, False)(0, 1, 0, 16)))
+    assert np.any(batch["a/input_ids"] != batch["b/input_ids"])
+
+
+def test_weights_of_tasks(data_dir, pretrained, tmp_path):
+    """Together they are 1; by default they are the tasks' sizes."""
+    values = arguments(data_dir, pretrained, tmp_path)
+    s, jobs = prepared(values)
+    assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
+    s = Settings(*build(**values, task_weights=("1", "3")))
+    assert task_weights(s, jobs) == [0.25, 0.75]
+
+
+def equal_tasks(dropout):
+    """Return a shared model of two tasks with equal heads, and a batch."""
+    config = TaskConfig(classifier_dropout=dropout)
+    row = TASKS["classification"].with_config(config)
+    row = dataclasses.replace(row, labels=("x", "y"))
+    tasks = {"a": row, "b": row}
+    model = SharedModel(tiny.CONFIG, tasks, "float32")
+    for one, two in zip(
+        model.head("a").values(), model.head("b").values(), strict=True
+    ):
+        two.assign(one)
+    part = {
+        "input_ids": np.arange(5, 21, dtype=np.int32).reshape(2, 8),
+        "input_mask": np.ones((2, 8), np.int32),
+        "segment_ids": np.zeros((2, 8), np.int32),
+        "labels": np.array([0, 1], np.int32),
+        "example_weights": np.ones(2, np.float32),
+    }
+    batch = {
+        f"{task}/{name}": tf.constant(x)
+        for task in tasks
+        for name, x in part.items()
+    }
+    return model, Together(tasks, [0.5, 0.5], RecipeConfig()), batch
+
+
+def test_tasks_drop_units_apart():
+    """Equal examples under equal heads have equal losses but for dropout."""
+    model, objective, batch = equal_tasks(0.5)
+    whole, _ = objective.losses(model, batch, None)
+    assert float(whole["a_task"]) == float(whole["b_task"])
+    seed = tf.constant([1, 2])
+    first, _ = objective.losses(model, batch, seed)
+    again, _ = objective.losses(model, batch, seed)
+    assert float(first["a_task"]) != float(first["b_task"])
+    assert float(first["b_task"]) == float(again["b_task"])
+
+
+def test_the_model_has_one_encoder():
+    """Variables are those of one encoder, and of a head for each task."""
+    labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
+    row = TASKS["classification"]
+    tasks = {
+        name: dataclasses.replace(row, labels=own)
+        for name, own in labels.items()
+    }
+    model = SharedModel(tiny.CONFIG, tasks, "float32")
+    names = checkpoints.named_variables(model)
+    heads = {n: v.shape for n, v in names.items() if "classifier" in n}
+    assert heads == {
+        "a/classifier/kernel": (16, 2),
+        "a/classifier/bias": (2,),
+        "b/classifier/kernel": (16, 3),
+        "b/classifier/bias": (3,),
+    }
+    encoder = {n for n in names if n.startswith("albert/")}
+    assert encoder | heads.keys() == names.keys()
+    assert len({id(v) for v in names.values()}) == len(names)
+
+
+def test_both_tasks_are_learnt(together):
+    """Labels that follow from a word are predicted in both layouts."""
+    metrics = together[1]
+    assert metrics["sst-2_eval"]["accuracy"] > 0.75
+    assert metrics["rte_eval"]["accuracy"] > 0.75
+    with open(os.path.join(together[0], "metrics.json")) as file:
+        assert json.load(file)["rte_eval"] == metrics["rte_eval"]
+    rows = [r for r in History.read(together[0]).rows if r["split"] == "eval"]
+    assert [r["step"] for r in rows] == [40, 50]
+    row = rows[0]
+    own = [row[f"{task}_accuracy"] for task in ("sst-2", "rte")]
+    assert row["mean"] == pytest.approx(sum(own) / 2)
+    assert metrics["rte_eval"]["accuracy"] == pytest.approx(own[1])
+    assert metrics["rte_eval"]["loss"] == pytest.approx(row["rte_loss"])
+    assert row["rte_loss"] != pytest.approx(rows[1]["rte_loss"])
+
+
+@pytest.mark.parametrize("task", ["sst-2", "rte"])
+def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
+    """It evaluates alone as it did together, and can be served."""
+    folder = os.path.join(together[0], task)
+    found = run(
+        model_dir=folder,
+        output_dir=str(tmp_path),
+        data_dir=data_dir,
+        do_eval=True,
+        max_seq_length=None,
+    )
+    assert found["eval"] == pytest.approx(together[1][f"{task}_eval"], rel=1e-5)
+    one, two = (
+        predictions(os.path.join(path, "eval_predictions.tsv"))
+        for path in (folder, tmp_path)
+    )
+    assert [r["prediction"] for r in one] == [r["prediction"] for r in two]
+    server = load_server(folder, ServingConfig())
+    assert "classify" in server.inputs()
+
+
+def test_both_directories_share_the_encoder(together):
+    """The encoders of both are the same bits, the best; the heads are not."""
+    one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
+    name = "albert/pooler/kernel"
+    np.testing.assert_array_equal(weights(one, name), weights(two, name))
+    best = os.path.join(together[0], checkpoints.BEST)
+    np.testing.assert_array_equal(weights(one, name), weights(best, name))
+    assert np.any(weights(one, name) != weights(together[0], name))
+    head = "classifier/kernel"
+    assert np.any(weights(one, head) != weights(two, head))
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({"task": "rte,rte"}, "a task twice"),
+        ({"do_train": False}, "do_train"),
+        ({"train_file": "x.tsv"}, "train_file"),
+        ({"num_seeds": 2}, "num_seeds"),
+        ({"task_weights": ("1",)}, "task_weights=1"),
+        ({"task_weights": ("1", "-1")}, "task_weights=1,-1"),
+        ({"train_batch_size": 1}, "train_batch_size=1"),
+    ],
+    ids=str,
+)
+def test_what_several_tasks_cannot_have(
+    data_dir, pretrained, tmp_path, values, named
+):
+    """Each is refused by name before a folder is made."""
+    wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
+    with pytest.raises(InputError, match=named):
+        finetune_together(*build(**wanted))
+    assert not (tmp_path / "o").exists()

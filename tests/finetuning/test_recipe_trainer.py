@@ -1,0 +1,290 @@
+"""Averages, adversaries, frozen parts and slower layers, one step at a time."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from tiny_runs import run, weights
+
+from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.tasks.scoring import Judge
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.history import History
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
+
+WORDS = "albert/embeddings/word_embeddings"
+
+
+def make_trainer(replicas=1, config=tiny.CONFIG, training=None, **recipe):
+    settings = TrainingConfig(
+        num_train_steps=20,
+        train_batch_size=16,
+        eval_batch_size=16,
+        **training or {},
+    )
+    keras.utils.set_random_seed(3)
+    return FinetuningTrainer(
+        make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
+        lambda: AlbertForPretraining(config),
+        PretrainingObjective(),
+        OptimizerConfig(
+            optimizer="adamw", learning_rate=0.01, num_warmup_steps=0
+        ),
+        settings,
+        RecipeConfig(**recipe),
+        config,
+    )
+
+
+def values(trainer):
+    return {name: v.numpy() for name, v in trainer.weights.items()}
+
+
+def trained(steps, **kwargs):
+    trainer = make_trainer(**kwargs)
+    tiny.run_steps(trainer, steps)
+    return values(trainer)
+
+
+@pytest.mark.parametrize(
+    "replicas", [1, pytest.param(2, marks=pytest.mark.slow)]
+)
+def test_the_average_is_that_of_the_formula(replicas):
+    """d = min(decay, (t - 1) / (t + 9)) at step t, in float64."""
+    trainer = make_trainer(replicas, ema_decay=0.25)
+    expected = {}
+    for t in range(1, 7):
+        tiny.run_steps(trainer, 1)
+        d = min(0.25, (t - 1) / (t + 9))
+        for name, w in values(trainer).items():
+            w = w.astype("f8")
+            expected[name] = d * expected.get(name, w) + (1 - d) * w
+    own = values(trainer)
+    with trainer.evaluated_weights():
+        found = values(trainer)
+    assert tiny.largest_difference(expected, found) < 1e-6
+    assert tiny.largest_difference(own, found) > 1e-3
+    assert tiny.largest_difference(own, values(trainer)) == 0.0
+
+
+def test_an_average_changes_no_step():
+    """Weights move as they do without an average."""
+    assert tiny.largest_difference(trained(3), trained(3, ema_decay=0.9)) == 0
+
+
+def test_adversarial_gradients_are_those_of_moved_words():
+    """An example whose words differ: move the rows of the table instead."""
+    trainer = make_trainer(fgm_epsilon=0.7)
+    example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
+    example["input_ids"][0] = np.arange(10, 18)
+    batch = {k: tf.constant(x) for k, x in example.items()}
+    objective, model = PretrainingObjective(), trainer.model
+    divisors = objective.weights(batch)
+    table = trainer.weights[WORDS]
+
+    def gradients(tape, loss, sources):
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
+
+    def loss():
+        # The masked words' head has the table too, which must not move.
+        sums, _ = objective.losses(model, batch, None)
+        return sums["sop"] / divisors["sop"]
+
+    divisors = {"mlm": tf.constant(1e30), "sop": divisors["sop"]}
+    found, _ = trainer._micro_gradients(batch, divisors, None)
+    sources = [
+        v for n, v in trainer.trained.items() if not n.startswith("mlm/")
+    ]
+    with tf.GradientTape() as tape:
+        first = loss()
+    before = gradients(tape, first, sources)
+    g = before[[id(v) for v in sources].index(id(table))].numpy()
+    r = np.zeros_like(g)
+    r[10:18] = 0.7 * g[10:18] / np.sqrt((g[10:18] ** 2).sum())
+    table.assign_add(r)
+    with tf.GradientTape() as tape:
+        second = loss()
+    after = gradients(tape, second, sources)
+    for name, f in zip(trainer.trained, found, strict=True):
+        if not name.startswith("mlm/") and name != WORDS:
+            i = [id(v) for v in sources].index(id(trainer.trained[name]))
+            np.testing.assert_allclose(f, before[i] + after[i], atol=2e-6)
+    assert second > first
+
+
+@pytest.fixture(scope="module")
+def adversarial():
+    return trained(3, fgm_epsilon=0.5)
+
+
+def test_adversaries_change_the_steps(adversarial):
+    """Training with moved words ends elsewhere than without."""
+    assert tiny.largest_difference(adversarial, trained(3)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"training": {"gradient_accumulation_steps": 4}},
+        pytest.param({"replicas": 2}, marks=pytest.mark.slow),
+        pytest.param(
+            {"training": {"jit_compile": True}}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
+    """Every row is moved by its own gradient's direction alone."""
+    found = trained(3, fgm_epsilon=0.5, **kwargs)
+    assert tiny.largest_difference(adversarial, found) < 2e-5
+
+
+def test_frozen_parts_keep_their_bits():
+    """What is frozen stays, all else moves, and has slots."""
+    trainer = make_trainer(freeze=("embeddings", "encoder"))
+    before = values(trainer)
+    tiny.run_steps(trainer, 2)
+    moved = {n for n, v in values(trainer).items() if np.any(v != before[n])}
+    still = ("albert/embeddings/", "albert/encoder/")
+    assert moved == {n for n in before if not n.startswith(still)}
+    slots = {n for n in trainer.state() if n.endswith("/m")}
+    assert slots == {f"optimizer/{n}/m" for n in moved}
+
+
+def test_lower_layers_move_less():
+    """The first step of each depth group is shortened by its factor."""
+    config = dataclasses.replace(tiny.CONFIG, sharing="none")
+    start = values(make_trainer(config=config))
+    whole = trained(1, config=config)
+    slower = trained(1, config=config, layer_decay=0.5)
+    for name, factor in (
+        (WORDS, 1 / 8),
+        ("albert/encoder/ffn_0_0/output/kernel", 1 / 4),
+        ("albert/encoder/ffn_1_0/output/kernel", 1 / 2),
+        ("albert/pooler/kernel", 1.0),
+    ):
+        np.testing.assert_allclose(
+            slower[name] - start[name],
+            factor * (whole[name] - start[name]),
+            atol=1e-7,
+        )
+
+
+def scripted(scores, monkeypatch):
+    """Make evaluations return the given main metrics, by their step."""
+
+    def metrics(self, splits):
+        return {"accuracy": scores[self.evaluator.step - 1]}
+
+    monkeypatch.setattr(Judge, "metrics", metrics)
+
+
+SCORES = [0.5, 0.6, 0.6, 0.6, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6]
+EVERY_STEP = {
+    "num_train_steps": 10,
+    "eval_steps": 1,
+    "save_checkpoints_steps": 1,
+    "do_train": True,
+    "do_eval": True,
+}
+
+
+def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
+    """The run ends after so many evaluations without gain, and for good."""
+    scripted(SCORES, monkeypatch)
+    values = opinions | EVERY_STEP | {"early_stopping": 3}
+    output = str(tmp_path / "o")
+    for _ in range(2):  # the second time nothing is left to do
+        found = run(model_dir=pretrained, output_dir=output, **values)
+        assert checkpoints.latest(output).endswith("ckpt-8")
+        assert checkpoints.for_inference(output).endswith("ckpt-5")
+    assert found["eval"]["examples"] == 53
+
+
+def rates(folder):
+    return History.read(folder).column("train", "learning_rate")[1]
+
+
+@pytest.mark.slow
+def test_the_rate_falls_on_plateaus(
+    pretrained, opinions, tmp_path, monkeypatch
+):
+    """It is multiplied after two evaluations without gain, and after more."""
+    scripted(SCORES, monkeypatch)
+    values = opinions | EVERY_STEP | {"model_dir": pretrained}
+    values |= {
+        "schedule": "constant",
+        "num_warmup_steps": 0,
+        "plateau_patience": 2,
+        "plateau_factor": 0.1,
+    }
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    run(output_dir=whole, **values)
+    expected = [1e-2] * 4 + [1e-3] * 3 + [1e-4] * 2 + [1e-5]
+    np.testing.assert_allclose(rates(whole), expected, rtol=1e-5)
+    run(output_dir=parts, stop_step=6, **values)
+    run(output_dir=parts, **values)
+    np.testing.assert_array_equal(rates(parts), rates(whole))
+    name = "albert/pooler/kernel"
+    np.testing.assert_array_equal(weights(parts, name), weights(whole, name))
+
+
+def test_averaged_weights_are_what_is_evaluated(
+    pretrained, opinions, tmp_path, monkeypatch
+):
+    """Each evaluation has the average of its step, and so has the best."""
+    evaluated = []
+
+    def metrics(self, splits):
+        evaluated.append(values(self.evaluator))
+        return {"accuracy": [0.5, 0.9, 0.7][len(evaluated) - 1]}
+
+    monkeypatch.setattr(Judge, "metrics", metrics)
+    output = str(tmp_path / "o")
+    arguments = opinions | EVERY_STEP | {"num_train_steps": 3}
+    run(
+        model_dir=pretrained,
+        output_dir=output,
+        ema_decay=0.9,
+        keep_checkpoint_max=3,
+        **arguments,
+    )
+    for step, found in enumerate(evaluated, start=1):
+        read = checkpoints.reader(f"{output}/ckpt-{step}")
+        average = {n: read(f"optimizer/average/{n}") for n in found}
+        assert tiny.largest_difference(average, found) == 0.0
+    own = {n: read(n) for n in found}
+    assert tiny.largest_difference(own, found) > 1e-4
+    read = checkpoints.reader(f"{output}/best/ckpt-2")
+    best = {name: read(name) for name in evaluated[1]}
+    assert tiny.largest_difference(best, evaluated[1]) == 0.0
+
+
+def test_averaged_weights_are_what_is_kept(pretrained, opinions, tmp_path):
+    """Resumed and unbroken runs keep the same average, without evaluation."""
+    own = {k: opinions[k] for k in ("task", "train_file")}
+    values = own | {
+        "model_dir": pretrained,
+        "do_train": True,
+        "ema_decay": 0.5,
+        "num_train_steps": 6,
+    }
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    run(output_dir=whole, **values)
+    run(output_dir=parts, stop_step=3, **values)
+    assert not checkpoints.latest(f"{parts}/best")
+    run(output_dir=parts, **values)
+    name = "classifier/kernel"
+    found = weights(f"{parts}/best", name)
+    np.testing.assert_array_equal(found, weights(f"{whole}/best", name))
+    assert np.any(found != weights(parts, name))
+    average = weights(parts, f"optimizer/average/{name}")
+    np.testing.assert_array_equal(found, average)

@@ -1,0 +1,108 @@
+"""Depth groups of shared layers, and what evaluations lead to."""
+
+import dataclasses
+
+import pytest
+import tiny
+
+from albert_tf.finetuning.recipes import (
+    depth,
+    evaluations_without_gain,
+    frozen,
+    group_number,
+    rate_scales,
+    reductions,
+)
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.training.checkpoints import named_variables
+
+EMBEDDED = "albert/embeddings/word_embeddings"
+POOLED = "albert/pooler/kernel"
+
+
+def config(**values):
+    return dataclasses.replace(tiny.CONFIG, **values)
+
+
+def attention(i):
+    return f"albert/encoder/attention_{i}_0/query/kernel"
+
+
+def ffn(i):
+    return f"albert/encoder/ffn_{i}_0/output/bias"
+
+
+def test_one_group_of_shared_layers():
+    """All layers share: embeddings, the layers, and what is on top."""
+    found = [
+        depth(name, config())
+        for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
+    ]
+    assert found == [0, 1, 1, 2, 2]
+
+
+def test_layers_of_their_own():
+    """Without sharing every layer is a group, as in BERT."""
+    c = config(num_hidden_layers=4, sharing="none")
+    assert group_number(c) == 4
+    assert [depth(attention(i), c) for i in range(4)] == [1, 2, 3, 4]
+    assert [depth(ffn(i), c) for i in range(4)] == [1, 2, 3, 4]
+    assert depth(POOLED, c) == 5
+
+
+def test_shared_attention_belongs_to_the_highest_layer():
+    """One attention under four feed-forward layers changes with the last."""
+    c = config(num_hidden_layers=4, sharing="attention")
+    assert depth(attention(0), c) == 4
+    assert [depth(ffn(i), c) for i in range(4)] == [1, 2, 3, 4]
+
+
+def test_groups_that_share():
+    """Twelve layers in three groups have five depths."""
+    c = config(num_hidden_layers=12, num_hidden_groups=3)
+    assert [depth(attention(g), c) for g in range(3)] == [1, 2, 3]
+    assert depth("classifier/kernel", c) == 4
+
+
+def test_rates_fall_towards_the_embeddings():
+    """Each depth has a factor more than the one above it."""
+    c = config(num_hidden_layers=4, sharing="none")
+    names = [EMBEDDED, attention(0), ffn(3), POOLED]
+    found = rate_scales(names, 0.5, c)
+    assert list(found.values()) == [1 / 32, 1 / 16, 1 / 2, 1]
+
+
+@pytest.mark.parametrize(
+    "freeze, prefixes",
+    [
+        (("embeddings",), ("albert/embeddings/",)),
+        (("embeddings", "encoder"), ("albert/embeddings/", "albert/encoder/")),
+        (("pooler",), ("albert/pooler/",)),
+        (
+            ("encoder_1",),
+            ("albert/encoder/attention_1", "albert/encoder/ffn_1"),
+        ),
+        ((), ()),
+    ],
+)
+def test_parts_that_are_frozen(freeze, prefixes):
+    """The names of parts stand for prefixes of the variables' names."""
+    c = config(num_hidden_layers=3, num_hidden_groups=3)
+    names = named_variables(AlbertForPretraining(c))
+    found = {name for name in names if frozen(name, freeze, c)}
+    assert found == {name for name in names if name.startswith(prefixes)}
+
+
+def test_waiting_for_a_better_evaluation():
+    """An equal value is no gain; the first of the best counts."""
+    cases = ([], 0), ([0.5], 0), ([0.5, 0.7, 0.7, 0.6], 2), ([0.1, 0.2], 0)
+    for values, expected in cases:
+        assert evaluations_without_gain(values) == expected
+
+
+def test_reductions_on_plateaus():
+    """Every `patience` evaluations without gain count, and then anew."""
+    values = [0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.7]
+    assert reductions(values, 2) == 3
+    assert reductions(values, 4) == 1
+    assert reductions(values[:4], 3) == 0

@@ -1,0 +1,213 @@
+"""From a teacher's rows to the student's loss, for every kind of task.
+
+What is expected is worked out row by row, with the tokens of the row alone,
+so that nothing is padded.
+"""
+
+import dataclasses
+
+import exporting
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, log_softmax, softmax
+from tiny_questions import asked
+
+from albert_tf.finetuning.distillation import teach
+from albert_tf.finetuning.feature_cache import ConversionConfig
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.soft_targets import SoftTargets
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.choice_files import Choices
+from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.scoring import Split
+from albert_tf.tasks.sentences import Example
+from albert_tf.tasks.task import TaskConfig
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+
+T = 2.5  # the temperature
+TEXTS = (
+    "she walks slowly over the small bridge in the evening",
+    "music",
+    "he reads a letter",
+    "they played in the streets",
+    "the window",
+)
+
+
+def sentences(kind, *labels):
+    """Return a task of sentences, and examples with labels in turn."""
+    task = find(kind).with_config(TaskConfig(max_seq_length=16))
+    if task.has_classes:
+        task = dataclasses.replace(task, labels=("x", "y", "z"))
+    pairs = zip(TEXTS, labels, strict=True)
+    return task, [Example("", text, "", label) for text, label in pairs]
+
+
+def words():
+    """Sentences of three words each, of more or fewer pieces."""
+    task = find("token_classification")
+    task = task.with_config(TaskConfig(max_seq_length=16))
+    task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
+    tags = ("O", "B-X", "O")
+    lines = ("she walks slowly", "zqx naïve café", "a the a", "1,000 a a")
+    return task, [Sentence(tuple(x.split()), tags, "", 1) for x in lines]
+
+
+def choices():
+    """Three choices at most, of which two examples have fewer."""
+    config = TaskConfig(max_seq_length=20, max_qa_length=8)
+    task = dataclasses.replace(
+        find("multiple_choice").with_config(config), number=3
+    )
+    given = (("music", "a letter"), ("the",), ("he", "she", "they walk"))
+    rows = zip(TEXTS, given, strict=False)
+    return task, [Choices("", text, "who", c, 0) for text, c in rows]
+
+
+def questions():
+    """Contexts of one window, of two windows and of one word."""
+    task = exporting.question_task("simple")
+    texts = ("the river", "", "he reads")
+    contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
+    answers = ("small bridge", "", "a letter")
+    rows = zip(texts, answers, contexts, strict=True)
+    return task, [asked("", *row) for row in rows]
+
+
+KINDS = {
+    "classification": lambda: sentences("classification", *"xyzxy"),
+    "multilabel": lambda: sentences(
+        "multilabel", ("x",), (), ("y", "z"), ("z",), ("x", "y")
+    ),
+    "regression": lambda: sentences("regression", 1.0, 2.0, 0.5, -1.0, 3.0),
+    "token_classification": words,
+    "multiple_choice": choices,
+    "question_answering": questions,
+}
+
+
+def of_classes(teacher, student):
+    """T^2 times the cross entropy over the last axis."""
+    p, log_q = softmax(teacher / T, -1), log_softmax(student / T, -1)
+    return -(p * log_q).sum(-1) * T**2
+
+
+def of_sets(teacher, student):
+    """T^2 times the mean cross entropy of the single classes."""
+    p, q = expit(teacher / T), expit(student / T)
+    return -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(-1) * T**2
+
+
+def of_tokens(teacher, student):
+    """The mean over start and end, [1, T, 2]."""
+    both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
+    return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
+
+
+DISTANCES = {
+    "classification": of_classes,
+    "multilabel": of_sets,
+    "regression": lambda teacher, student: (teacher - student) ** 2,
+    "token_classification": of_classes,
+    "multiple_choice": of_classes,
+    "question_answering": of_tokens,
+}
+
+
+def alone(model, features, row):
+    """Return a model's logits for one row without padding."""
+    first, last = features.row_splits[row : row + 2]
+    ids = features.tokens[None, first:last]
+    segments = np.arange(last - first)[None] >= features.second_starts[row]
+    inputs = [ids, np.ones_like(ids), segments.astype(np.int32)]
+    if features.rows_per_example > 1:
+        return model(*[x[None] for x in inputs]).numpy()[0]
+    found = model(*inputs)
+    if isinstance(found, dict):
+        names = ("start_logits", "end_logits")
+        return np.stack([found[name] for name in names], -1)
+    return found.numpy()
+
+
+def expected(kind, features, teacher, student):
+    """Return the mean distance of two models over what is counted."""
+    losses = []
+    for i in range(len(features)):
+        rows = [i]
+        if kind == "multiple_choice":
+            there = int(features.arrays["choice_mask"][i].sum())
+            rows = [3 * i + j for j in range(there)]
+        both = [
+            np.concatenate([alone(m, features, row) for row in rows], -1)
+            for m in (teacher, student)
+        ]
+        loss = DISTANCES[kind](*both)
+        if kind == "token_classification":
+            place = slice(*features.row_splits[i : i + 2])
+            loss = loss[:, features.token_arrays["labels"][place] >= 0]
+        losses.append(loss.mean())
+    return np.mean(losses)
+
+
+def soft_loss(objective, student, features, bucketed):
+    """Return the mean loss of all examples, and its gradients."""
+    variables = [v.value for v in student.trainable_variables]
+    total, weight = 0.0, 0.0
+    with tf.GradientTape() as tape:
+        for batch in evaluation_batches(features, 4, bucketed):
+            sums, _ = objective.losses(student, batch, None)
+            total += sums["task"]
+            weight += objective.weights(batch)["task"]
+        loss = total / weight
+    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+    return loss.numpy(), [tf.convert_to_tensor(g).numpy() for g in gradients]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
+    """Return a kind, its objective, a teacher, and features it has taught."""
+    kind = request.param
+    task, examples = KINDS[kind]()
+    folder = str(tmp_path_factory.mktemp(kind) / "teacher")
+    teacher = exporting.model_dir(folder, pretrained_dir, task)
+    features = task.features(examples, tokenizer)
+    config = AlbertConfig.from_model_dir(folder)
+    config = dataclasses.replace(config, num_hidden_layers=1)  # a student's
+    train = (Split("train", examples, features),)
+    recipe = RecipeConfig(
+        teacher=folder, distillation_weight=1.0, distillation_temperature=T
+    )
+    strategy = make_strategy(DistributionConfig(num_cpu_replicas=1))
+    job = Job(task, config, tokenizer, train, (), ())
+    job = teach(job, recipe, ConversionConfig(), strategy, 2, True)
+    return kind, SoftTargets(task, recipe), teacher, job.train[0].features
+
+
+def test_a_teacher_equal_to_its_student(taught):
+    """The loss is the entropy of what both say, its gradient is nothing.
+
+    Rows are padded, the last batch is, and choices are absent; a number's
+    loss is 0.
+    """
+    kind, objective, teacher, features = taught
+    loss, gradients = soft_loss(objective, teacher, features, False)
+    entropy = expected(kind, features, teacher, teacher)
+    np.testing.assert_allclose(loss, entropy, rtol=1e-4, atol=1e-6)
+    assert max(np.abs(g).max() for g in gradients) < 1e-4
+
+
+def test_a_smaller_student(taught):
+    """The distance is that of the rows alone, whatever stands beside them."""
+    kind, objective, teacher, features = taught
+    config = dataclasses.replace(teacher.albert.config, num_hidden_layers=2)
+    keras.utils.set_random_seed(5)
+    student = objective.task.build_model(config, "float32")
+    loss, gradients = soft_loss(objective, student, features, True)
+    distance = expected(kind, features, teacher, student)
+    np.testing.assert_allclose(loss, distance, rtol=1e-4)
+    assert max(np.abs(g).max() for g in gradients) > 1e-3

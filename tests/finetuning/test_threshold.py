@@ -1,0 +1,312 @@
+"""The threshold of SQuAD 2.0, from the best evaluation to what is served."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_tasks
+from exporting import strings
+from tiny_runs import build, refusal, run
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.export import ExportConfig, export
+from albert_tf.finetuning.multitask import finetune_together
+from albert_tf.litert_runner import Runner
+from albert_tf.serving import litert_tasks
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.question_answering import QuestionAnswering
+from albert_tf.training import checkpoints
+
+QUESTION = "is it"
+F1 = [0.5, 0.9, 0.7, 0.6]  # of the evaluations while training
+
+
+def write_questions(path, number, seed, known, impossible=True):
+    """Write questions about opinions, each third without an answer."""
+    paragraphs = []
+    for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
+        qa = {"id": f"q{i}", "question": QUESTION}
+        if known:
+            start = text.rindex(" ") + 1
+            answers = [{"text": text[start:], "answer_start": start}]
+            qa["is_impossible"] = impossible and i % 3 == 0
+            qa["answers"] = [] if qa["is_impossible"] else answers
+        paragraphs.append({"context": text, "qas": [qa]})
+    files.write_json(str(path), {"data": [{"paragraphs": paragraphs}]})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory, pretrained):
+    """Return the flags of a run on questions of its own."""
+    folder = tmp_path_factory.mktemp("questions")
+    return {
+        "task": "squad-2.0",
+        "answer_head": "simple",
+        "max_query_length": 3,
+        "doc_stride": 5,
+        "model_dir": pretrained,
+        "train_file": write_questions(folder / "t.json", 60, 1, True),
+        "eval_file": write_questions(folder / "e.json", 40, 2, True),
+        "predict_file": write_questions(folder / "p.json", 25, 3, False),
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "num_train_steps": 4,
+        "eval_steps": 1,
+        "save_checkpoints_steps": 1,
+    }
+
+
+def judged(values, monkeypatch):
+    """Make the next evaluations return the given F1 beside their metrics."""
+    sequence, score = list(values), QuestionAnswering.score
+
+    def chosen(self, examples, predictions):
+        found = score(self, examples, predictions)
+        return found | ({"f1": sequence.pop(0)} if sequence else {})
+
+    monkeypatch.setattr(QuestionAnswering, "score", chosen)
+
+
+@pytest.fixture(scope="module")
+def stopped(questions, tmp_path_factory):
+    """Return a run that is stopped after an evaluation worse than its best."""
+    output = str(tmp_path_factory.mktemp("threshold") / "stopped")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        judged(F1[:3], monkeypatch)
+        assert run(output_dir=output, stop_step=3, **questions) == {}
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(questions, stopped):
+    """Return the same run when it has gone on to its end, and its metrics."""
+    output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        judged(F1[3:], monkeypatch)
+        return output, run(output_dir=output, **questions)
+
+
+def read(folder, name):
+    with open(os.path.join(folder, f"{name}.json")) as file:
+        return json.load(file)
+
+
+def threshold(folder):
+    return read(folder, "task")["config"]["null_score_diff_threshold"]
+
+
+def between(value, odds, low):
+    """Return whether a value divides odds as the largest one up to `low`."""
+    return sum(x <= value for x in odds) == sum(x <= low for x in odds)
+
+
+def withheld(texts):
+    return {name for name, text in texts.items() if not text}
+
+
+def test_the_threshold_is_that_of_the_best_weights(
+    stopped, questions, tmp_path
+):
+    """It stands beside them while the run goes on, and is used by others.
+
+    The official search on what the best weights say finds it again.
+    """
+    assert checkpoints.for_inference(stopped).endswith("ckpt-2")
+    found = run(
+        model_dir=stopped,
+        output_dir=str(tmp_path),
+        do_eval=True,
+        eval_file=questions["eval_file"],
+        max_seq_length=None,
+    )["eval"]
+    odds = read(tmp_path, "eval_null_odds").values()
+    value = threshold(stopped)
+    assert min(odds) < value < max(odds) and value != 0
+    assert between(value, odds, found["best_f1_thresh"])
+    assert found["f1"] == pytest.approx(found["best_f1"])
+
+
+def test_predictions_of_the_same_run_use_it(whole, stopped):
+    """Also of questions whose answers are not known."""
+    output, metrics = whole
+    assert checkpoints.for_inference(output).endswith("ckpt-2")
+    assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
+    assert metrics["eval"]["f1"] == pytest.approx(metrics["eval"]["best_f1"])
+    for name in ("", "eval_"):
+        odds = read(output, f"{name}null_odds")
+        texts = read(output, f"{name}predictions")
+        best = read(output, f"{name}nbest_predictions")
+        above = {k for k, x in odds.items() if x > threshold(output)}
+        assert withheld(texts) == above
+        assert 0 < len(above) < len(texts)
+        assert above != {k for k, x in odds.items() if x > 0}
+        assert {k: best[k][0]["text"] for k in texts if texts[k]} == {
+            k: text for k, text in texts.items() if text
+        }
+
+
+def asked(questions):
+    """Return {id: context} of what is to be predicted."""
+    content = files.read_json(questions["predict_file"], "")
+    paragraphs = content["data"][0]["paragraphs"]
+    return {p["qas"][0]["id"]: p["context"] for p in paragraphs}
+
+
+def test_what_is_served_answers_as_the_predictions(whole, questions):
+    """It is silent exactly where their file has no answer."""
+    contexts = asked(questions)
+    inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
+    found = load_server(whole[0], ServingConfig()).answer(*inputs)["answer"]
+    served = dict(zip(contexts, found.numpy(), strict=True))
+    assert {k: x.decode() for k, x in served.items()} == read(
+        whole[0], "predictions"
+    )
+
+
+def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
+    """With the threshold of `task.json`, or the one given to the export."""
+    pytest.importorskip("ai_edge_litert")
+    output, lite = whole[0], str(tmp_path / "lite")
+    odds = read(output, "null_odds")
+    other = float(np.median(list(odds.values()))) + 1e-4
+    config = ExportConfig(output, lite, to="litert")
+    export(config, ServingConfig(null_score_diff_threshold=other))
+
+    def answers():
+        runner = Runner(lite)
+        return {
+            name: litert_tasks.answer(
+                runner, {"question": QUESTION, "context": context}, 1
+            )["answer"]
+            for name, context in asked(questions).items()
+        }
+
+    assert withheld(answers()) == {k for k, x in odds.items() if x > other}
+    assert threshold(output) != other
+    shutil.copy(os.path.join(output, "task.json"), lite)
+    assert answers() == read(output, "predictions")
+
+
+@pytest.mark.slow
+def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
+    """The `task.json` among its assets has what its answers follow from."""
+    folder = str(tmp_path / "out")
+    odds = read(whole[0], "null_odds")
+    other = float(np.median(list(odds.values()))) + 1e-4
+    export(
+        ExportConfig(whole[0], folder),
+        ServingConfig(null_score_diff_threshold=other),
+    )
+    assert threshold(os.path.join(folder, "assets")) == other
+    contexts = asked(questions)
+    found = tf.saved_model.load(folder).signatures["answer"](
+        question=strings([QUESTION] * len(contexts)),
+        context=strings(contexts.values()),
+    )["answer"]
+    texts = dict(zip(contexts, found.numpy(), strict=True))
+    assert withheld(texts) == {k for k, x in odds.items() if x > other}
+
+
+def test_thresholds_that_mean_nothing(pretrained, finished):
+    """A model that is asked no questions has none to serve."""
+    serving = ServingConfig(null_score_diff_threshold=1.0)
+    for folder in (pretrained, finished[0]):
+        with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
+            load_server(folder, serving)
+
+
+def test_a_given_threshold_wins(whole, questions, tmp_path):
+    """It is no other task, to train and to predict; only training keeps it."""
+    output = shutil.copytree(whole[0], tmp_path / "o")
+    odds = read(output, "null_odds")
+    other = float(np.median(list(odds.values()))) + 1e-4
+    above = {k for k, x in odds.items() if x > other}
+    tuned = threshold(output)
+    assert above != withheld(read(output, "predictions"))
+    predict = {
+        "output_dir": str(output),
+        "model_dir": str(output),
+        "do_predict": True,
+        "predict_file": questions["predict_file"],
+    }
+    run(**predict, null_score_diff_threshold=other)
+    assert withheld(read(output, "predictions")) == above
+    assert threshold(output) == tuned
+    run(output_dir=str(output), null_score_diff_threshold=other, **questions)
+    assert withheld(read(output, "predictions")) == above
+    assert threshold(output) == other
+    run(**predict)
+    assert withheld(read(output, "predictions")) == above
+    message = refusal(output_dir=str(output), **questions | {"doc_stride": 6})
+    assert "another task" in message
+
+
+def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
+    """A model that was never evaluated gets its threshold beside it.
+
+    Also where its folder is written in another way.
+    """
+    output = shutil.copytree(whole[0], tmp_path / "o")
+    tuned = threshold(output)
+    assert tuned is not None
+    task = read(output, "task")
+    task["config"]["null_score_diff_threshold"] = None
+    files.write_json(str(output / "task.json"), task)
+    values = {"model_dir": str(output), "eval_file": questions["eval_file"]}
+    run(output_dir=str(tmp_path / "other"), do_eval=True, **values)
+    assert threshold(output) is None
+    run(output_dir=f"{output}{os.sep}", do_eval=True, **values)
+    assert threshold(output) == pytest.approx(tuned, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
+    """Or, where it is evaluated, the one that is best for its averages."""
+    members = [str(tmp_path / name) for name in "ab"]
+    odds = sorted(read(whole[0], "null_odds").values())
+    for folder, value in zip(members, (odds[3], odds[-3] + 1.0), strict=True):
+        shutil.copytree(whole[0], folder)
+        task = read(folder, "task")
+        task["config"]["null_score_diff_threshold"] = value
+        files.write_json(os.path.join(folder, "task.json"), task)
+    mean = (odds[3] + odds[-3] + 1.0) / 2
+    output = str(tmp_path / "o")
+    values = {"ensemble": tuple(members), "output_dir": output}
+    values |= {k: questions[k] for k in ("eval_file", "predict_file")}
+    run(**values, do_predict=True)
+    texts, found = read(output, "predictions"), read(output, "null_odds")
+    assert withheld(texts) == {k for k, x in found.items() if x > mean}
+    metrics = run(**values, do_predict=True, do_eval=True)["eval"]
+    assert metrics["f1"] == pytest.approx(metrics["best_f1"])
+    # Equal members are their mean.
+    assert read(output, "predictions") == read(whole[0], "predictions")
+    assert threshold(members[0]) == odds[3]
+
+
+@pytest.mark.slow
+def test_a_task_of_several_has_its_threshold(questions, tmp_path):
+    """It stands in the task's own folder; the others have none."""
+    folder, output = tmp_path / "squad", str(tmp_path / "o")
+    for version, impossible in (("1.1", False), ("2.0", True)):
+        for part, number in (("train", 40), ("dev", 30)):
+            path = folder / f"{part}-v{version}.json"
+            write_questions(path, number, number, True, impossible)
+    values = {k: v for k, v in questions.items() if not k.endswith("_file")}
+    values |= {"task": "squad-1.1,squad-2.0", "data_dir": str(tmp_path)}
+    values |= {"output_dir": output, "do_predict": False}
+    metrics = finetune_together(*build(**values))["squad-2.0_eval"]
+    assert metrics["f1"] == pytest.approx(metrics["best_f1"])
+    own = os.path.join(output, "squad-2.0")
+    odds = read(own, "eval_null_odds")
+    value = threshold(own)
+    assert between(value, odds.values(), metrics["best_f1_thresh"])
+    above = {k for k, x in odds.items() if x > value}
+    assert withheld(read(own, "eval_predictions")) == above
+    assert threshold(os.path.join(output, "squad-1.1")) is None

@@ -1,0 +1,161 @@
+"""Configs are read as released, and mistakes in them are named."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.config import IGNORED_KEYS, SHARING, AlbertConfig
+
+MODELS = pathlib.Path(__file__).parents[2] / "configs" / "models"
+BASE = json.loads((MODELS / "albert_base_v2.json").read_text())
+ABLATIONS = sorted((MODELS / "ablations").glob("*.json"))
+
+# vocabulary, E, H, layers, heads, I; https://arxiv.org/abs/1909.11942 Table 1
+# and the released JSON files, where xlarge has 16 heads.
+SIZES = {
+    "base": (128, 768, 12, 12, 3072),
+    "large": (128, 1024, 24, 16, 4096),
+    "xlarge": (128, 2048, 24, 16, 8192),
+    "xxlarge": (128, 4096, 12, 64, 16384),
+}
+
+
+def read(name: str) -> AlbertConfig:
+    return AlbertConfig.from_json_file(str(MODELS / f"{name}.json"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("version", ["v1", "v2", "zh"])
+def test_released_sizes(size, version):
+    """The shipped configs have the sizes, activations and dropout released."""
+    config = read(f"albert_{size}_{version}")
+    chinese = version == "zh"
+    assert (
+        config.embedding_size,
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.intermediate_size,
+    ) == SIZES[size]
+    assert config.vocab_size == (21128 if chinese else 30000)
+    assert config.hidden_act == ("relu" if chinese else "gelu")
+    dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
+    assert config.hidden_dropout_prob == dropout
+    assert config.attention_probs_dropout_prob == dropout
+
+
+def test_every_shipped_config_is_legal():
+    """All JSON files of configs/models load, and name what they are."""
+    paths = sorted(MODELS.rglob("*.json"))
+    assert len(paths) > 20
+    for path in paths:
+        AlbertConfig.from_json_file(str(path))
+    for path in ABLATIONS:
+        config = AlbertConfig.from_json_file(str(path))
+        _, embedding, _, sharing = path.stem.split("_")
+        assert embedding == f"e{config.embedding_size}"
+        assert sharing == config.sharing
+
+
+def test_historical_keys_are_ignored():
+    """Keys that the released code never read do not change the config."""
+    values = {key: 7 for key in IGNORED_KEYS}
+    config = AlbertConfig.from_dict({**BASE, **values, "ln_type": "postln"})
+    assert config == AlbertConfig()
+
+
+def test_config_survives_its_file(tmp_path):
+    """A config that was saved is read back as it was."""
+    config = dataclasses.replace(
+        AlbertConfig(), sharing="ffn", num_hidden_groups=3, hidden_act="relu"
+    )
+    config.save(str(tmp_path))
+    assert AlbertConfig.from_model_dir(str(tmp_path)) == config
+
+
+def test_pruned_heads_are_written_and_others_not(tmp_path):
+    """The width of a head stands in a file only where it is not H / A."""
+    AlbertConfig().save(str(tmp_path / "whole"))
+    text = (tmp_path / "whole" / "albert_config.json").read_text()
+    assert "attention_head_size" not in text
+    values = {**BASE, "num_attention_heads": 5, "attention_head_size": 64}
+    config = AlbertConfig.from_dict(values)
+    assert (config.head_size, config.attention_width) == (64, 320)
+    assert (AlbertConfig().head_size, AlbertConfig().attention_width) == (
+        64,
+        768,
+    )
+    config.save(str(tmp_path / "pruned"))
+    path = tmp_path / "pruned" / "albert_config.json"
+    assert json.loads(path.read_text())["attention_head_size"] == 64
+    assert AlbertConfig.from_json_file(str(path)) == config
+
+
+def test_group_of_a_layer():
+    """Layer i belongs to group i * G // L; the other half is its own."""
+    config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
+    assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
+    for sharing in SHARING:
+        own = dataclasses.replace(config, sharing=sharing)
+        attention = [own.attention_index(i) for i in range(5)]
+        ffn = [own.ffn_index(i) for i in range(5)]
+        assert (attention == [0, 0, 0, 1, 1]) == (
+            sharing in ("all", "attention")
+        )
+        assert (ffn == [0, 0, 0, 1, 1]) == (sharing in ("all", "ffn"))
+        assert attention in ([0, 0, 0, 1, 1], list(range(5)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_atention_heads": 3}, "Unknown key `num_atention_heads`"),
+        ({"num_attention_heads": 5}, "`num_attention_heads` must divide"),
+        ({"attention_head_size": 0}, "`attention_head_size` must be at least"),
+        ({"attention_head_size": "64"}, "must be of type int | None"),
+        ({"num_hidden_groups": 13}, "`num_hidden_groups` must be at most"),
+        ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu"),
+        ({"sharing": "some"}, "`sharing` must be one of all, attention"),
+        ({"embedding_norm": "E"}, "`embedding_norm` must be one of"),
+        ({"vocab_size": 0}, "`vocab_size` must be at least 8"),
+        ({"vocab_size": "30000"}, "`vocab_size` must be of type int"),
+        ({"num_hidden_layers": 0}, "`num_hidden_layers` must be at least 1"),
+        ({"num_hidden_layers": True}, "`num_hidden_layers` must be of type"),
+        ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be at most"),
+        ({"hidden_dropout_prob": -0.1}, "must be at least 0.0"),
+        ({"ln_type": "preln"}, "`ln_type` must be postln"),
+    ],
+)
+def test_mistakes_are_named(change, message, tmp_path):
+    """Every mistake names the key, the rule, the value and the file."""
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps({**BASE, **change}))
+    with pytest.raises(InputError) as caught:
+        AlbertConfig.from_json_file(str(path))
+    text = str(caught.value)
+    assert message in text
+    assert str(path) in text
+    assert next(iter(change)) in text
+
+
+def test_missing_keys_are_named():
+    """A file that does not say which model it is is refused."""
+    values = {k: v for k, v in BASE.items() if k != "hidden_size"}
+    del values["embedding_size"]
+    with pytest.raises(InputError, match="`embedding_size`, `hidden_size`"):
+        AlbertConfig.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "must be JSON.*line 1"), ("[1]", "must hold a JSON object")],
+)
+def test_a_file_that_is_no_config(text, message, tmp_path):
+    """Broken files are named with the line."""
+    path = tmp_path / "albert_config.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        AlbertConfig.from_json_file(str(path))

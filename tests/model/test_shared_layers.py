@@ -1,0 +1,274 @@
+"""Every form of the encoder's loop computes what the unrolled one does."""
+
+import dataclasses
+import functools
+
+import goldens
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.dropout import dropout, fold_in
+from albert_tf.model.shared_layers import (
+    ON_TPU,
+    PLAIN,
+    EncoderLoop,
+    choose,
+    rematerialized,
+)
+from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.trainer import TrainingConfig
+
+WHILE = EncoderLoop("while")
+LAYER = EncoderLoop("unrolled", rematerialize=True)
+FORMS = (WHILE, LAYER, ON_TPU)
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+
+
+@functools.cache
+def results(config, loop, dtype="float32", jit=False, eager=False):
+    """Return logits and {name: gradient} with dropout from a fixed seed."""
+    model = goldens.build(config, goldens.random_weights(config), dtype=dtype)
+    model.albert.encoder.loop = loop
+    inputs = goldens.random_inputs(config).values()
+    variables = named_variables(model)
+
+    def run(seed):
+        with tf.GradientTape() as tape:
+            out = model(*inputs, seed=seed)
+            loss = tf.reduce_sum(tf.nn.log_softmax(out["mlm_logits"])[..., 3])
+            loss += tf.reduce_sum(out["sop_logits"][:, 0])
+        gradients = tape.gradient(loss, list(variables.values()))
+        return out["mlm_logits"], [tf.convert_to_tensor(g) for g in gradients]
+
+    step = run if eager else tf.function(run, jit_compile=jit)
+    logits, gradients = step(tf.constant([3, 4]))
+    return logits.numpy(), dict(zip(variables, gradients, strict=True))
+
+
+def check(variant, loop, tolerance=2e-6, **kwargs):
+    """Compare a form with the unrolled loop, relative to the largest value."""
+    changes = goldens.VARIANTS[variant] | DROPOUT
+    config = dataclasses.replace(goldens.CONFIG, **changes)
+    logits, gradients = results(config, PLAIN, **kwargs)
+    ours, found = results(config, loop, **kwargs)
+    np.testing.assert_allclose(ours, logits, 0, np.abs(logits).max() * 1e-6)
+    scale = max(np.abs(g).max() for g in gradients.values())
+    assert scale > 0.1
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(
+            found[name], gradient, 0, tolerance * scale, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("loop", FORMS, ids=str)
+@pytest.mark.parametrize("eager", [False, True])
+def test_forms_agree_with_the_unrolled_loop(loop, eager):
+    """Logits and gradients are the same to rounding, dropout included."""
+    check("shared", loop, eager=eager)
+
+
+@pytest.mark.parametrize("loop", (PLAIN, *FORMS), ids=str)
+@pytest.mark.parametrize("numbers", [range(0, 3), range(2, 5), range(4, 5)])
+def test_a_layer_gets_its_own_number(loop, numbers):
+    """Loops of any beginning and length count as Python does."""
+    x, weight = tf.Variable(1.5), 1.5
+    for number in numbers:
+        weight = 2 * weight + number
+
+    def layer(x, number):
+        return 2 * x + tf.cast(number, tf.float32)
+
+    with tf.GradientTape() as tape:
+        y = tf.function(lambda: loop(layer, tf.identity(x), numbers, ()))()
+    assert float(y) == weight
+    assert float(tape.gradient(y, x)) == 2.0 ** len(numbers)
+
+
+def test_groups_with_inner_blocks_agree():
+    """Two groups of two layers of two blocks are two loops."""
+    check("groups", ON_TPU, eager=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", FORMS, ids=str)
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_every_architecture_agrees(variant, loop):
+    """All ways of sharing have every form, if only as loops of one layer."""
+    check(variant, loop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", FORMS, ids=str)
+@pytest.mark.parametrize("variant", ["shared", "groups"])
+@pytest.mark.parametrize(
+    "kwargs, tolerance",
+    [
+        ({"jit": True}, 2e-6),
+        ({"dtype": "mixed_bfloat16"}, 1e-5),
+        # bfloat16 has 8 bits, of which XLA sometimes keeps more.
+        ({"dtype": "mixed_bfloat16", "jit": True}, 2e-2),
+    ],
+    ids=str,
+)
+def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
+    """The forms agree under XLA and in bfloat16 too."""
+    check(variant, loop, tolerance, **kwargs)
+
+
+def test_weights_keep_float32_gradients_over_layers():
+    """Under bfloat16 the layers' gradients are added up in float32."""
+    config = goldens.CONFIG
+    _, unrolled = results(config, PLAIN, "mixed_bfloat16", eager=True)
+    _, looped = results(config, ON_TPU, "mixed_bfloat16", eager=True)
+    name = "albert/encoder/ffn_0_0/intermediate/kernel"
+    assert looped[name].dtype == tf.float32
+    np.testing.assert_allclose(looped[name], unrolled[name], 1e-5, 1e-6)
+
+
+def nodes(layers, loop):
+    """Return the size of the graph of a step of a model of some depth."""
+    config = dataclasses.replace(goldens.CONFIG, num_hidden_layers=layers)
+    model = AlbertForPretraining(config)
+    model.albert.encoder.loop = loop
+    inputs = goldens.random_inputs(config).values()
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(*inputs)["sequence_output"])
+        return tape.gradient(loss, model.albert.encoder.trainable_variables)
+
+    graph = step.get_concrete_function().graph.as_graph_def()
+    inner = sum(len(f.node_def) for f in graph.library.function)
+    return len(graph.node) + inner
+
+
+def test_the_graph_of_a_loop_does_not_grow_with_depth():
+    """Five layers need as many operations as three."""
+    assert nodes(5, ON_TPU) == nodes(3, ON_TPU)
+    assert nodes(5, LAYER) > nodes(3, LAYER)
+
+
+def kept(call):
+    """Return how many tensors a loop of three layers keeps for going back."""
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            weight = tf.ones([4, 4])
+            run = EncoderLoop("while", call)
+            y = run(lambda x, i: tf.tanh(tf.tanh(x @ weight)), x, range(3), ())
+        return tape.gradient(y, x)
+
+    graph = step.get_concrete_function(tf.TensorSpec([2, 4])).graph
+    forward = next(op for op in graph.get_operations() if "While" in op.type)
+    return sum(t.dtype == tf.variant for t in forward.outputs)
+
+
+def test_only_a_layers_input_is_kept():
+    """A rematerialized loop stacks one tensor per layer, and its number."""
+    assert kept(True) <= 2 < kept(False)
+
+
+def test_recomputation_is_the_same_function_again():
+    """Each layer is computed twice, with the same number and so masks."""
+    calls = []
+
+    def layer(x, number, weight):
+        calls.append(int(number))
+        seed = fold_in(tf.constant([1, 2]), number)
+        return dropout(x * weight, 0.5, seed)
+
+    x, weight = tf.random.normal([50]), tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = rematerialized(layer)(x, tf.constant(7), weight)
+    dx = tape.gradient(y, x)
+    assert calls == [7, 7]
+    np.testing.assert_allclose(dx, np.where(y != 0, 6.0, 0.0))
+
+
+def test_return_all_gives_every_layer_in_every_form():
+    """Hidden states and attention maps do not depend on the loop."""
+    config = goldens.CONFIG
+    model = goldens.build(config, goldens.random_weights(config))
+    inputs = goldens.random_inputs(config).values()
+    plain = model(*inputs, return_all=True)
+    model.albert.encoder.loop = ON_TPU
+    found = model(*inputs, return_all=True)
+    assert len(found["hidden_states"]) == config.num_hidden_layers
+    for key in ("hidden_states", "attention_probs"):
+        for ours, theirs in zip(found[key], plain[key], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    last = model(*inputs)["sequence_output"]
+    np.testing.assert_allclose(last, plain["sequence_output"], 0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        pytest.param(
+            {"replicas": 2, "gradient_accumulation_steps": 2},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
+        pytest.param(
+            {"jit_compile": True, "rematerialize": "none"},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=str,
+)
+def test_training_gives_the_same_weights(kwargs):
+    """Replicas, micro-batches and XLA train the same with a loop."""
+    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
+    plain = tiny.make_trainer(config=config)
+    assert plain.model.albert.encoder.loop == PLAIN
+    settings = {"encoder_loop": "while", "rematerialize": "layer"} | kwargs
+    looped = tiny.make_trainer(config=config, **settings)
+    for trainer in (plain, looped):
+        tiny.run_steps(trainer, 4)
+    values = map(tiny.values, (plain, looped))
+    assert tiny.largest_difference(*values) < 2e-6
+
+
+@pytest.mark.parametrize(
+    "form, again, on_tpu, expected",
+    [
+        ("auto", "auto", False, PLAIN),
+        ("auto", "auto", True, ON_TPU),
+        ("unrolled", "auto", True, LAYER),
+        ("while", "none", True, WHILE),
+        ("auto", "layer", False, LAYER),
+    ],
+)
+def test_auto_goes_by_the_device(form, again, on_tpu, expected):
+    """What is not given is the measured default of the kind of device."""
+    assert choose(form, again, on_tpu) == expected
+
+
+def test_an_unknown_form_is_refused():
+    """The error lists the forms."""
+    with pytest.raises(InputError, match="one of auto, unrolled, while"):
+        TrainingConfig(encoder_loop="scan")
+
+
+@pytest.mark.parametrize(
+    "changes, runs",
+    [
+        ({}, [range(0, 4)]),
+        ({"num_hidden_groups": 2}, [range(0, 2), range(2, 4)]),
+        ({"num_hidden_groups": 3}, [range(0, 2), range(2, 3), range(3, 4)]),
+        ({"sharing": "ffn"}, [range(i, i + 1) for i in range(4)]),
+    ],
+)
+def test_layers_are_shared_in_runs(changes, runs):
+    """Layers next to each other with the same blocks are one loop."""
+    config: AlbertConfig = dataclasses.replace(goldens.CONFIG, **changes)
+    assert config.shared_layers() == runs

@@ -1,0 +1,250 @@
+"""The layers on the encoder."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.model.task_heads import (
+    AlbertChooser,
+    AlbertClassifier,
+    AlbertForBeamSpans,
+    AlbertForSpans,
+    AlbertTokenClassifier,
+    answer_places,
+)
+from albert_tf.training.checkpoints import named_variables
+
+DATA = tiny.make_data()
+INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]
+
+
+def test_logits_are_a_dense_layer_on_the_pooled_output():
+    """Without a seed the logits are pooled times kernel plus bias."""
+    model = AlbertClassifier(tiny.CONFIG, 3)
+    model.classifier.bias.assign([1.0, 2.0, 3.0])
+    pooled = model.albert(*INPUTS)["pooled_output"].numpy()
+    kernel = model.classifier.kernel.numpy()
+    expected = pooled @ kernel + [1.0, 2.0, 3.0]
+    np.testing.assert_allclose(model(*INPUTS), expected, atol=1e-6)
+
+
+def test_names_of_variables():
+    """The head stands beside the encoder, which keeps its own names."""
+    names = named_variables(AlbertClassifier(tiny.CONFIG, 2))
+    assert names["classifier/kernel"].shape == (16, 2)
+    assert names["classifier/bias"].shape == (2,)
+    others = {n.split("/")[0] for n in names if "classifier" not in n}
+    assert others == {"albert"}
+
+
+def test_the_kernel_is_drawn_as_released():
+    """The kernel is truncated normal with the config's deviation."""
+    kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
+    assert np.abs(kernel).max() <= 2.01 * 0.02
+    assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
+
+
+def test_dropout_drops_the_pooled_output():
+    """Units are zeroed with the given rate, and the seed decides which."""
+    model = AlbertClassifier(tiny.CONFIG, 16, classifier_dropout=0.5)
+    model.classifier.kernel.assign(tf.eye(16))
+    first = model(*INPUTS, seed=tf.constant([1, 0])).numpy()
+    again = model(*INPUTS, seed=tf.constant([1, 0])).numpy()
+    other = model(*INPUTS, seed=tf.constant([2, 0])).numpy()
+    assert (first == again).all() and (first != other).any()
+    assert 0.25 < (first == 0).mean() < 0.75
+
+
+def bfloat16_head(cls, *args):
+    """Return a head with weights of a real size, and what it is put on."""
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
+    model = cls(config, *args, dtype="mixed_bfloat16")
+    encoded = model.albert(*INPUTS)
+    return model, {k: np.float32(encoded[k]) for k in encoded}
+
+
+@pytest.mark.parametrize(
+    "cls, outputs, key",
+    [
+        (AlbertClassifier, (3,), "pooled_output"),
+        (AlbertTokenClassifier, (3,), "sequence_output"),
+        (AlbertForSpans, (), "sequence_output"),
+    ],
+)
+def test_logits_are_not_rounded_to_bfloat16(cls, outputs, key):
+    """Whatever the encoder computes in, they are a float32 product."""
+    model, encoded = bfloat16_head(cls, *outputs)
+    assert {v.dtype for v in model.variables} == {"float32"}
+    kernel, bias = (v.numpy() for v in model.classifier.weights)
+    found = model(*INPUTS)
+    if cls is AlbertForSpans:
+        found = np.stack([found["start_logits"], found["end_logits"]], -1)
+        real = INPUTS[1] > 0
+        found, encoded = found[real], {key: encoded[key][real]}
+    np.testing.assert_allclose(found, encoded[key] @ kernel + bias, atol=1e-5)
+
+
+def test_the_beams_logits_are_not_rounded_to_bfloat16():
+    """Starts, ends and the answer class are float32 products."""
+    model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
+    sequence = encoded["sequence_output"]  # [B, T, H]
+    places = answer_places(*INPUTS[1:]).numpy() > 0
+    labels = np.zeros((len(sequence), 2), np.int32)
+    seen = {}
+    for name in ("end", "answer"):
+        layer = getattr(model, name)
+
+        kernel = layer.kernel.numpy()
+
+        def recorded(x, layer=layer, name=name, kernel=kernel):
+            # The first ends are those of the labels, the others the beam's.
+            seen.setdefault(name, np.float32(x) @ kernel)
+            return layer(x)
+
+        setattr(model, name, recorded)
+    found = model(*INPUTS, labels=labels)
+    kernel, bias = (v.numpy() for v in model.start.weights)
+    logits = {
+        "start_log_probs": (sequence @ kernel + bias)[..., 0],
+        "end_log_probs": seen["end"][:, 0, :, 0],
+    }
+    for name, values in logits.items():
+        expected = softmax(np.where(places, values, -np.inf))
+        np.testing.assert_allclose(
+            np.exp(found[name])[places], expected[places], atol=1e-5
+        )
+    np.testing.assert_allclose(
+        found["answer_logits"], seen["answer"][:, 0], atol=1e-5
+    )
+
+
+def test_choices_are_scored_one_by_one():
+    """The logit of a choice is that of a classifier on its row alone."""
+    model = AlbertChooser(tiny.CONFIG)
+    rows = [np.stack([x[:2], x[2:]]) for x in INPUTS]  # [2, 2, T]
+    logits = model(*rows).numpy()
+    pooled = model.albert(*INPUTS)["pooled_output"].numpy()
+    expected = pooled @ model.classifier.kernel.numpy()
+    np.testing.assert_allclose(logits, expected.reshape(2, 2), atol=1e-6)
+
+
+def test_every_token_has_its_logits():
+    """Without a seed they are the sequence times kernel plus bias."""
+    model = AlbertTokenClassifier(tiny.CONFIG, 3)
+    model.classifier.bias.assign([1.0, 2.0, 3.0])
+    sequence = model.albert(*INPUTS)["sequence_output"].numpy()
+    expected = sequence @ model.classifier.kernel.numpy() + [1.0, 2.0, 3.0]
+    np.testing.assert_allclose(model(*INPUTS), expected, atol=1e-6)
+
+
+def test_an_encoder_can_be_shared():
+    """Two heads on one encoder have one set of its weights."""
+    first = AlbertClassifier(tiny.CONFIG, 2)
+    second = AlbertForSpans(tiny.CONFIG, albert=first.albert)
+    assert second.albert is first.albert
+
+
+def test_padding_can_be_no_answer():
+    """Start and end of a span are dense layers, but on padding nothing."""
+    model = AlbertForSpans(tiny.CONFIG)
+    outputs = model(*INPUTS)
+    sequence = model.albert(*INPUTS)["sequence_output"].numpy()
+    expected = sequence @ model.classifier.kernel.numpy()
+    mask = INPUTS[1] > 0
+    assert not mask.all()
+    for i, name in enumerate(("start_logits", "end_logits")):
+        found = outputs[name].numpy()
+        np.testing.assert_allclose(
+            found[mask], expected[..., i][mask], atol=1e-6
+        )
+        assert (found[~mask] < -1e29).all()
+
+
+MASK = np.array([[1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1, 1]], np.int32)
+SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1, 1]], "i4")
+
+
+def test_where_answers_can_be():
+    """[CLS] and the context, neither question nor [SEP] nor padding."""
+    expected = [[1, 0, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]]
+    assert answer_places(MASK, SEGMENTS).numpy().tolist() == expected
+
+
+def softmax(x):
+    x = np.exp(x - x.max(axis=-1, keepdims=True))
+    return x / x.sum(axis=-1, keepdims=True)
+
+
+def released_beam(weights, x, places, k, m):
+    """Return the released SQuAD 2.0 head of one row [T, H], in NumPy."""
+
+    def dense(name, value):
+        bias = weights.get(f"{name}/bias", 0.0)
+        return value @ weights[f"{name}/kernel"] + bias
+
+    def distribution(logits):
+        logits = logits * places - 1e30 * (1 - places)
+        return softmax(logits)
+
+    start = distribution(dense("start", x)[:, 0])
+    starts = np.argsort(-start, kind="stable")[:k]
+    ends, indices = [], []
+    for s in starts:
+        both = np.concatenate([x, np.broadcast_to(x[s], x.shape)], axis=1)
+        y = np.tanh(dense("end_transform", both))
+        y = (y - y.mean(1, keepdims=True)) / np.sqrt(
+            y.var(1, keepdims=True) + 1e-12
+        )
+        end = distribution(dense("end", y)[:, 0])
+        indices.append(np.argsort(-end, kind="stable")[:m])
+        ends.append(np.log(end[indices[-1]]))
+    answer = np.concatenate([start @ x, x[0]])
+    answer = dense("answer", np.tanh(dense("answer_transform", answer)))[0]
+    return np.log(start[starts]), starts, ends, indices, answer
+
+
+def test_the_released_head_of_squad_2():
+    """Beam and answer class are those of `create_v2_model`."""
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
+    model = AlbertForBeamSpans(config, 3, 2)
+    weights = {n: v.numpy() for n, v in named_variables(model).items()}
+    ids = DATA["input_ids"][:2]
+    found = {k: v.numpy() for k, v in model(ids, MASK, SEGMENTS).items()}
+    sequence = model.albert(ids, MASK, SEGMENTS)["sequence_output"].numpy()
+    places = answer_places(MASK, SEGMENTS).numpy()
+    names = (
+        "start_top_log_probs start_top_index end_top_log_probs end_top_index "
+        "answer_logits"
+    ).split()
+    assert set(found) == set(names)
+    for row in range(2):
+        expected = released_beam(weights, sequence[row], places[row], 3, 2)
+        for name, value in zip(names, expected, strict=True):
+            np.testing.assert_allclose(
+                found[name][row], value, atol=1e-4, err_msg=name
+            )
+
+
+def test_the_released_head_learns_from_the_labelled_start():
+    """In training the ends follow from the label, not from the beam."""
+    config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
+    model = AlbertForBeamSpans(config, 8, 8)
+    inputs = DATA["input_ids"][:2], MASK, SEGMENTS
+    labels = np.array([[4, 5], [0, 0]], np.int32)
+    both = {k: v.numpy() for k, v in model(*inputs, labels=labels).items()}
+    for row, (start, _) in enumerate(labels):
+        k = both["start_top_index"][row].tolist().index(start)
+        order = np.argsort(both["end_top_index"][row, k])
+        np.testing.assert_allclose(
+            both["end_log_probs"][row],
+            both["end_top_log_probs"][row, k, order],
+            rtol=1e-5,
+        )
+        assert both["start_log_probs"][row, start] == pytest.approx(
+            both["start_top_log_probs"][row, k]
+        )
+    trained = model(*inputs, labels=labels, seed=tf.constant([1, 2]))
+    assert set(trained) == {"answer_logits", "start_log_probs", "end_log_probs"}

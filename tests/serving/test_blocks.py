@@ -1,0 +1,69 @@
+"""Batches in blocks: the same answers, no row more at a time."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import MASKED, TEXTS, strings
+
+from albert_tf.serving import blocks, pretrained
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+
+
+def counted(seen):
+    """Return a graph that doubles rows and tells how many it was given."""
+
+    def double(x):
+        tf.py_function(lambda n: seen.append(int(n)), [tf.shape(x)[0]], [])
+        return {"twice": 2 * x, "sum": tf.reduce_sum(x, axis=1)}
+
+    return tf.function(double, autograph=False).get_concrete_function(
+        x=tf.TensorSpec([None, None], tf.int32)
+    )
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 10])
+def test_rows_stay_in_order(number):
+    """Every block has at most the rows asked for; outputs are in order."""
+    seen = []
+    x = np.arange(2 * number, dtype=np.int32).reshape(number, 2)
+    body = counted(seen)
+    found = tf.function(
+        lambda: blocks.in_blocks(body, {"x": tf.constant(x)}, 3)
+    )()
+    np.testing.assert_array_equal(found["twice"], 2 * x)
+    np.testing.assert_array_equal(found["sum"], x.sum(1))
+    assert sum(seen) == number and max(seen) <= 3
+
+
+def test_a_block_holds_a_number_of_tokens(monkeypatch):
+    """Long inputs come in fewer rows, at least one."""
+    monkeypatch.setattr(blocks, "BLOCK_TOKENS", 100)
+    lengths = (1, 10, 33, 100, 101)
+    assert [int(blocks.block_rows(n)) for n in lengths] == [100, 10, 3, 1, 1]
+
+
+def test_signatures_give_the_same_in_blocks(
+    signatures, pretrained_dir, monkeypatch
+):
+    """What is served does not depend on the size of the blocks."""
+    monkeypatch.setattr(blocks, "BLOCK_TOKENS", 60)
+    monkeypatch.setattr(pretrained, "BLOCK_MASKS", 30)
+    server = load_server(pretrained_dir, ServingConfig())
+    calls = {
+        "text": {"text": TEXTS},
+        "text_pair": {"text": TEXTS, "text_pair": TEXTS[::-1]},
+        "embed": {"text": TEXTS},
+        "fill_mask": {"text": MASKED},
+        "sentence_order": {"text": TEXTS, "text_pair": TEXTS[::-1]},
+    }
+    small = server.signatures()
+    for name, texts in calls.items():
+        arguments = {k: strings(v) for k, v in texts.items()}
+        wanted, found = signatures[name](**arguments), small[name](**arguments)
+        assert set(found) == set(wanted)
+        for key, value in wanted.items():
+            if value.dtype == tf.float32:
+                np.testing.assert_allclose(found[key], value, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(found[key], value)

@@ -1,0 +1,61 @@
+"""What a model is calibrated and measured with."""
+
+import numpy as np
+import pytest
+from exporting import LENGTH, copied, model_dir, packed
+
+from albert_tf.base.errors import InputError
+from albert_tf.serving import calibration
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import IDS, ServingConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task import TaskConfig
+
+
+def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
+    """Lines without text are left out; the last batch may be short."""
+    file = tmp_path / "text.txt"
+    lines = ["the river", "she walks " * 30, "night"]
+    file.write_text("\n \n".join(lines))
+    server = load_server(pretrained_dir, ServingConfig())
+    found = calibration.features(server, str(file))
+    rows = list(calibration.batches(found, 2, 10))
+    assert [len(row["input_ids"]) for row in rows] == [2, 1]
+    for name, wanted in zip(IDS, packed(tokenizer, lines), strict=True):
+        joined = np.concatenate([row[name] for row in rows])
+        assert joined.shape == (3, LENGTH)
+        np.testing.assert_array_equal(joined, wanted)
+    (first,) = calibration.batches(found, 5, 1)
+    assert len(first["input_ids"]) == 1
+    file.write_text("\n\n")
+    with pytest.raises(InputError, match="must hold text"):
+        calibration.features(server, str(file))
+
+
+def test_files_with_or_without_labels_are_read(
+    pretrained_dir, tokenizer, tmp_path
+):
+    """MRPC's files to evaluate on have other columns than its test file."""
+    task = find("mrpc").with_config(TaskConfig(max_seq_length=12))
+    model_dir(tmp_path / "model", pretrained_dir, task)
+    server = load_server(str(tmp_path / "model"), ServingConfig())
+    wanted = packed(tokenizer, ["she walks"], ["night"], length=12)
+    for text in (
+        "Quality\t#1 String\t#2 String\n1\tshe walks\tnight",
+        "index\t#1 String\t#2 String\n0\tshe walks\tnight",
+    ):
+        (tmp_path / "file.tsv").write_text(text + "\n")
+        found = calibration.features(server, str(tmp_path / "file.tsv"))
+        (row,) = calibration.batches(found, 1, 1)
+        for name, values in zip(IDS, wanted, strict=True):
+            np.testing.assert_array_equal(row[name], values)
+
+
+def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
+    """A model of ids alone cannot read text."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    for name in ("tokenizer.json", "spiece.model"):
+        (tmp_path / "model" / name).unlink()
+    server = load_server(folder, ServingConfig())
+    with pytest.raises(InputError, match="needs .* tokenizer"):
+        calibration.features(server, str(tmp_path / "text"))

@@ -1,0 +1,74 @@
+"""Choices of any number, together as alone."""
+
+import pytest
+import tensorflow as tf
+from exporting import close, model_dir, strings
+
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
+
+CONTEXTS = ("the teacher reads letters over the river", "music", "she walked")
+QUESTIONS = ("he _ a letter", "who walked", "what")
+CHOICES = (("writes", "paints", "reads"), ("a teacher", "the river"), ())
+
+
+@pytest.fixture(scope="module")
+def folder(pretrained_dir, tmp_path_factory):
+    """A model directory of multiple choice, its weights random."""
+    config = TaskConfig(max_seq_length=24, max_qa_length=8)
+    folder = tmp_path_factory.mktemp("choices") / "model"
+    model_dir(folder, pretrained_dir, find("race").with_config(config))
+    return str(folder)
+
+
+def example(context, question, choices) -> bytes:
+    """Return a serialized example."""
+    values = {"context": [context], "question": [question], "choices": choices}
+    feature = {
+        name: tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=[x.encode() for x in texts])
+        )
+        for name, texts in values.items()
+    }
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def test_examples_have_any_number_of_choices(folder):
+    """Beside others, even with no choice, an example's answer stays its own."""
+    server = load_server(folder, ServingConfig())
+    rows = list(zip(CONTEXTS, QUESTIONS, CHOICES, strict=True))
+    found = server.tf_example(tf.constant([example(*row) for row in rows]))
+    for i, (context, question, choices) in enumerate(rows[:2]):
+        alone = server.choose(
+            strings([context]), strings([question]), tf.constant([choices])
+        )
+        shares = found["probabilities"][i]
+        close(shares[: len(choices)], alone["probabilities"][0])
+        close(tf.reduce_sum(shares[len(choices) :]), 0.0)
+        assert found["choice"][i] == alone["choice"][0]
+        assert found["text"][i] == alone["text"][0]
+    assert found["text"][2] == b""
+    none = server.tf_example(tf.constant([example("a", "b", ())]))
+    assert none["probabilities"].shape == [1, 0]
+    assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
+
+
+def test_a_fixed_batch_has_any_number_of_choices(folder):
+    """The batch that is fixed is that of the questions, not of the rows."""
+    table = tf.constant([CHOICES[0], CHOICES[0]])
+    inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
+    found = load_server(folder, ServingConfig(batch_size=2)).choose(*inputs)
+    wanted = load_server(folder, ServingConfig()).choose(*inputs)
+    close(found["probabilities"], wanted["probabilities"])
+
+
+def test_rows_must_agree(folder):
+    """Two contexts for one row of choices are an error."""
+    server = load_server(folder, ServingConfig())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+        server.choose(
+            strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), tf.constant([["a"]])
+        )

@@ -1,0 +1,51 @@
+"""Entities end where their text and their tags say."""
+
+import dataclasses
+
+import pytest
+from exporting import model_dir, strings
+
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
+
+TAGS = ("O", "B-X", "I-X", "E-X", "S-X")
+TEXTS = ("night day", "walks", "", "day")
+
+
+@pytest.fixture(scope="module")
+def server(pretrained_dir, tmp_path_factory):
+    """The server of a model of entities."""
+    task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIOES")
+    task = task.with_config(TaskConfig(max_seq_length=14))
+    folder = tmp_path_factory.mktemp("entities") / "model"
+    model_dir(folder, pretrained_dir, task)
+    return load_server(str(folder), ServingConfig())
+
+
+@pytest.mark.parametrize(
+    ("tag", "first"),
+    [
+        ("O", []),
+        ("I-X", ["night day"]),
+        ("B-X", ["night", "day"]),
+        ("E-X", ["night", "day"]),
+        ("S-X", ["night", "day"]),
+    ],
+)
+def test_every_word_has_one_tag(server, tag, first):
+    """No entity goes on in the next text, or past what its tag allows."""
+    bias = [1e4 * (other == tag) for other in TAGS]
+    server.classifier.bias.assign(bias)
+    found = server.entities(strings(TEXTS))
+    rest = [] if tag == "O" else [["walks"], [], ["day"]]
+    wanted = [first, *rest] if rest else [[]] * 4
+    counts = found["entity_count"].numpy().tolist()
+    assert counts == [len(texts) for texts in wanted]
+    for row, texts in enumerate(wanted):
+        entities = found["entities"][row, : len(texts)].numpy()
+        assert [x.decode() for x in entities] == texts
+        for i, text in enumerate(texts):
+            place = slice(found["starts"][row, i], found["ends"][row, i])
+            assert TEXTS[row][place] == text

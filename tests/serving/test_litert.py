@@ -1,0 +1,208 @@
+"""LiteRT files: their answers beside the Python model's, their size."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import MASKED, TEXTS, close, finetuned, packed
+
+from albert_tf import litert_runner
+from albert_tf.base.errors import InputError
+from albert_tf.export import ExportConfig, export
+from albert_tf.litert_runner import Runner, RunnerConfig, answers
+from albert_tf.serving import litert
+from albert_tf.serving.server import ServingConfig
+from albert_tf.training import checkpoints
+
+pytest.importorskip("ai_edge_litert")
+
+LABELS = ("fair", "bad", "好")
+
+
+def exported(model_dir, out, **config) -> str:
+    """Write a LiteRT export; return its folder."""
+    config = ExportConfig(str(model_dir), str(out), to="litert", **config)
+    export(config, ServingConfig())
+    return str(out)
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrained_dir, tmp_path_factory):
+    """The folder of the pretrained model in float32."""
+    return exported(pretrained_dir, tmp_path_factory.mktemp("lite") / "out")
+
+
+@pytest.fixture(scope="module")
+def classifier(pretrained_dir, tmp_path_factory):
+    """The model directory of a classifier of pairs, and its Python model."""
+    folder = tmp_path_factory.mktemp("classifier") / "model"
+    model = finetuned(folder, pretrained_dir, "classification", LABELS, "pair")
+    return str(folder), model
+
+
+def test_fills_masks_as_the_python_model(
+    pretrained, pretrained_model, tokenizer
+):
+    """Every mask of a text gets Python's likeliest pieces, of many too."""
+    runner = Runner(pretrained)
+    for text in MASKED:
+        ids = np.array([tokenizer.encode_masked(text)])
+        inputs = packed(tokenizer, [""])
+        row = [2, *ids[0][:22], 3]  # [CLS] and [SEP]
+        inputs[0][0, : len(row)], inputs[1][0, : len(row)] = row, 1
+        places = np.flatnonzero(inputs[0][0] == tokenizer.mask_id)
+        found = runner.fill_mask(text, 3)
+        assert len(found) == len(places)
+        if not len(places):
+            continue
+        batch = [*inputs, places[None].astype(np.int32)]
+        logits = pretrained_model(*map(tf.constant, batch))["mlm_logits"][0]
+        for answer, p in zip(found, tf.nn.softmax(logits).numpy(), strict=True):
+            best = np.argsort(-p)[:3]
+            assert [piece for piece, _ in answer] == tokenizer.pieces(best)
+            close([share for _, share in answer], p[best])
+
+
+def test_scores_pairs_as_the_python_model(
+    pretrained, pretrained_model, tokenizer
+):
+    """The numbers of pairs of any kind are Python's."""
+    found = Runner(pretrained).scores(TEXTS, TEXTS[::-1])
+    inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
+    wanted = pretrained_model.albert(*map(tf.constant, inputs))
+    close(found["pooled_output"], wanted["pooled_output"])
+    logits = pretrained_model.sop(wanted["pooled_output"])
+    close(found["sop_logits"], logits)
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"),
+    [("float32", 1e-5), ("float16", 0.02), ("dynamic_int8", 0.2)],
+)
+def test_precisions_of_a_classifier(
+    classifier, tokenizer, tmp_path, precision, tolerance
+):
+    """Labels are named; probabilities are Python's within the precision."""
+    folder, model = classifier
+    out = exported(folder, tmp_path / "out", precision=precision)
+    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
+    wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
+    found = Runner(out).scores(TEXTS, TEXTS[::-1])["probabilities"]
+    close(found, wanted, tolerance)
+    config = RunnerConfig(model=out, text=TEXTS[0], text_pair=TEXTS[-1])
+    (answer,) = answers(config)
+    close([answer[label] for label in LABELS], wanted[0], tolerance)
+
+
+@pytest.mark.slow
+def test_int8_is_calibrated_with_the_tasks_text(
+    classifier, tokenizer, tmp_path
+):
+    """Activations are 8-bit, and probabilities stay near Python's."""
+    folder, model = classifier
+    file = tmp_path / "text.tsv"
+    rows = [" ".join(text.split()) or "a" for text in TEXTS]
+    lines = [f"{a}\t{b}\n" for a, b in zip(rows, rows[::-1], strict=True)]
+    file.write_text("".join(["text\tpair\n", *lines]))
+    out = exported(
+        folder,
+        tmp_path / "out",
+        precision="int8",
+        calibration_file=str(file),
+    )
+    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
+    wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
+    runner = Runner(out)
+    found = runner.scores(TEXTS, TEXTS[::-1])["probabilities"]
+    assert np.abs(found - wanted).mean() < 0.2
+    details = runner._interpreter.get_tensor_details()
+    kinds = [d["dtype"] for d in details if "/encoder" in d["name"]]
+    assert kinds.count(np.int8) > len(kinds) / 2
+
+
+class Scored:
+    """A runner whose model gives these scores to the pair (a, b) alone."""
+
+    masks = 0
+
+    def __init__(self, **outputs):
+        self.outputs = outputs
+
+    def scores(self, texts, pairs):
+        assert (texts, pairs) == (["a"], ["b"])
+        return {name: np.array([x]) for name, x in self.outputs.items()}
+
+
+def test_numbers_and_the_order_of_pairs():
+    """A score is the model's number; a pair is in order by its first logit."""
+    query = {"text": "a", "text_pair": "b"}
+    found = litert_runner.score(Scored(score=1.25), query, 5)
+    assert found == {"score": 1.25}
+    runner = Scored(sop_logits=[2.0, 0.0])
+    found = litert_runner.pretrained(runner, query, 5)
+    assert found == pytest.approx({"in_order": 0.880797}, abs=1e-6)
+
+
+def test_int8_needs_text(classifier, tmp_path):
+    """Without text to calibrate with, int8 is refused and nothing written."""
+    with pytest.raises(InputError, match="calibration_file.*precision=int8"):
+        exported(classifier[0], tmp_path / "out", precision="int8")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="precision.*to=saved_model"):
+        ExportConfig("a", "b", precision="int8")
+
+
+def test_padding_stays_out_under_the_soft_mask():
+    """The bias of padding for 8 bits leaves it no weight that shows."""
+    inputs = {"input_mask": tf.constant([[1, 1, 0]])}
+    soft = litert.soften(inputs)["input_mask"].numpy()
+    bias = (1.0 - soft) * litert.MASK_BIAS
+    np.testing.assert_allclose(bias, [[0.0, 0.0, -24.0]], atol=1e-3)
+
+
+def test_weights_are_stored_once(pretrained, pretrained_model):
+    """The three layers share their weights in the file."""
+    names = checkpoints.named_variables(pretrained_model)
+    layers = sum(
+        v.shape.num_elements() for n, v in names.items() if "/encoder/" in n
+    )
+    with open(f"{pretrained}/{litert.LITERT_FILE}", "rb") as file:
+        content = file.read()
+    for name, variable in names.items():
+        if name.endswith("kernel") and "/ffn_" in name:
+            # LiteRT keeps kernels transposed.
+            value = variable.numpy().T.tobytes()
+            assert content.count(value) == 1
+    assert layers > 0
+
+
+FRESH = """
+import sys
+from albert_tf.litert_runner import Runner
+print(Runner(sys.argv[1]).scores([sys.argv[2]])["pooled_output"][0, :3])
+print([m for m in sys.modules if m.split(".")[0] in ("tensorflow", "keras")])
+"""
+
+
+def test_runs_without_tensorflow(pretrained):
+    """The runner imports nothing of TensorFlow."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, pretrained, "the river"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_foreign_folders_are_refused(pretrained, tmp_path):
+    """A folder without a model of this project is named."""
+    with pytest.raises(InputError, match="--to=litert.*tokenizer.json"):
+        Runner(str(tmp_path))
+    for name in ("tokenizer.json", "spiece.model"):
+        (tmp_path / name).write_bytes(open(f"{pretrained}/{name}", "rb").read())
+    (tmp_path / "model.tflite").write_bytes(b"no model")
+    with pytest.raises(InputError, match="must hold a LiteRT model"):
+        Runner(str(tmp_path))

@@ -1,0 +1,257 @@
+"""Questions, choices and entities of LiteRT files, beside the SavedModel's."""
+
+import dataclasses
+import functools
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import (
+    close,
+    model_dir,
+    question_task,
+    strings,
+    with_threshold,
+)
+
+from albert_tf.base.errors import InputError
+from albert_tf.export import ExportConfig, export
+from albert_tf.litert_runner import Runner, RunnerConfig, answers
+from albert_tf.serving import litert_tasks
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
+
+pytest.importorskip("ai_edge_litert")
+
+TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
+CONTEXTS = (
+    "The teacher reads letters in the small garden over the river. " * 2,
+    "  Music 😀 played\u00a0all   night ‘slowly’.",
+    "",
+)
+QUESTIONS = ("who reads", "", "what is painted in the streets")
+
+
+def write_questions(path):
+    """Write a file as SQuAD's, without answers."""
+    paragraphs = [
+        {"context": c, "qas": [{"id": str(i), "question": q, "answers": []}]}
+        for i, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True))
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+
+def exported(folder, pretrained_dir, task, precision="float32", **more):
+    """Return the server and the runner of a model with random weights."""
+    model_dir(str(folder / "model"), pretrained_dir, task)
+    return converted(folder, precision, **more)
+
+
+def converted(folder, precision="float32", **more):
+    """Return the server and the runner of a model directory `model`."""
+    source, out = str(folder / "model"), str(folder / "lite")
+    config = ExportConfig(source, out, to="litert", precision=precision, **more)
+    export(config, ServingConfig(batch_size=2))
+    return load_server(source, ServingConfig()), Runner(out)
+
+
+@pytest.fixture(scope="module")
+def questions(pretrained_dir, tmp_path_factory):
+    """Return what exports a model of questions with a head, once.
+
+    It gives the folder, what the SavedModel answers, and the threshold.
+    """
+
+    @functools.cache
+    def make(head):
+        task, folder = question_task(head), tmp_path_factory.mktemp(head)
+        model_dir(folder / "model", pretrained_dir, task)
+        server = load_server(str(folder / "model"), ServingConfig())
+        wanted = server.answer(strings(QUESTIONS), strings(CONTEXTS))
+        wanted = {name: value.numpy() for name, value in wanted.items()}
+        task = with_threshold(task, wanted["null_odds"])
+        task.save(str(folder / "model"))
+        converted(folder)
+        threshold = task.config.null_score_diff_threshold
+        return str(folder / "lite"), wanted, threshold
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
+)
+def test_answers_are_those_of_the_savedmodel(questions, head):
+    """Text, place, score and odds of every question, in many windows.
+
+    The threshold of `task.json` decides which of them have an answer.
+    """
+    folder, wanted, threshold = questions(head)
+    runner = Runner(folder)
+    for i, (question, context) in enumerate(
+        zip(QUESTIONS, CONTEXTS, strict=True)
+    ):
+        query = {"question": question, "context": context}
+        found = litert_tasks.answer(runner, query, 3)
+        best = found["answers"][0]
+        assert best["text"] == wanted["answers"][i, 0].decode()
+        withheld = wanted["null_odds"][i] > threshold
+        assert found["answer"] == ("" if withheld else best["text"])
+        odds = wanted["null_odds"][i]
+        close(found["null_odds"], odds, 1e-4 + 1e-5 * abs(odds))
+        if best["text"]:
+            assert best["start"] == wanted["starts"][i, 0]
+            assert best["end"] == wanted["ends"][i, 0]
+            close(best["score"], wanted["scores"][i, 0], 1e-4)
+        scores = [a["score"] for a in found["answers"]]
+        assert scores == sorted(scores, reverse=True)
+        assert len({a["text"] for a in found["answers"]}) == len(scores) <= 3
+        shares = [a["probability"] for a in found["answers"]]
+        weights = np.exp(np.array(scores) - scores[0])
+        close(shares, weights / weights.sum())
+
+
+def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
+    """Blanks are filled, and questions and choices that are too long cut."""
+    task = find("race").with_config(
+        TaskConfig(max_seq_length=24, max_qa_length=8)
+    )
+    server, runner = exported(tmp_path, pretrained_dir, task)
+    questions = ("he _ the letter _", "who walked", "")
+    choices = ("writes", "a long walk over the bridge and the river", "a")
+    wanted = server.choose(
+        strings(CONTEXTS), strings(questions), tf.constant([choices] * 3)
+    )
+    for i, (question, context) in enumerate(
+        zip(questions, CONTEXTS, strict=True)
+    ):
+        query = {"question": question, "context": context, "choices": choices}
+        found = litert_tasks.choose(runner, query, 5)
+        close(found["probabilities"], wanted["probabilities"][i])
+        assert found["choice"] == wanted["choice"][i]
+        assert found["text"] == choices[found["choice"]]
+    with pytest.raises(InputError, match="choices"):
+        litert_tasks.choose(runner, query | {"choices": []}, 5)
+
+
+def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
+    """Words, tags and spans, of a text longer than the model too."""
+    task = dataclasses.replace(
+        find("conll2003"), labels=TAGS, scheme="BIO"
+    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    server, runner = exported(tmp_path, pretrained_dir, task)
+    assert (runner.batch_size, runner.length) == (2, 14)
+    texts = [
+        "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3,
+        " 中文 she\x00walks\u3000",
+        "",
+    ]
+    wanted = {
+        name: value.numpy()
+        for name, value in server.entities(strings(texts)).items()
+    }
+    for i, text in enumerate(texts):
+        found = litert_tasks.entities(runner, {"text": text}, 5)
+        number = wanted["word_count"][i]
+        words = found["words"]
+        assert len(words) == number
+        for name, ours in (("words", "text"), ("tags", "tag")):
+            theirs = [x.decode() for x in wanted[name][i, :number]]
+            assert [word[ours] for word in words] == theirs
+        shares = wanted["tag_probabilities"][i, :number]
+        close([word["probability"] for word in words], shares)
+        spans = found["entities"]
+        assert len(spans) == wanted["entity_count"][i]
+        for j, span in enumerate(spans):
+            assert span["text"] == text[span["start"] : span["end"]]
+            assert span["text"] == wanted["entities"][i, j].decode()
+            assert span["kind"] == wanted["kinds"][i, j].decode()
+            assert span["start"] == wanted["starts"][i, j]
+    assert wanted["entity_count"][0] > 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("O B-X I-X O", [[1, 2, "X"]]),
+        ("I-X I-X I-Y", [[0, 1, "X"], [2, 2, "Y"]]),
+        ("B-X B-X", [[0, 0, "X"], [1, 1, "X"]]),
+        ("B-X E-X I-X S-Y", [[0, 1, "X"], [2, 2, "X"], [3, 3, "Y"]]),
+        ("O", []),
+    ],
+)
+def test_spans_of_tags(tags, spans):
+    """An entity ends where its kind does, or where a tag says so."""
+    assert litert_tasks.entity_spans(tags.split()) == spans
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float16", "dynamic_int8"])
+def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
+    """Logits of questions stay near float32's; padding does no harm."""
+    task = question_task("simple")
+    server, runner = exported(
+        tmp_path, pretrained_dir, task, precision=precision
+    )
+    row = runner.two_parts([9, 10], [11, 12, 13])
+    found = runner.run([row, row])
+    used = int(row[1].sum())
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = {
+        n: tf.constant(x[None, :used]) for n, x in zip(names, row, strict=True)
+    }
+    wanted = server.numbers(**inputs)
+    scale = float(np.abs(wanted["start_logits"]).max())
+    tolerance = {"float16": 0.02, "dynamic_int8": 0.2}[precision]
+    for name, value in wanted.items():
+        close(found[name][1, :used], value[0], tolerance * scale)
+
+
+@pytest.mark.slow
+def test_int8_is_refused_for_a_beam(pretrained_dir, tmp_path):
+    """The beam's log probabilities have no 8 bits."""
+    file = tmp_path / "q.json"
+    write_questions(file)
+    with pytest.raises(InputError, match="int8.*answer_head=beam"):
+        exported(
+            tmp_path,
+            pretrained_dir,
+            question_task("beam"),
+            precision="int8",
+            calibration_file=str(file),
+        )
+
+
+FRESH = """
+import sys
+from albert_tf.litert_runner import RunnerConfig, answers
+config = RunnerConfig(sys.argv[1], question="who", context="she reads a letter")
+print(*answers(config))
+print([m for m in sys.modules if m.split(".")[0] in ("tensorflow", "keras")])
+"""
+
+
+def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
+    """From flags and from lines of JSON; what is missing is named."""
+    folder, _, _ = questions("simple")
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, folder], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    answer, modules = done.stdout.splitlines()
+    assert modules == "[]"
+    query = {"question": "who", "context": "she reads a letter"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(query)))
+    assert str(*answers(RunnerConfig(folder))) == answer
+    for line in ("who", '{"question": "who"}', '["a"]', '{"context": 5}'):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+        with pytest.raises(InputError, match="JSON object with question"):
+            list(answers(RunnerConfig(folder)))
+    with pytest.raises(InputError, match="`context` must be given"):
+        list(answers(RunnerConfig(folder, question="who")))

@@ -1,0 +1,71 @@
+"""The server of a model directory: what it refuses, what it restores."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+from exporting import close, copied
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.training import checkpoints
+
+
+def test_foreign_weights_are_refused(
+    pretrained_dir, pretrained_model, tmp_path
+):
+    """A head that the model has not, or a missing weight, is named."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    weights = checkpoints.named_variables(pretrained_model)
+    extra = weights | {"classifier/bias": tf.Variable([0.0])}
+    checkpoints.save(folder, extra)
+    with pytest.raises(InputError, match="unexpected classifier/bias"):
+        load_server(folder, ServingConfig())
+    del weights["albert/pooler/bias"]
+    checkpoints.save(folder, weights)
+    with pytest.raises(InputError, match="missing albert/pooler/bias"):
+        load_server(folder, ServingConfig())
+
+
+def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
+    """What a model was trained in does not change what is signatures."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    config = AlbertConfig.from_model_dir(folder)
+    trained = AlbertForPretraining(config, dtype="mixed_bfloat16")
+    checkpoints.save(folder, checkpoints.named_variables(trained))
+    plain = AlbertModel(config)
+    plain.build()
+    checkpoints.restore_weights(plain, folder, only=("albert/",))
+    server = load_server(folder, ServingConfig())
+    ids = tf.constant([[2, 7, 8, 3]])
+    found = server.ids(ids, tf.ones_like(ids), tf.zeros_like(ids))
+    wanted = plain(ids, tf.ones_like(ids), tf.zeros_like(ids))
+    close(found["sequence_output"], wanted["sequence_output"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_seq_length": 25}, "at most.*24.*Received: max_seq_length=25"),
+        ({"max_seq_length": 2}, "max_seq_length.*at least 3"),
+        ({"batch_size": 0}, "batch_size.*at least 1"),
+        ({"top_k": 0}, "top_k.*at least 1"),
+        ({"top_k": 151}, "top_k.*150.*Received: top_k=151"),
+    ],
+)
+def test_impossible_settings_are_refused(pretrained_dir, values, message):
+    """A setting out of range is named with its limit."""
+    with pytest.raises(InputError, match=message):
+        load_server(pretrained_dir, ServingConfig(**values))
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
+    """Ids that the model has no embedding for cannot arise."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    config = AlbertConfig.from_model_dir(folder)
+    dataclasses.replace(config, vocab_size=149).save(folder)
+    with pytest.raises(InputError, match="150 pieces, vocab_size=149"):
+        load_server(folder, ServingConfig())

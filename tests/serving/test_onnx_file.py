@@ -1,0 +1,68 @@
+"""ONNX files: their answers in onnxruntime, and their size."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import TEXTS, close, packed
+
+from albert_tf.export import ExportConfig, export
+from albert_tf.serving.server import ServingConfig
+from albert_tf.training import checkpoints
+
+pytest.importorskip("tf2onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+
+
+@pytest.fixture(scope="module")
+def folder(pretrained_dir, tmp_path_factory):
+    """The folder of the ONNX export."""
+    out = tmp_path_factory.mktemp("onnx") / "out"
+    export(ExportConfig(pretrained_dir, str(out), to="onnx"), ServingConfig())
+    return out
+
+
+def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
+    """onnxruntime gives Python's numbers for any batch size and length."""
+    session = runtime.InferenceSession(str(folder / "model.onnx"))
+    for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
+        inputs = packed(tokenizer, texts, length=length)
+        positions = np.ones([len(texts), 2], np.int32)
+        feed = dict(zip(NAMES, inputs, strict=True))
+        feed["mlm_positions"] = positions
+        names = [output.name for output in session.get_outputs()]
+        found = dict(zip(names, session.run(names, feed), strict=True))
+        wanted = pretrained_model(*map(tf.constant, (*inputs, positions)))
+        for name in ("sequence_output", "pooled_output", "sop_logits"):
+            close(found[name], wanted[name])
+        close(found["mlm_logits"], wanted["mlm_logits"], 1e-4)
+
+
+def test_weights_are_stored_once(folder, pretrained_model):
+    """Shared layers and the tied word table stand in the file once."""
+    import onnx
+
+    model = onnx.load(str(folder / "model.onnx"))
+    stored = [
+        np.prod(tensor.dims)
+        for tensor in model.graph.initializer
+        if len(tensor.dims) >= 2
+    ]
+    wanted = sum(
+        v.shape.num_elements()
+        for v in checkpoints.named_variables(pretrained_model).values()
+        if len(v.shape) == 2
+    )
+    assert wanted * 0.9 <= sum(stored) <= wanted * 1.02
+
+
+def test_vocabulary_and_config_lie_beside(folder):
+    """What is needed to make ids is in the folder."""
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "model.onnx",
+        "albert_config.json",
+        "tokenizer.json",
+        "spiece.model",
+    }

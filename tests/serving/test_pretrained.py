@@ -1,0 +1,92 @@
+"""Filled masks and the order of sentences, against the Python model."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from exporting import LENGTH, MASKED, close, copied, strings
+
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.text.tokenizers import pack
+from albert_tf.training import checkpoints
+
+
+def test_masks_are_filled_as_by_the_python_model(
+    signatures, pretrained_model, tokenizer
+):
+    """Every `[MASK]` that is kept gets its likeliest pieces in order."""
+    found = {
+        k: v.numpy()
+        for k, v in signatures["fill_mask"](strings(MASKED)).items()
+    }
+    most = 0
+    for row, text in enumerate(MASKED):
+        inputs = pack(tokenizer, tokenizer.encode_masked(text), [], LENGTH)
+        places = np.flatnonzero(inputs[0] == tokenizer.mask_id)
+        most = max(most, len(places))
+        assert found["mask_count"][row] == len(places)
+        for i, place in enumerate(places):
+            assert found["positions"][row, i] == place
+            batch = [tf.constant(x[None]) for x in (*inputs, places[i : i + 1])]
+            batch[3] = tf.cast(batch[3], tf.int32)
+            logits = pretrained_model(*batch)["mlm_logits"]
+            probabilities = tf.nn.softmax(logits)[0, 0].numpy()
+            best = np.argsort(-probabilities)[:5]
+            close(found["probabilities"][row, i], probabilities[best])
+            pieces = [p.decode() for p in found["pieces"][row, i]]
+            assert pieces == tokenizer.pieces(best)
+        rest = len(places)
+        assert (found["positions"][row, rest:] == -1).all()
+        assert (found["probabilities"][row, rest:] == 0).all()
+        assert (found["pieces"][row, rest:] == b"").all()
+    assert found["pieces"].shape == (len(MASKED), most, 5)
+
+
+def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
+    pretrained_dir, tokenizer, tmp_path
+):
+    """They take their share of the probability, as in training."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    known = tokenizer.vocab_size
+    config = AlbertConfig.from_model_dir(folder)
+    config = dataclasses.replace(config, vocab_size=2 * known)
+    config.save(folder)
+    model = AlbertForPretraining(config)
+    checkpoints.save(folder, checkpoints.named_variables(model))
+    server = load_server(folder, ServingConfig(top_k=known))
+    found = server.fill_mask(strings(["a [MASK]"]))["probabilities"][0, 0]
+    inputs = pack(tokenizer, tokenizer.encode_masked("a [MASK]"), [], LENGTH)
+    place = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
+    logits = model(*(tf.constant(x[None]) for x in (*inputs, place)))
+    shares = tf.nn.softmax(logits["mlm_logits"])[0, 0, :known].numpy()
+    close(found, -np.sort(-shares))
+    assert shares.sum() < 0.99
+
+
+def test_a_batch_without_masks_has_no_fillings(signatures):
+    """Texts without a mask give results of width 0."""
+    found = signatures["fill_mask"](strings(["no", "mask"]))
+    assert found["pieces"].shape == [2, 0, 5]
+    assert found["mask_count"].numpy().tolist() == [0, 0]
+
+
+def test_absent_heads_are_not_served(
+    pretrained_dir, pretrained_model, tmp_path
+):
+    """Converted weights without heads give a model without their outputs."""
+    folder = copied(pretrained_dir, tmp_path / "model")
+    weights = checkpoints.named_variables(pretrained_model)
+    for absent, rest in (
+        (("sop/",), {"fill_mask"}),
+        (("sop/", "mlm/"), set()),
+    ):
+        kept = {k: v for k, v in weights.items() if not k.startswith(absent)}
+        checkpoints.save(folder, kept)
+        server = load_server(folder, ServingConfig())
+        heads = {"fill_mask", "sentence_order"}
+        assert heads.intersection(server.inputs()) == rest
+        assert set(server.weights) == set(kept)
+    assert "sop_logits" not in server.text(strings(["a"]))

@@ -1,0 +1,219 @@
+"""What every exported model serves, against Python's tokenizer and model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import TEXTS, close, packed, strings
+
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+
+
+def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
+    """`ids` gives the model's outputs for any batch size and length."""
+    for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
+        inputs = packed(tokenizer, texts, length=length)
+        wanted = pretrained_model.albert(*map(tf.constant, inputs))
+        names = ("input_ids", "input_mask", "segment_ids")
+        found = signatures["ids"](
+            **{n: tf.constant(x) for n, x in zip(names, inputs, strict=True)}
+        )
+        assert set(found) == {"sequence_output", "pooled_output", "sop_logits"}
+        close(found["sequence_output"], wanted["sequence_output"])
+        close(found["pooled_output"], wanted["pooled_output"])
+        close(
+            found["sop_logits"], pretrained_model.sop(wanted["pooled_output"])
+        )
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
+    """Ids, mask and segments are Python's, for texts of any kind."""
+    second = TEXTS[::-1] if pair else None
+    ids, mask, segments = packed(tokenizer, TEXTS, second)
+    if pair:
+        found = signatures["tokenize_pair"](
+            text=strings(TEXTS), text_pair=strings(second)
+        )
+    else:
+        found = signatures["tokenize"](strings(TEXTS))
+    np.testing.assert_array_equal(found["input_ids"], ids)
+    np.testing.assert_array_equal(found["input_mask"], mask)
+    np.testing.assert_array_equal(found["segment_ids"], segments)
+    pieces = [p.decode() for p in found["pieces"].numpy()[0]]
+    assert pieces == tokenizer.pieces(ids[0])
+
+
+def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
+    """`text` and `text_pair` give the outputs of Python from end to end."""
+    inputs = map(tf.constant, packed(tokenizer, TEXTS))
+    wanted = pretrained_model.albert(*inputs)
+    for name in ("text", "serving_default"):
+        found = signatures[name](strings(TEXTS))
+        close(found["sequence_output"], wanted["sequence_output"])
+        close(found["pooled_output"], wanted["pooled_output"])
+    second = TEXTS[::-1]
+    inputs = map(tf.constant, packed(tokenizer, TEXTS, second))
+    wanted = pretrained_model.albert(*inputs)
+    arguments = {"text": strings(TEXTS), "text_pair": strings(second)}
+    found = signatures["text_pair"](**arguments)
+    close(found["sequence_output"], wanted["sequence_output"])
+    order = tf.nn.softmax(pretrained_model.sop(wanted["pooled_output"]))[:, 0]
+    close(signatures["sentence_order"](**arguments)["in_order"], order)
+
+
+def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
+    """Without a fixed length a batch has no more padding than it needs."""
+    ids = tokenizer.encode(TEXTS[0])
+    found = signatures["tokenize"](strings([TEXTS[0], "a"]))
+    assert found["input_ids"].shape == [2, len(ids) + 2]
+
+
+def test_embeddings_are_the_outputs_and_their_mean(
+    signatures, pretrained_model, tokenizer
+):
+    """`embed` is the pooled output, every token, and the mean of tokens."""
+    ids, mask, segments = packed(tokenizer, TEXTS)
+    wanted = pretrained_model.albert(*map(tf.constant, (ids, mask, segments)))
+    found = signatures["embed"](strings(TEXTS))
+    close(found["pooled"], wanted["pooled_output"])
+    close(found["tokens"], wanted["sequence_output"])
+    rows = np.array(wanted["sequence_output"])
+    means = [x[m == 1].mean(0) for x, m in zip(rows, mask, strict=True)]
+    close(found["mean"], means)
+
+
+def test_a_batch_of_nothing_has_no_results(signatures):
+    """A batch of 0 gives outputs with 0 rows from every signature."""
+    for name, function in signatures.items():
+        if name == "ids":
+            continue
+        arguments = function.structured_input_signature[1]
+        found = function(**{name: strings([]) for name in arguments})
+        assert all(value.shape[0] == 0 for value in found.values()), name
+
+
+def test_rows_do_not_depend_on_the_batch(signatures):
+    """A text has the same outputs alone and beside others."""
+    alone = signatures["text"](strings(TEXTS[:1]))["pooled_output"]
+    beside = signatures["text"](strings(TEXTS))["pooled_output"][:1]
+    close(beside, alone)
+
+
+def test_texts_of_a_megabyte_are_cut(signatures, tokenizer):
+    """A text of any length is cut to the model's."""
+    text = "over the river " * 70_000
+    found = signatures["tokenize"](strings([text]))
+    wanted = packed(tokenizer, [text[:1000]])[0]
+    np.testing.assert_array_equal(found["input_ids"], wanted)
+
+
+def test_the_second_text_may_be_empty(signatures):
+    """A pair without its second text is the first text alone."""
+    texts = TEXTS[:4]
+    alone = signatures["tokenize"](strings(texts))
+    pair = signatures["tokenize_pair"](
+        text=strings(texts), text_pair=strings([""] * 4)
+    )
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        np.testing.assert_array_equal(alone[name], pair[name])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, 25),) * 3, "1 to 24 tokens"),
+        (((2, 0),) * 3, "1 to 24 tokens"),
+        (((2, 5), (2, 4), (2, 5)), "one shape"),
+        (((2, 5), (2, 5), (2, 1)), "one shape"),
+        (((2, 5), (1, 5), (2, 5)), "one shape"),
+    ],
+)
+def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
+    """Inputs that would be broadcast, or read beyond, are errors instead."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = {
+        name: tf.ones(shape, tf.int32)
+        for name, shape in zip(names, shapes, strict=True)
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        signatures["ids"](**inputs)
+
+
+def test_pairs_of_unequal_number_are_refused(signatures):
+    """A text without its pair is an error, not another request's answer."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many"):
+        signatures["text_pair"](
+            text=strings(["a", "b"]), text_pair=strings(["c"])
+        )
+
+
+def test_shapes_can_be_fixed(pretrained_dir):
+    """Batch and length are static in every function when flags fix them."""
+    server = load_server(
+        pretrained_dir,
+        ServingConfig(max_seq_length=10, fixed_length=True, batch_size=2),
+    )
+    inputs = server.inputs()
+    assert [x.shape for x in inputs["ids"]] == [[2, 10]] * 3
+    assert [x.shape for x in inputs["text_pair"]] == [[2]] * 2
+    outputs = server.signatures()["ids"].structured_outputs
+    assert outputs["sequence_output"].shape == [2, 10, 16]
+    found = server.text(strings(["a", TEXTS[0] * 9]))
+    assert found["sequence_output"].shape == [2, 10, 16]
+
+
+def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
+    """Texts are cut to `max_seq_length` as in training."""
+    server = load_server(pretrained_dir, ServingConfig(max_seq_length=8))
+    found = server.tokenize_pair(strings(TEXTS), strings(TEXTS[::-1]))
+    wanted = packed(tokenizer, TEXTS, TEXTS[::-1], length=8)[0]
+    np.testing.assert_array_equal(found["input_ids"], wanted)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_attention_is_that_of_every_head(
+    signatures, pretrained_model, tokenizer, pair
+):
+    """`attention` gives Python's probabilities, [B, L, A, T, T]."""
+    second = TEXTS[::-1] if pair else [""] * len(TEXTS)
+    inputs = packed(tokenizer, TEXTS, second)
+    wanted = pretrained_model.albert(
+        *map(tf.constant, inputs), return_all=True
+    )["attention_probs"]
+    found = signatures["attention"](
+        text=strings(TEXTS), text_pair=strings(second)
+    )
+    close(found["attention"], np.stack(wanted, axis=1))
+    np.testing.assert_array_equal(found["segment_ids"], inputs[2])
+
+
+def example(**texts: str) -> bytes:
+    """Return a serialized `tf.train.Example` of strings."""
+    features = {
+        name: tf.train.Feature(
+            bytes_list=tf.train.BytesList(value=[text.encode()])
+        )
+        for name, text in texts.items()
+    }
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString()
+
+
+def test_examples_in_bulk_give_embeddings(
+    signatures, pretrained_model, tokenizer
+):
+    """Serialized examples of one or two texts are pooled as in Python."""
+    second = ["the night", ""] * (len(TEXTS) // 2)
+    examples = [
+        example(text=a, text_pair=b) if b else example(text=a)
+        for a, b in zip(TEXTS, second, strict=True)
+    ]
+    found = signatures["tf_example"](tf.constant(examples))
+    inputs = packed(tokenizer, TEXTS, second)
+    wanted = pretrained_model.albert(*map(tf.constant, inputs))
+    assert set(found) == {"pooled", "mean"}
+    close(found["pooled"], wanted["pooled_output"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
+        signatures["tf_example"](tf.constant([example(other="a")]))

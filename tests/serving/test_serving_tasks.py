@@ -1,0 +1,218 @@
+"""Answers, choices and entities from raw text, against the tasks in Python."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import (
+    close,
+    model_dir,
+    question_task,
+    strings,
+    with_threshold,
+)
+
+from albert_tf.export import ExportConfig, export
+from albert_tf.serving.calibration import batches
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import ServingConfig
+from albert_tf.tasks.choice_files import Choices
+from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.task_config import TaskConfig
+
+CONTEXTS = (
+    "The teacher reads letters in the small garden over the river. " * 3,
+    "He painted houses and bridges, 1,000 in 2010, in the Naïve Café's street.",
+    "",
+    "  Music 😀 played\u00a0all   night ‘slowly’.",
+    "walked",
+)
+QUESTIONS = ("who reads", "what is painted in the streets", "a", "", "she")
+
+
+def outputs_of(task, model, features, tokenizer, **more):
+    """Return the outputs of all rows of features as arrays."""
+    parts = []
+    for batch in batches(features, 64, 10_000):
+        inputs = {k: tf.constant(v) for k, v in batch.items()}
+        found = task.outputs(model, inputs | more)
+        parts.append({k: np.array(v) for k, v in found.items()})
+    return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+
+
+def texts_of(task, length, examples, outputs, features):
+    """Return the answers of a task with another longest answer."""
+    task = task.with_config(TaskConfig(max_answer_length=length))
+    found = task.predictions(examples, outputs, features)
+    return [[answer.text for answer in p.best] for p in found]
+
+
+@pytest.mark.parametrize(
+    "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
+)
+def test_answers_equal_the_task_in_python(
+    pretrained_dir, tokenizer, tmp_path, head
+):
+    """Texts and places of answers are Python's, also in many windows.
+
+    The threshold comes from `task.json`, and so does the longest answer.
+    """
+    task = question_task(head)
+    folder = tmp_path / "model"
+    model = model_dir(folder, pretrained_dir, task)
+    examples = [
+        Question(str(i), question, context, None)
+        for i, (question, context) in enumerate(
+            zip(QUESTIONS, CONTEXTS, strict=True)
+        )
+    ]
+    features = task.features(examples, tokenizer)
+    outputs = outputs_of(task, model, features, tokenizer)
+    wanted = task.predictions(examples, outputs, features)
+    every = [texts_of(task, n, examples, outputs, features) for n in (1, 2, 3)]
+    assert every[0] != every[1] != every[2]
+    task = with_threshold(task, [p.null_odds for p in wanted])
+    task.save(str(folder))
+    threshold = task.config.null_score_diff_threshold
+    export(ExportConfig(str(folder), str(tmp_path / "out")), ServingConfig())
+    served = tf.saved_model.load(str(tmp_path / "out")).signatures["answer"]
+    found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
+    found = {k: v.numpy() for k, v in found.items()}
+    for i, (context, prediction) in enumerate(
+        zip(CONTEXTS, wanted, strict=True)
+    ):
+        # What is served may have a text twice.
+        texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
+        shared = min(len(texts), len(prediction.best))
+        assert texts[:shared] == [a.text for a in prediction.best[:shared]]
+        best = prediction.best[0]
+        assert found["answers"][i, 0].decode() == best.text
+        if best.text:
+            place = found["starts"][i, 0], found["ends"][i, 0]
+            assert place == best.place
+            close(found["scores"][i, 0], best.score, 1e-4)
+        begin, end = found["byte_starts"][i, 0], found["byte_ends"][i, 0]
+        assert context.encode()[begin:end].decode() == best.text
+        odds = prediction.null_odds
+        close(found["null_odds"][i], odds, 1e-4 + 1e-6 * abs(odds))
+        answer = "" if odds > threshold else best.text
+        assert found["answer"][i].decode() == answer
+    none = served(question=strings([]), context=strings([]))
+    assert all(value.shape[0] == 0 for value in none.values())
+
+
+def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
+    """Probabilities are Python's; blanks are filled; missing ones are none."""
+    task = dataclasses.replace(find("race"), number=3).with_config(
+        TaskConfig(max_seq_length=24, max_qa_length=8)
+    )
+    model = model_dir(tmp_path / "model", pretrained_dir, task)
+    questions = ("he _ the letter _", "who walked", "what is it")
+    choices = (
+        ("writes", "paints", "reads"),
+        ("a teacher", "the river", ""),
+        ("night", "day", "a long walk over the bridge and the river"),
+    )
+    examples = [
+        Choices("", context, question, tuple(filter(None, row)), None)
+        for context, question, row in zip(
+            CONTEXTS, questions, choices, strict=False
+        )
+    ]
+    features = task.features(examples, tokenizer)
+    rows = next(batches(features, 9, 9))
+    inputs = {
+        k: tf.reshape(tf.constant(v), [3, 3, -1]) for k, v in rows.items()
+    }
+    mask = tf.constant(features.arrays["choice_mask"])
+    logits = task.outputs(model, inputs | {"choice_mask": mask})["logits"]
+    wanted = tf.nn.softmax(logits).numpy()
+    server = load_server(str(tmp_path / "model"), ServingConfig())
+    found = server.choose(
+        strings(CONTEXTS[:3]), strings(questions), tf.constant(choices)
+    )
+    close(found["probabilities"], wanted)
+    best = wanted.argmax(axis=1)
+    np.testing.assert_array_equal(found["choice"], best)
+    texts = [row[i] for row, i in zip(choices, best, strict=True)]
+    assert [text.decode() for text in found["text"].numpy()] == texts
+
+
+TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
+
+
+def entities_by_hand(tags, starts, ends):
+    """Return (start, end, kind) of tags in BIO, as conlleval has them."""
+    found, before = [], "O"
+    for tag, start, end in zip(tags, starts, ends, strict=True):
+        kind = tag[2:]
+        if tag != "O":
+            if tag[0] == "B" or before[2:] != kind:
+                found.append([start, end, kind])
+            else:
+                found[-1][1] = end
+        before = tag
+    return found
+
+
+def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
+    """Tags of words are Python's; entities are the runs that they mark."""
+    task = dataclasses.replace(
+        find("conll2003"), labels=TAGS, scheme="BIO"
+    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    model = model_dir(tmp_path / "model", pretrained_dir, task)
+    text = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
+    words = [
+        "O",
+        "'",
+        "Neil",
+        "'",
+        "s",
+        "12",
+        "houses",
+        ",",
+        "(",
+        "she",
+        ")",
+        "walks",
+        "quickly",
+        "—",
+        "over",
+        "bridges",
+        "!",
+    ] * 3
+    server = load_server(str(tmp_path / "model"), ServingConfig())
+    served = tf.function(
+        server.entities, input_signature=server.inputs()["entities"]
+    )
+    found = {
+        k: v.numpy() for k, v in served(strings(["", text, "she"])).items()
+    }
+    assert [w.decode() for w in found["words"][1]] == words
+    example = Sentence(tuple(words), None, "", 1)
+    features = task.features([example], tokenizer)
+    outputs = outputs_of(task, model, features, tokenizer)
+    (wanted,) = task.predictions([example], outputs, features)
+    tags = [tag.decode() for tag in found["tags"][1]]
+    assert tags == list(wanted.tags)
+    close(found["tag_probabilities"][1], wanted.probabilities)
+    starts, ends = found["word_starts"][1], found["word_ends"][1]
+    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
+    spans = entities_by_hand(tags, starts, ends)
+    assert found["entity_count"].tolist() == [
+        0,
+        len(spans),
+        found["entity_count"][2],
+    ]
+    assert spans
+    for i, (start, end, kind) in enumerate(spans):
+        assert found["starts"][1, i] == start and found["ends"][1, i] == end
+        assert found["kinds"][1, i].decode() == kind
+        assert found["entities"][1, i].decode() == text[start:end]
+        raw = text.encode()[
+            found["byte_starts"][1, i] : found["byte_ends"][1, i]
+        ]
+        assert raw.decode() == text[start:end]

@@ -1,0 +1,205 @@
+"""Chinese data sets in their own layouts, and files for evaluations."""
+
+import json
+
+import pytest
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.row_readers import marked_spans
+from albert_tf.tasks.sentences import Example, Prediction
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.submissions import write_submission
+from albert_tf.tasks.tables import Row
+from albert_tf.tasks.task import DataConfig
+
+PAIR = {"sentence1": "甲", "sentence2": "乙"}
+WSC = {
+    "text": "他说树很高",
+    "target": {
+        "span1_text": "树",
+        "span1_index": 2,
+        "span2_text": "他",
+        "span2_index": 0,
+    },
+}
+# For each data set: a row with its label, and text, pair and label of it.
+ROWS = {
+    "tnews": (
+        {"sentence": "新闻", "label": 104, "keywords": "x"},
+        ("新闻", "", "104"),
+    ),
+    "iflytek": ({"sentence": "应用", "label": "118"}, ("应用", "", "118")),
+    "afqmc": (PAIR | {"label": "1"}, ("甲", "乙", "1")),
+    "cmnli": (PAIR | {"label": "neutral"}, ("甲", "乙", "neutral")),
+    "ocnli": (PAIR | {"label": "entailment"}, ("甲", "乙", "entailment")),
+    "csl": (
+        {"keyword": ["词", "语"], "abst": "文摘", "label": "0"},
+        ("词 语", "文摘", "0"),
+    ),
+    "cluewsc": (WSC | {"label": "true"}, ("[他]说_树_很高", "", "true")),
+}
+
+
+def write_clue(folder, name, row):
+    unlabelled = {k: v for k, v in row.items() if k != "label"} | {"id": 7}
+    train = "train.50k.json" if name == "ocnli" else "train.json"
+    for file, value in (
+        (train, row),
+        ("dev.json", row),
+        ("test.json", unlabelled),
+    ):
+        path = folder / name / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_layouts_of_clue(tmp_path, name):
+    """Rows give texts and labels; rows to predict have numbers instead."""
+    row, expected = ROWS[name]
+    write_clue(tmp_path, name, row)
+    task, data = find(name), DataConfig(data_dir=str(tmp_path))
+    for part in ("train", "eval", "predict"):
+        (found,) = read_splits(task, data, part)[""]
+        label = None if part == "predict" else expected[2]
+        assert (found.text, found.text_pair) == expected[:2]
+        assert found.label == label
+        assert found.id == ("7" if part == "predict" else "0")
+    assert expected[2] in task.labels
+
+
+@pytest.mark.parametrize("name", ["cmnli", "ocnli"])
+def test_rows_without_an_agreed_label(tmp_path, name, capsys):
+    """They are passed over and counted, as their authors ask."""
+    path = tmp_path / "d.json"
+    rows = [PAIR | {"label": x} for x in ("neutral", "-", "-")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(find(name).read("eval", str(path))) == 1
+    assert "passed over 2 examples" in capsys.readouterr().out
+
+
+def test_an_unknown_label(tmp_path):
+    """The file, the line and the label are named."""
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"sentence": "x", "label": "105"}) + "\n")
+    with pytest.raises(InputError, match="d.json:1.*'105'"):
+        find("tnews").read("train", str(path))
+
+
+def test_tables(tmp_path):
+    """LCQMC has no header, ChnSentiCorp has one in any order."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.txt", ("甲", "乙", "1"))
+    (found,) = find("lcqmc").read("train", path)
+    assert (found.text, found.text_pair, found.label) == ("甲", "乙", "1")
+    path = tiny_tasks.write_tsv(
+        tmp_path / "d.tsv", ("qid", "label", "text_a"), ("0", "1", "好")
+    )
+    (found,) = find("chnsenticorp").read("eval", path)
+    assert (found.text, found.label) == ("好", "1")
+
+
+def test_cmrc_is_scored_as_cmrc(tmp_path):
+    """Questions are read as SQuAD's; the submission has CLUE's name."""
+    task = find("cmrc2018")
+    assert (task.scoring, task.impossible) == ("cmrc", False)
+    assert task.submission == "cmrc2018_predict.json"
+    answer = {"text": "北京", "answer_start": 1}
+    qa = {"id": "TRAIN_0", "question": "哪里？", "answers": [answer]}
+    paragraph = {"context": "在北京。", "qas": [qa]}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    (found,) = task.read("train", str(path))
+    assert found.context[slice(*found.span)] == "北京"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("b", 1), ("d", 3), "a_b_c[d]e"),
+        (("d", 3), ("b", 1), "a[b]c_d_e"),
+        (("ab", 0), ("cd", 2), "_ab_[cd]e"),
+        (("e", 4), ("a", 0), "[a]bcd_e_"),
+    ],
+)
+def test_spans_are_marked(first, second, expected):
+    """Whatever their order, the noun has lines and the pronoun brackets."""
+    target = {
+        f"span{i}_{k}": v
+        for i, span in ((1, first), (2, second))
+        for k, v in zip(("text", "index"), span, strict=True)
+    }
+    row = Row("f:1", {"text": "abcde", "target": target})
+    assert marked_spans(row).values["text"] == expected
+    target["span1_index"] += 1
+    with pytest.raises(InputError, match="f:1.*span1_index"):
+        marked_spans(row)
+
+
+def test_names_of_submissions_are_those_of_clue():
+    """As its notes on submitting and its example files have them."""
+    names = {
+        "tnews": "tnews11_predict.json",
+        "iflytek": "iflytek_predict.json",
+        "afqmc": "afqmc_predict.json",
+        "cmnli": "cmnli_predict.json",
+        "ocnli": "ocnli_50k_predict.json",
+        "csl": "csl_predict.json",
+        "cluewsc": "cluewsc11_predict.json",
+    }
+    assert {name: find(name).submissions for name in names} == {
+        name: {"": file} for name, file in names.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "file", "expected"),
+    [
+        ("cola", "predictions", "CoLA.tsv", "index\tprediction\n3\t{}\n"),
+        (
+            "mnli",
+            "predictions_mismatched",
+            "MNLI-mm.tsv",
+            "index\tprediction\n3\t{}\n",
+        ),
+        ("mnli", "predictions_matched", "MNLI-m.tsv", None),
+        ("ax", "predictions", "AX.tsv", None),
+        ("tnews", "predictions", "tnews11_predict.json", None),
+        (
+            "csl",
+            "predictions",
+            "csl_predict.json",
+            '{{"id": 3, "label": "{}"}}\n',
+        ),
+    ],
+)
+def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
+    """Predictions of the test split also stand in the official form."""
+    task = find(name)
+    label = task.labels[1]
+    write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])
+    text = (tmp_path / file).read_text()
+    if expected:
+        assert text == expected.format(label)
+    assert not write_submission(
+        str(tmp_path / "eval_predictions"), task.submissions, ["3"], [label]
+    )
+
+
+def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
+    """Unlabelled texts have a submission, labelled ones a confusion matrix."""
+    task = find("rte")
+    guess = Prediction("entailment", [0.7, 0.3])
+    unknown = Example("9", "a", "b", None)
+    known = Example("9", "a", "b", "not_entailment")
+    task.write_predictions(str(tmp_path / "predictions"), [unknown], [guess])
+    assert (tmp_path / "RTE.tsv").read_text() == (
+        "index\tprediction\n9\tentailment\n"
+    )
+    assert not (tmp_path / "confusion.tsv").exists()
+    task.write_predictions(str(tmp_path / "eval_predictions"), [known], [guess])
+    assert (tmp_path / "eval_confusion.tsv").read_text().splitlines()[1:] == [
+        "entailment\t0\t0",
+        "not_entailment\t1\t0",
+    ]

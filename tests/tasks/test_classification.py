@@ -1,0 +1,302 @@
+"""Classes, sets of classes and numbers: labels, losses, results."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.registry import TASKS, find, load_task
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.tasks.task import DataConfig, TaskConfig
+
+TEXTS = ("a", "b", "c", "d")
+
+
+def own(task, **data):
+    return find(task).with_data(DataConfig(task=task, **data))
+
+
+def read(tmp_path, task, *rows, part="train"):
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
+    return task.read(part, path)
+
+
+def trained(tmp_path, name, *labels, **data):
+    """Return a task fitted to labels, and its examples."""
+    task = own(name, **data)
+    rows = zip(TEXTS, labels, strict=False)
+    examples = read(tmp_path, task, *rows)
+    return task.fitted(examples), examples
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_classes_are_discovered_sorted(tmp_path):
+    """The labels are those of the training examples, in sorted order."""
+    task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
+    assert task.labels == ("w", "x", "y")
+    assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
+
+
+def test_an_unknown_class_names_file_and_line(tmp_path):
+    """After training a new label is an error at its line."""
+    task, _ = trained(tmp_path, "classification", "x", "y")
+    with pytest.raises(InputError) as error:
+        read(tmp_path, task, ("a", "x"), ("b", "z"), part="eval")
+    assert "t.tsv:3" in str(error.value)
+    assert "x, y" in str(error.value) and "'z'" in str(error.value)
+
+
+def test_one_class_is_not_enough(tmp_path):
+    """A training file whose label never changes is refused."""
+    with pytest.raises(InputError, match="two labels. Received: x"):
+        trained(tmp_path, "classification", "x", "x")
+
+
+def test_cross_entropy_and_probabilities(tmp_path):
+    """Loss, accuracy and probabilities are those of a softmax."""
+    task, examples = trained(tmp_path, "classification", "x", "y", "z")
+    logits = np.array([[1, 2, 0], [0, 3, 1], [2, 0, -1]], np.float32)
+    batch = {"labels": task.targets([e.label for e in examples])}
+    expected = softmax(logits)
+    losses = task.example_losses({"logits": logits}, batch)["task"]
+    np.testing.assert_allclose(
+        losses, -np.log(expected[range(3), range(3)]), rtol=1e-5
+    )
+    hits = task.example_metrics({"logits": logits}, batch)["accuracy"]
+    assert hits.numpy().tolist() == [0.0, 1.0, 0.0]
+    predictions = task.predictions(examples, {"logits": logits}, None)
+    assert [p.label for p in predictions] == ["y", "y", "x"]
+    found = np.stack([p.probabilities for p in predictions])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert task.score(examples, predictions)["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_squared_error(tmp_path):
+    """A regression learns by squared error and predicts the number."""
+    task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
+    logits = np.array([[1.25], [0.5], [2.75]], np.float32)
+    batch = {"labels": task.targets([e.label for e in examples])}
+    losses = task.example_losses({"logits": logits}, batch)["task"]
+    assert losses.numpy().tolist() == [0.0625, 6.25, 7.5625]
+    predictions = task.predictions(examples, {"logits": logits}, None)
+    assert [p.label for p in predictions] == [1.25, 0.5, 2.75]
+    score = task.score(examples, predictions)
+    assert score["negative_mse"] == pytest.approx(-13.875 / 3)
+    base = str(tmp_path / "eval_predictions")
+    (written,) = task.write_predictions(base, examples, predictions)
+    rows = [r.values for r in read_rows(written, Columns())]
+    assert [r["prediction"] for r in rows] == ["1.25", "0.5", "2.75"]
+    assert [r["label"] for r in rows] == ["1.5", "-2", "0"]
+
+
+@pytest.mark.parametrize("label", ["inf", "-Infinity", "three"])
+def test_a_number_must_be_finite(tmp_path, label):
+    """Infinity and words are errors at their line."""
+    task = own("regression")
+    with pytest.raises(InputError, match=r"t\.tsv:2.*finite number"):
+        read(tmp_path, task, ("a", label))
+
+
+def test_sets_of_classes(tmp_path):
+    """Labels separated by commas; each class is decided apart."""
+    task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")
+    assert task.labels == ("x", "y", "z")
+    targets = task.targets([e.label for e in examples])
+    assert targets.tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 1]]
+    logits = np.array([[1, -1, 0.1], [-1, -2, -3], [4, -1, 2]], np.float32)
+    batch = {"labels": targets}
+    p = 1 / (1 + np.exp(-logits))
+    expected = -np.log(np.where(targets > 0, p, 1 - p)).mean(-1)
+    losses = task.example_losses({"logits": logits}, batch)["task"]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    hits = task.example_metrics({"logits": logits}, batch)["accuracy"]
+    assert hits.numpy().tolist() == [0.0, 1.0, 1.0]
+    predictions = task.predictions(examples, {"logits": logits}, None)
+    assert [p.label for p in predictions] == [("x", "z"), (), ("x", "z")]
+
+
+def test_sets_in_columns_of_0_and_1(tmp_path):
+    """Several label columns are classes; other values name the line."""
+    path = tiny_tasks.write_tsv(
+        tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
+    )
+    task = own("multilabel", label_column=("rude", "loud"))
+    examples = task.read("train", path)
+    task = task.fitted(examples)
+    assert task.labels == ("rude", "loud")
+    assert [e.label for e in examples] == [("rude",), ("rude", "loud")]
+    tiny_tasks.write_tsv(
+        tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 2)
+    )
+    with pytest.raises(InputError, match=r"t\.tsv:2.*loud must be 0 or 1"):
+        task.read("train", path)
+
+
+def test_columns_by_flags(tmp_path):
+    """Flags name the columns of text, pair, label and id."""
+    path = tmp_path / "t.csv"
+    path.write_text("n,one,two,y\n7,a b,c,x\n8,d,e,y\n")
+    task = own(
+        "classification",
+        text_column="one",
+        text_pair_column="two",
+        label_column=("y",),
+        id_column="n",
+    )
+    examples = task.read("train", str(path))
+    assert [dataclasses.astuple(e) for e in examples] == [
+        ("7", "a b", "c", "x"),
+        ("8", "d", "e", "y"),
+    ]
+    assert task.is_pair
+
+
+def test_files_without_a_header(tmp_path):
+    """Columns are numbered from 1."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("x", "a"), ("y", "b"))
+    task = own(
+        "classification", header=False, text_column="2", label_column=("1",)
+    )
+    assert [e.label for e in task.read("train", path)] == ["x", "y"]
+
+
+def test_labels_may_be_missing_only_to_predict(tmp_path):
+    """A file to predict needs no label column, others do."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text",), ("a",))
+    task = own("classification")
+    assert task.read("predict", path)[0].label is None
+    with pytest.raises(InputError, match="label_column"):
+        task.read("eval", path)
+
+
+def test_a_missing_text_column(tmp_path):
+    """The columns that exist are named."""
+    with pytest.raises(InputError, match="columns text, label.*sentence"):
+        read(tmp_path, own("regression", text_column="sentence"), ("a", 1))
+
+
+def test_an_empty_split(tmp_path):
+    """A file with a header alone has no example."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"))
+    data = DataConfig(task="classification", eval_file=path)
+    with pytest.raises(InputError, match="eval split must have.*t.tsv"):
+        read_splits(own("classification"), data, "eval")
+
+
+def test_files_that_nobody_named():
+    """The flag that is missing is named."""
+    with pytest.raises(InputError, match="train_file"):
+        read_splits(own("classification"), DataConfig(), "train")
+    with pytest.raises(InputError, match="data_dir"):
+        read_splits(find("rte"), DataConfig(), "train")
+
+
+def test_own_files_and_columns_go_before_official_ones(tmp_path):
+    """Also for a data set that has its own, and to predict."""
+    rows = ("said", "truth"), ("a good film", 1)
+    path = tiny_tasks.write_tsv(tmp_path / "own.tsv", *rows)
+    folder = str(tmp_path)
+    data = DataConfig(
+        data_dir=folder,
+        train_file=path,
+        predict_file=path,
+        text_column="said",
+        label_column=("truth",),
+    )
+    task = find("sst-2").with_data(data)
+    for part in ("train", "predict"):
+        ((example,),) = read_splits(task, data, part).values()
+        assert (example.text, example.label) == ("a good film", "1")
+
+
+def test_an_unknown_task_and_metric():
+    """Both messages list what there is."""
+    with pytest.raises(InputError, match="classification, multilabel.*rte"):
+        find("nothing")
+    with pytest.raises(InputError, match="macro_f1, matthews.*bleu"):
+        own("classification", main_metric="bleu")
+
+
+def test_writings_of_a_name():
+    """SST-2 is found however it is written."""
+    assert find("SST_2") is find("sst2") is find("sst-2")
+
+
+def test_the_metric_of_the_best_checkpoint_can_be_chosen():
+    """A flag replaces the main metric."""
+    task = own("classification", main_metric="macro_f1")
+    assert task.main_metric == "macro_f1"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_json_holds_the_whole_task(tmp_path, name):
+    """A task read back from a model directory is the task."""
+    task = find(name).with_config(TaskConfig(max_seq_length=400))
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task
+    assert task.config.classifier_dropout == 0.1
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"kind": "other"}'])
+def test_a_damaged_task_json(tmp_path, text):
+    """What fine-tuning did not write is refused."""
+    (tmp_path / "task.json").write_text(text)
+    with pytest.raises(InputError, match="task.json"):
+        load_task(str(tmp_path))
+
+
+def test_the_task_of_another_model(tmp_path):
+    """A model of other labels or of another kind is not used for a task."""
+    assert find("ax").for_model(find("mnli")).labels == find("mnli").labels
+    with pytest.raises(InputError, match="entailment, neutral"):
+        find("rte").for_model(find("mnli"))
+    with pytest.raises(InputError, match="kind.*classification"):
+        find("sts-b").for_model(find("mnli"))
+
+
+def test_the_file_of_predictions(tmp_path):
+    """One line for each example, in order, with all probabilities."""
+    task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
+    logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
+    predictions = task.predictions(examples, {"logits": logits}, None)
+    base = str(tmp_path / "predictions")
+    written = task.write_predictions(base, examples, predictions)
+    rows = [r.values for r in read_rows(written[0], Columns())]
+    names = ["id", "prediction", "label", 'p(x"y)', "p(z)"]
+    assert list(rows[0]) == names
+    assert [[r[name] for name in names[:3]] for r in rows] == [
+        ["0", "z", 'x"y'],
+        ["1", 'x"y', "z"],
+        ["2", "z", "z"],
+    ]
+    found = np.array([[r[name] for name in names[3:]] for r in rows], float)
+    np.testing.assert_allclose(found, softmax(logits), atol=1e-6)
+
+
+def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
+    """The number of a sentence's outputs follows from kind and labels."""
+    labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
+    for name in labels:
+        task, _ = trained(tmp_path, name, *labels[name])
+        outputs = 1 if name == "regression" else 3
+        model = task.build_model(tiny.CONFIG, "float32")
+        assert model.classifier.kernel.shape == (16, outputs)
+
+
+def test_the_description_is_json(tmp_path):
+    """Exporters find kind, labels, columns and length by name."""
+    task, _ = trained(tmp_path, "classification", "x", "y")
+    task.save(str(tmp_path))
+    found = json.loads((tmp_path / "task.json").read_text())
+    assert found["kind"] == "classification"
+    assert found["labels"] == ["x", "y"]
+    assert found["config"]["max_seq_length"] == 128

@@ -1,0 +1,112 @@
+"""CoNLL columns, schemes of tags, and the errors that name a line."""
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.conll import (
+    Sentence,
+    all_tags,
+    check_tags,
+    find_scheme,
+    read_conll,
+)
+
+
+def tagged(*rows):
+    """Return sentences of tags; the words do not matter."""
+    return [
+        Sentence(tuple("w" * len(row.split())), tuple(row.split()), "f", 1)
+        for row in rows
+    ]
+
+
+def read(tmp_path, text, word="", tag="", tags=True):
+    path = tmp_path / "t.txt"
+    path.write_bytes(text.encode())
+    return read_conll(str(path), word, tag, tags)
+
+
+def test_columns_and_blank_lines(tmp_path):
+    """Words stand first and tags last; blank lines end a sentence."""
+    text = (
+        "\ufeff-DOCSTART- -X- O O\r\n\r\nEU NNP B-NP B-ORG\r\nand CC O O\n\n\n"
+        "# # O O\n"
+    )
+    first, second = read(tmp_path, text)
+    assert first.words == ("EU", "and") and first.tags == ("B-ORG", "O")
+    assert second.words == ("#",)  # no comment: it has a tag
+    assert (first.line, second.line) == (3, 7)
+    assert first.where(1).endswith("t.txt:4")
+
+
+def test_columns_by_number(tmp_path):
+    """Columns can be named by their numbers; tabs keep spaces in words."""
+    (found,) = read(tmp_path, "1\tNew York\tB-LOC\tx\n", word="2", tag="3")
+    assert (found.words, found.tags) == (("New York",), ("B-LOC",))
+    with pytest.raises(InputError, match="t.txt:1: `label_column`.*=9"):
+        read(tmp_path, "a O\n", tag="9")
+
+
+def test_words_without_tags(tmp_path):
+    """To predict, words are enough; to learn, the line is named."""
+    (found,) = read(tmp_path, "a\nb\n", tags=False)
+    assert found.tags is None
+    with pytest.raises(InputError, match="t.txt:2.*'b'"):
+        read(tmp_path, "a O\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rows"),
+    [
+        ("IO", ["I-A I-A O I-B"]),
+        ("IOB1", ["I-A B-A I-A O I-B", "I-A"]),
+        ("BIO", ["B-A I-A B-A O", "B-B"]),
+        ("BIOES", ["B-A I-A E-A S-B O"]),
+    ],
+)
+def test_schemes_are_recognised(scheme, rows):
+    """The prefixes tell the scheme, and legal tags are not refused."""
+    sentences = tagged(*rows)
+    assert find_scheme(sentences) == scheme
+    for sentence in sentences:
+        check_tags(sentence, scheme)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "row", "line"),
+    [
+        ("BIO", "O I-A", 2),
+        ("BIO", "B-A I-B", 2),
+        ("BIOES", "B-A O", 2),
+        ("BIOES", "S-A I-A", 2),
+        ("BIOES", "O E-A", 2),
+        ("BIOES", "B-A I-B E-B", 2),
+        ("BIOES", "B-A B-A E-A", 2),
+        ("BIOES", "O B-A", 2),  # the sentence ends within an entity
+    ],
+)
+def test_tags_that_cannot_follow_each_other(scheme, row, line):
+    """The message names the line and the scheme."""
+    with pytest.raises(InputError, match=f"f:{line}: by the scheme {scheme}"):
+        check_tags(tagged(row)[0], scheme)
+
+
+@pytest.mark.parametrize("tag", ["PER", "X-PER", "B-", "BB-A", ""])
+def test_tags_that_are_none(tag):
+    """A tag is O, or a prefix, a dash and a type."""
+    sentence = Sentence(("a", "b"), ("O", tag), "f", 5)
+    with pytest.raises(InputError, match="f:6"):
+        find_scheme([sentence])
+
+
+def test_labels_cover_every_prefix():
+    """Each type gets all tags of its scheme, also those not seen."""
+    assert all_tags(tagged("B-B I-B", "B-A"), "BIO") == (
+        "O",
+        *("B-A", "I-A", "B-B", "I-B"),
+    )
+    assert all_tags(tagged("I-A"), "IO") == ("O", "I-A")
+    assert set(all_tags(tagged("S-A"), "BIOES")) == {
+        "O",
+        *(f"{p}-A" for p in "BIES"),
+    }

@@ -1,0 +1,93 @@
+"""Packed rows, and features put together from parts."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tiny_tasks
+
+from albert_tf.tasks.batches import batcher
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.text.tokenizers import pack
+
+LENGTH = 12
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+def make_rows():
+    rng = np.random.default_rng(0)
+    return [
+        (rng.integers(5, 40, a), rng.integers(5, 40, b) if b else [])
+        for a, b in itertools.product(range(15), range(15))
+    ]
+
+
+def test_batches_are_the_packed_rows(tokenizer):
+    """Ids, mask and segments equal those of `pack`, for all lengths."""
+    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+    features = Features.from_rows(rows, {}, tokenizer.pad_id, LENGTH)
+    batch = batcher(features)(np.arange(len(rows)))
+    packed = [pack(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+    names = ("input_ids", "input_mask", "segment_ids")
+    for name, expected in zip(names, zip(*packed, strict=True), strict=True):
+        np.testing.assert_array_equal(batch[name], np.stack(expected))
+        assert batch[name].dtype == "int32"
+
+
+def test_padding_is_the_tokenizers():
+    """A batch is filled with the piece that the features name, masked."""
+    row = (np.array([2, 8, 3], np.int32), 3)
+    features = Features.from_rows([row], {}, 9, 5)
+    batch = batcher(features)(np.arange(1))
+    assert batch["input_ids"].numpy().tolist() == [[2, 8, 3, 9, 9]]
+    assert batch["input_mask"].numpy().tolist() == [[1, 1, 1, 0, 0]]
+
+
+def test_rows_that_may_have_been_cut(tokenizer):
+    """Rows that leave no room are counted."""
+    rows = [packed_row(tokenizer, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
+    assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
+
+
+def test_parts_make_the_whole(tokenizer):
+    """Features of parts, joined, equal those of the whole."""
+    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+
+    def make(first, last):
+        part = rows[first:last]
+        tokens = sum(len(row) for row, _ in part)
+        before = sum(len(row) for row, _ in rows[:first])
+        return Features.from_rows(
+            part,
+            {"labels": np.arange(first, last)},
+            tokenizer.pad_id,
+            LENGTH,
+            token_arrays={"tags": np.arange(before, before + tokens)},
+            fills={"tags": -2},
+            notes={"where": np.arange(first, last) * 2},
+        )
+
+    whole = make(0, len(rows))
+    found = Features.joined([make(0, 7), make(7, 100), make(100, len(rows))])
+    for name in ("tokens", "row_splits", "second_starts"):
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(whole, name)
+        )
+    assert found.fills == {"tags": -2}
+    for name in ("arrays", "token_arrays", "notes"):
+        expected = getattr(whole, name)
+        assert getattr(found, name).keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_array_equal(getattr(found, name)[key], value)
+
+
+def test_labels_that_a_part_lacks_are_left_out(tokenizer):
+    """As of the whole: there are labels only if every example has one."""
+    row = [packed_row(tokenizer, np.arange(5, 8), [], 8)]
+    with_label = Features.from_rows(row, {"labels": np.zeros(1)}, 0, 8)
+    without = Features.from_rows(row, {}, 0, 8)
+    assert Features.joined([with_label, without]).arrays == {}

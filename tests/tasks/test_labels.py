@@ -1,0 +1,184 @@
+"""Labels that are missing, padded with white space, or of other types."""
+
+import json
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task import DataConfig
+
+CHOICES = {"context": "c", "question": "q", "choices": ["x", "y"]}
+NAMES = ("classification", "regression", "multiple_choice")
+
+
+def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
+    """Return the labels of a file that has the given ones, as written."""
+    path = tmp_path / f"t{ending}"
+    if ending == ".jsonl":
+        text = CHOICES | {"text": "a"}
+        rows = [json.dumps(text | {"label": x}) for x in labels]
+    else:
+        mark = {".tsv": "\t", ".csv": ","}[ending]
+        rows = [f"text{mark}label", *(f"a{mark}{x}" for x in labels)]
+    path.write_text("".join(f"{row}\n" for row in rows))
+    task = find(name).with_data(DataConfig(**data))
+    return [example.label for example in task.read(part, str(path))]
+
+
+@pytest.mark.parametrize("part", ["train", "eval"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_label_is_no_class(tmp_path, name, part):
+    """Null, NaN and empty texts are refused, with file and line."""
+    for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
+        with pytest.raises(
+            InputError,
+            match=r"t\.jsonl:2: the label must not.*=(None|nan|'.*')$",
+        ):
+            read(tmp_path, name, [1, missing, 0], part)
+    if name == "multiple_choice":
+        return
+    for ending in (".tsv", ".csv"):
+        for missing in ("", "  ", "nan"):
+            with pytest.raises(InputError, match=rf"t\{ending}:3: the label"):
+                read(tmp_path, name, ["1", missing, "0"], part, ending)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("classification", ["x", None], ["x", None]),
+        ("classification", ["", " "], [None, None]),
+        ("regression", [float("nan"), 1.5], [None, 1.5]),
+        ("regression", ["", ""], [None, None]),
+        ("multiple_choice", [None, "B"], [None, 1]),
+        ("multiple_choice", [None, ""], [None, None]),
+        ("multilabel", [None, ["x"], []], [None, ("x",), ()]),
+        ("multilabel", ["", ""], [None, None]),
+        ("ocnli", ["neutral", "-", ""], ["neutral", None, None]),
+    ],
+)
+def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
+    """Empty columns, columns partly filled, and rows that disagree."""
+    columns = {"text_column": "text"} if name == "ocnli" else {}
+    if name == "ocnli":
+        columns["text_pair_column"] = "context"
+    assert read(tmp_path, name, labels, "predict", **columns) == expected
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
+def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
+    """One rule for all formats, and for sets of classes."""
+    texts = ["pos", " pos", "pos ", "very  neg"]
+    expected = ["pos", "pos", "pos", "very  neg"]
+    found = read(tmp_path, "classification", texts, ending=ending)
+    assert found == expected
+    sets = read(tmp_path, "multilabel", texts, ending=ending)
+    assert sets == [(label,) for label in expected]
+    numbers = read(tmp_path, "regression", ["1", " 2.5 "], ending=ending)
+    assert numbers == [1.0, 2.5]
+
+
+def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
+    """1, 1.0 and "1" are one class, true and "true" another."""
+    labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
+    expected = ["1", "1", "1", "0.5", "true", "true", "false", "None", "NA"]
+    assert read(tmp_path, "classification", labels) == expected
+    assert read(tmp_path, "multilabel", [[1, True], 1.0]) == [
+        ("1", "true"),
+        ("1",),
+    ]
+    assert read(tmp_path, "multiple_choice", [1, 0.0, "1"]) == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "said"),
+    [
+        ("classification", ["x"], "a text, a number or a boolean.*'x'"),
+        ("classification", {"a": 1}, "a text, a number or a boolean"),
+        ("regression", True, "finite number. Received: True"),
+        ("regression", "inf", "finite number. Received: 'inf'"),
+        ("multilabel", ["x", None], "no class of a set.*None"),
+        ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
+        ("multilabel", "x,,y", "no class of a set.*'x,,y'"),
+        ("multilabel", "x,", "no class of a set"),
+        ("multilabel", "['x', 'y']", "JSON list.*'x', 'y'"),
+        ("multilabel", None, "the label must not be missing"),
+        ("multilabel", "nan", "the label must not be missing"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, name, label, said):
+    """Each names file and line, what is allowed and what was there."""
+    with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{said}"):
+        read(tmp_path, name, ["1", label])
+
+
+def test_no_class_applies_to_an_empty_cell(tmp_path):
+    """A set may be empty; a column that is empty everywhere says nothing."""
+    for ending in (".tsv", ".jsonl"):
+        assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
+            ("x", "y"),
+            (),
+        ]
+        for part in ("train", "eval"):
+            with pytest.raises(InputError, match=rf"t\{ending}.*every row"):
+                read(tmp_path, "multilabel", ["", ""], part, ending=ending)
+    found = read(tmp_path, "multilabel", ['["x", "y"]', "[]"], ending=".tsv")
+    assert found == [("x", "y"), ()]
+
+
+def test_columns_of_0_and_1_that_lack_some(tmp_path):
+    """JSON booleans count as 0 and 1; a missing one leaves a row unknown."""
+    path = tmp_path / "t.jsonl"
+    rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
+    lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
+    path.write_text("".join(lines))
+    data = DataConfig(label_column=("rude", "loud"))
+    task = find("multilabel").with_data(data)
+    assert [e.label for e in task.read("predict", str(path))] == [
+        ("rude",),
+        None,
+    ]
+    with pytest.raises(InputError, match=r"t\.jsonl:2: the label must not"):
+        task.read("train", str(path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_sets_have_several_columns(name):
+    """A second column of labels would count for nothing."""
+    with pytest.raises(InputError, match="one column.*label_column=a,b"):
+        find(name).with_data(DataConfig(label_column=("a", "b")))
+
+
+def test_race_without_answers(tmp_path):
+    """Questions to learn from need answers, and those to predict do not."""
+    path = tmp_path / "1.txt"
+    article = {"article": "a", "questions": ["q"], "options": [["x", "y"]]}
+    path.write_text(json.dumps(article) + "\n")
+    race = find("race")
+    assert [e.label for e in race.read("predict", str(path))] == [None]
+    with pytest.raises(InputError, match=r"1\.txt:1, question 1: the label"):
+        race.read("train", str(path))
+
+
+def words(tmp_path, text, part, **data):
+    path = tmp_path / "t.conll"
+    path.write_text(text)
+    task = find("token_classification").with_data(DataConfig(**data))
+    return [sentence.tags for sentence in task.read(part, str(path))]
+
+
+def test_words_that_lack_a_tag(tmp_path):
+    """Tags lose white space; a sentence to predict may lack some or all."""
+    text = "EU\tB-ORG \nand\t O\n"
+    assert words(tmp_path, text, "train") == [("B-ORG", "O")]
+    partly = "EU\tB-ORG\nand\t\n\nso\tO\n"
+    assert words(tmp_path, partly, "predict") == [None, ("O",)]
+    for missing in (partly, "EU\tB-ORG\nand\t \n"):
+        with pytest.raises(InputError, match=r"t\.conll:2: .*a word and a tag"):
+            words(tmp_path, missing, "train")
+    # The column of tags is absent from the file to predict.
+    columns = {"label_column": ("4",)}
+    assert words(tmp_path, "a DT B\n", "predict", **columns) == [None]
+    with pytest.raises(InputError, match=r"t\.conll:1: `label_column`"):
+        words(tmp_path, "a DT B\n", "train", **columns)

@@ -1,0 +1,235 @@
+"""Choices: the released rows, RACE's folders, own tables, files."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.choice_files import Choices, with_choice
+from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.task import DataConfig, TaskConfig
+
+EXAMPLES = [
+    Choices("a", "the film was good", "it is _ .", ("good", "bad"), 0, "x"),
+    Choices("b", "so very poor", "is it", ("fine", "bad", "so so"), 1, "y"),
+]
+
+
+def make_task(**config):
+    values = {"max_seq_length": 16, "max_qa_length": 5}
+    task = find("multiple_choice").with_data(DataConfig())
+    return task.with_config(TaskConfig(**values | config)).fitted(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+def test_where_a_choice_belongs():
+    """It fills every blank of the question, or stands after it."""
+    assert with_choice("a _ b _?", "X") == "a X b X?"
+    assert with_choice("why?", "X") == "why? X"
+    assert with_choice("", "X") == "X"
+
+
+def test_rows_are_the_released_ones(words):
+    """The context loses its end, question and choice their beginning."""
+    context = "the film was very good and so it is"
+    question = "is this the plot of the film"
+    example = Choices("a", context, question, ("good", "bad"), 0)
+    task = make_task(max_seq_length=12)
+    features = task.features([example], words)
+    cls, sep = words.cls_id, words.sep_id
+    rows = np.split(features.tokens, features.row_splits[1:-1])
+    for row, choice in zip(rows, ("good", "bad"), strict=False):
+        qa = words.encode(f"{question} {choice}")[-5:]
+        ids = words.encode(context)[: 12 - 3 - 5]
+        assert row.tolist() == [cls, *ids, sep, *qa, sep]
+    assert features.second_starts[0] == 6
+
+
+def test_a_batch_has_an_axis_of_choices(words):
+    """Examples with fewer choices than others have rows that are masked."""
+    task = make_task()
+    assert task.number == 3
+    features = task.features(EXAMPLES, words)
+    assert len(features) == 2
+    batch = next(iter(evaluation_batches(features, 4)))
+    assert batch["input_ids"].shape == (4, 3, 16)
+    assert batch["choice_mask"].numpy()[:2].tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert batch["labels"].numpy()[:2].tolist() == [0, 1]
+    assert batch["example_weights"].numpy().tolist() == [1, 1, 0, 0]
+    model = task.build_model(tiny.CONFIG, "float32")
+    logits = task.measured_outputs(model, batch)
+    assert logits["task_loss"].shape == (4,)
+    (first, second), _ = np.split(logits["logits"].numpy(), 2)
+    assert first[2] < -9000 and second.min() > -10
+
+
+def test_soft_targets_leave_out_absent_choices():
+    """Labels all alike, and a teacher, give nothing to what is not there."""
+    task = make_task()
+    batch = {"choice_mask": np.array([[1, 1, 0], [1, 1, 1]], np.float32)}
+    outputs = {"logits": np.array([[1, 3, -1e4], [0, 1, 2]], np.float32)}
+
+    def losses(*targets):
+        targets = {"logits": np.array(targets, np.float32)}
+        return task.soft_losses(outputs, targets, 1.0, batch)["task"].numpy()
+
+    # ln(1 + e^2) - 1, and ln(1 + e + e^2) - 1.
+    found = losses([0, 0, 0], [0, 0, 0])
+    np.testing.assert_allclose(found, [1.126928, 1.407606], rtol=1e-5)
+    # Three quarters and a quarter: 0.126928 + 2 * 3 / 4.
+    found = losses([np.log(3), 0, 0], [0, 0, 0])
+    np.testing.assert_allclose(found[0], 1.626928, rtol=1e-5)
+
+
+def scored(*rows):
+    task = make_task()
+    outputs = {"logits": np.array(rows, np.float32)}
+    return task, task.predictions(EXAMPLES, outputs, None)
+
+
+def test_accuracy_of_levels():
+    """Groups are scored apart where there are several."""
+    task, found = scored([2.0, 1.0, -1e4], [5.0, 1.0, 2.0])
+    assert task.score(EXAMPLES, found) == {
+        "accuracy": 0.5,
+        "x_accuracy": 1.0,
+        "y_accuracy": 0.0,
+    }
+
+
+def test_files(tmp_path):
+    """Predictions are letters with probabilities; errors show the texts."""
+    task, found = scored([2.0, 1.0, -1e4], [5.0, 1.0, 2.0])
+    task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
+    lines = (tmp_path / "eval_predictions.tsv").read_text().splitlines()
+    assert lines[0] == "id\tprediction\tlabel\tp(A)\tp(B)\tp(C)"
+    assert lines[1].startswith("a\tA\tA\t0.731059\t0.268941\t0.000000")
+    errors = (tmp_path / "eval_errors.tsv").read_text().splitlines()
+    assert errors[1:] == ["b\tis it\tfine\tbad"]
+
+
+ARTICLE = {
+    "id": "high1.txt",
+    "article": "A film.",
+    "questions": ["What is _?", "Why?"],
+    "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
+    "answers": ["B", "D"],
+}
+
+
+def write_race(folder, **changes):
+    for part in ("train", "dev", "test"):
+        for level in ("middle", "high"):
+            path = folder / "RACE" / part / level / "1.txt"
+            path.parent.mkdir(parents=True)
+            article = ARTICLE | {"id": f"{level}1"} | changes
+            path.write_text(json.dumps(article) + "\n")
+    return DataConfig(data_dir=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    [
+        ("race", ["middle", "high"]),
+        ("race-middle", ["middle"]),
+        ("race-high", ["high"]),
+    ],
+)
+def test_folders_of_race(tmp_path, name, levels):
+    """Every question of the levels is an example with four options."""
+    data = write_race(tmp_path)
+    task = find(name).with_data(data)
+    for part in ("train", "eval", "predict"):
+        found = read_splits(task, data, part)[""]
+        expected = [f"{level}1-{i}" for level in levels for i in (0, 1)]
+        assert [e.id for e in found] == expected
+        assert [e.label for e in found] == [1, 3] * len(levels)
+        assert found[1].choices == ("e", "f", "g", "h")
+        assert {e.group for e in found} == set(levels)
+    assert task.number == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"answers": ["B", "E"]}, ["1.txt:1, question 2", "A, B, C, D", "'E'"]),
+        ({"answers": ["B"]}, ["1.txt:1", "1 answers"]),
+        ({"options": [["a"], ["b"]]}, ["question 1", "2 to 26"]),
+        ({"article": None}, ["1.txt:1", "null"]),
+        ({"options": [list("abcde"), list("abcd")]}, ["at most 4", "with 5"]),
+    ],
+)
+def test_malformed_articles(tmp_path, changes, said):
+    """Each fault names the file, the line and the question."""
+    data = write_race(tmp_path, **changes)
+    with pytest.raises(InputError) as error:
+        read_splits(find("race").with_data(data), data, "train")
+    assert all(part in str(error.value) for part in said), str(error.value)
+
+
+def test_race_without_files(tmp_path):
+    """A level that is not there is named."""
+    (tmp_path / "RACE" / "train").mkdir(parents=True)
+    data = DataConfig(data_dir=str(tmp_path))
+    with pytest.raises(InputError, match="middle/"):
+        read_splits(find("race").with_data(data), data, "train")
+
+
+def own(tmp_path, name, text, part="train", **columns):
+    path = tmp_path / name
+    path.write_text(text)
+    task = find("multiple_choice").with_data(DataConfig(**columns))
+    return [
+        (e.id, e.context, e.question, e.choices, e.label)
+        for e in task.read(part, str(path))
+    ]
+
+
+def test_own_files(tmp_path):
+    """JSON lines hold a list; tables hold a column for each choice."""
+    line = {"context": "c", "question": "q", "choices": ["x", 2], "label": "B"}
+    assert own(tmp_path, "t.jsonl", json.dumps(line)) == [
+        ("0", "c", "q", ("x", "2"), 1)
+    ]
+    del line["label"]
+    assert own(tmp_path, "t.jsonl", json.dumps(line), "predict")[0][4] is None
+    table = "k\ts\ta0\ta1\tgold\nn1\tsome text\tx\ty\t0\n"
+    columns = {
+        "text_column": "s",
+        "text_pair_column": "",
+        "choice_columns": ("a0", "a1"),
+        "label_column": ("gold",),
+        "id_column": "k",
+    }
+    assert own(tmp_path, "t.tsv", table, **columns) == [
+        ("n1", "some text", "", ("x", "y"), 0)
+    ]
+    for label in ("2", "C", "x", ""):
+        bad = table.replace("\t0\n", f"\t{label}\n")
+        with pytest.raises(InputError, match="t.tsv:2: the label"):
+            own(tmp_path, "t.tsv", bad, **columns)
+
+
+def test_settings():
+    """Lengths that leave no room for the frame are refused."""
+    with pytest.raises(InputError, match="max_qa_length=14"):
+        make_task(max_qa_length=14)
+    with pytest.raises(InputError, match="main_metric=f1"):
+        find("race").with_data(DataConfig(main_metric="f1"))
+
+
+@pytest.mark.parametrize("name", ["race-high", "multiple_choice"])
+def test_the_task_of_a_model_directory(tmp_path, name):
+    """What `task.json` holds remakes the task."""
+    task = find(name).with_data(DataConfig()).fitted(EXAMPLES)
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task

@@ -1,0 +1,279 @@
+"""Questions: both heads, answers and files."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+from tiny_questions import EXAMPLES, make_task
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.answers import Answer
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.question_features import question_windows
+from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.task import DataConfig, TaskConfig
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+def told(features, examples, question_score=9.0):
+    """Return logits of a model that knows the answers of the labels."""
+    shape = [len(features), features.max_seq_length]
+    logits = {n: np.zeros(shape, np.float32) for n in ("start", "end")}
+    for row, (start, end) in enumerate(features.arrays["labels"]):
+        logits["start"][row, start] = logits["end"][row, end] = 5.0
+        # What stands in the question can be no answer.
+        logits["start"][row, 1] = logits["end"][row, 2] = question_score
+    return {f"{n}_logits": x for n, x in logits.items()}
+
+
+def test_answers_are_slices_of_the_context(words):
+    """A model that knows the places gets the texts as they are written."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    for question, prediction in zip(EXAMPLES, found, strict=True):
+        if question.answers:
+            best = prediction.best[0]
+            assert best.text == question.answers[0]
+            assert question.context[slice(*best.place)] == best.text
+            assert prediction.null_odds < 0
+        else:
+            assert prediction.null_odds > 0
+        texts = [answer.text for answer in prediction.best]
+        assert len(set(texts)) == len(texts) <= 20
+    assert task.score(EXAMPLES, found)["f1"] == 1.0
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_long_answers_are_no_answers(words, most):
+    """No answer has more tokens than `max_answer_length`."""
+    task = make_task(max_answer_length=most)
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    lengths = {len(words.encode(a.text)) for p in found for a in p.best}
+    assert max(lengths) == most
+
+
+def test_answers_against_all_pairs(words):
+    """The best answer is the best of all legal pairs of all windows."""
+    task = make_task(n_best_size=400, max_answer_length=6)
+    features = task.features(EXAMPLES, words)
+    rng = np.random.default_rng(0)
+    shape = [len(features), 16]
+    start, end = (rng.normal(size=shape).astype(np.float32) for _ in "se")
+    outputs = {"start_logits": start, "end_logits": end}
+    found = task.predictions(EXAMPLES, outputs, features)
+    for question, rows, prediction in zip(
+        EXAMPLES, question_windows(features), found, strict=True
+    ):
+        scores = [
+            (start[row, w.position + i] + end[row, w.position + j], i, j, w)
+            for row, w in rows
+            for i in range(len(w.starts))
+            for j in range(i, min(i + 6, len(w.starts)))
+            if w.is_best[i]
+        ]
+        score, i, j, window = max(scores, key=lambda s: s[0])
+        best = prediction.best[0]
+        assert best.score == pytest.approx(float(score))
+        text = question.context[window.starts[i] : window.ends[j]]
+        assert best.text == text
+        null = min(start[row, 0] + end[row, 0] for row, _ in rows)
+        assert prediction.null_odds == pytest.approx(null - best.score)
+
+
+def first_batch(task, words):
+    features = task.features(EXAMPLES, words)
+    return features, next(iter(evaluation_batches(features, len(features))))
+
+
+@pytest.mark.parametrize("head", ["simple", "beam"])
+def test_both_heads_answer(words, head):
+    """Outputs of a real model become answers with null odds, and files."""
+    task = make_task(head)
+    features, batch = first_batch(task, words)
+    model = task.build_model(tiny.CONFIG, "float32")
+    outputs = task.measured_outputs(model, batch)
+    outputs = {k: v.numpy() for k, v in outputs.items()}
+    assert outputs.pop("task_loss").shape == (len(features),)
+    assert not any(
+        name.endswith("log_probs") and "top" not in name for name in outputs
+    )
+    found = task.predictions(EXAMPLES, outputs, features)
+    for question, prediction in zip(EXAMPLES, found, strict=True):
+        assert prediction.best[0].text in question.context
+        assert np.isfinite(prediction.null_odds)
+
+
+def test_loss_of_the_simple_head():
+    """The mean of two cross-entropies over the tokens of the row."""
+    rng = np.random.default_rng(1)
+    start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
+    labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
+    losses = make_task().example_losses(
+        {"start_logits": start, "end_logits": end}, {"labels": labels}
+    )["task"]
+
+    def nll(logits, label):
+        return np.log(np.exp(logits).sum()) - logits[label]
+
+    expected = [
+        (nll(s, a) + nll(e, b)) / 2
+        for s, e, (a, b) in zip(start, end, labels, strict=True)
+    ]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_loss_of_the_beam_head():
+    """Half of both cross-entropies and of that of the answer class."""
+    start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
+    labels = np.array([[2, 3], [0, 0]], np.int32)
+    logits = np.array([1.5, -0.5], np.float32)
+    losses = make_task("beam").example_losses(
+        {
+            "start_log_probs": start,
+            "end_log_probs": end,
+            "answer_logits": logits,
+        },
+        {"labels": labels},
+    )["task"]
+    classes = [np.log1p(np.exp(1.5)), np.log1p(np.exp(0.5))]
+    expected = [np.log(4) + x / 2 for x in classes]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_files(words, tmp_path):
+    """Predictions, n best and null odds have the official forms."""
+    task = make_task(null_score_diff_threshold=0.0)
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    task = dataclasses.replace(task, submission="own.json")
+    task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+    task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
+    read = {p.name: p.read_text() for p in tmp_path.iterdir()}
+    texts = json.loads(read["predictions.json"])
+    assert texts == {q.id: q.answers[0] if q.answers else "" for q in EXAMPLES}
+    assert json.loads(read["own.json"]) == texts
+    assert json.loads(read["eval_predictions.json"]) == texts
+    entries = json.loads(read["nbest_predictions.json"])["a"]
+    names = ["text", "probability", "start_log_prob", "end_log_prob"]
+    assert list(entries[0]) == names and entries[0]["text"] == texts["a"]
+    assert sum(e["probability"] for e in entries) == pytest.approx(1)
+    odds = json.loads(read["null_odds.json"])
+    assert odds["a"] < 0 < odds["c"]
+    assert read["errors.tsv"].count("\n") == 1  # the header alone
+    assert "eval_own.json" not in read
+
+
+def test_the_given_threshold_decides(words, tmp_path):
+    """Below all odds there is no answer, above them there always is one."""
+    for threshold, answered in ((-99.0, 0), (99.0, len(EXAMPLES))):
+        task = make_task(null_score_diff_threshold=threshold)
+        features = task.features(EXAMPLES, words)
+        found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+        task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+        texts = json.loads((tmp_path / "predictions.json").read_text())
+        assert sum(map(bool, texts.values())) == answered
+        scores = task.score(EXAMPLES, found)
+        assert (scores["NoAns_exact"] == 1.0) is (answered == 0)
+
+
+def test_unknown_answers(words, tmp_path):
+    """Without answers there are predictions, no labels and no error table."""
+    unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
+    task = make_task()
+    features = task.features(unknown, words)
+    assert not features.arrays
+    outputs = told(task.features(EXAMPLES, words), EXAMPLES)
+    found = task.predictions(unknown, outputs, features)
+    assert task.threshold(unknown, found) == 0.0
+    written = task.write_predictions(
+        str(tmp_path / "predictions"), unknown, found
+    )
+    assert not [name for name in written if "errors" in name]
+
+
+def test_an_empty_context(words):
+    """A question about nothing has a row, and the answer ""."""
+    task = make_task()
+    empty = [Question("x", "is it", "", ())]
+    features = task.features(empty, words)
+    outputs = {
+        n: np.zeros([1, 16], np.float32) for n in ("start_logits", "end_logits")
+    }
+    (found,) = task.predictions(empty, outputs, features)
+    assert found.best == [Answer("", -1e6, -1e6, (0, 0))]
+
+
+def test_settings_that_leave_words_out():
+    """A stride beyond a window, or no room for a context, is refused."""
+    with pytest.raises(InputError, match="doc_stride=10"):
+        make_task(doc_stride=10)
+    with pytest.raises(InputError, match="max_query_length=13"):
+        make_task(max_query_length=13)
+    with pytest.raises(InputError, match="max_qa_length=5"):
+        find("squad-1.1").with_config(TaskConfig(max_qa_length=5))
+    with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
+        find("squad-1.1").with_config(TaskConfig(null_score_diff_threshold=1.0))
+    with pytest.raises(InputError, match="text_column=a"):
+        find("squad-1.1").with_data(DataConfig(text_column="a"))
+
+
+def test_own_questions_say_whether_all_have_answers():
+    """One question without an answer makes it SQuAD 2.0, else 1.1."""
+    own = find("question_answering")
+    assert own.fitted(EXAMPLES).scoring == "squad2"
+    fitted = own.fitted(EXAMPLES[:2])
+    assert (fitted.scoring, fitted.impossible) == ("squad1", False)
+    with pytest.raises(InputError, match="answer_head"):
+        own.with_config(TaskConfig(answer_head="beam")).fitted(EXAMPLES[:2])
+
+
+def test_models_of_one_task_on_another():
+    """SQuAD 2.0's model answers 1.1, SQuAD 1.1's does not answer 2.0."""
+    learnt = make_task("beam")
+    other = find("squad-1.1").for_model(learnt)
+    assert (other.impossible, other.scoring) == (False, "squad1")
+    assert other.config == learnt.config
+    own = find("question_answering").for_model(learnt)
+    assert (own.impossible, own.scoring) == (True, "squad2")
+    with pytest.raises(InputError, match="without an answer"):
+        learnt.for_model(find("squad-1.1"))
+
+
+@pytest.mark.parametrize("head", ["simple", "beam"])
+def test_the_task_of_a_model_directory(tmp_path, head):
+    """What `task.json` holds remakes the task."""
+    task = make_task(head)
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task
+
+
+def test_the_loss_reaches_every_variable(words):
+    """Gradients of the beam head reach every variable of it.
+
+    What shifts all logits that a softmax compares has none.
+    """
+    task = make_task("beam")
+    _, batch = first_batch(task, words)
+    model = task.build_model(tiny.CONFIG, "float32")
+    with tf.GradientTape() as tape:
+        sums, _ = task.losses(model, batch, tf.constant([1, 2]))
+    variables = [
+        v
+        for v in model.trainable_variables
+        if "albert/" not in v.path
+        and not v.path.endswith(("start/bias", "end/bias", "beta"))
+    ]
+    gradients = tape.gradient(sums["task"], [v.value for v in variables])
+    assert len(variables) == 8
+    assert all(np.abs(g).max() > 1e-6 for g in gradients)

@@ -1,0 +1,153 @@
+"""Rows of TSV, CSV and JSON lines, and the errors that name a line."""
+
+import pytest
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.tables import Columns, cell, read_rows, text_cell
+from albert_tf.tasks.task import DataConfig
+
+
+def rows(tmp_path, name, text, **columns):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    found = list(read_rows(str(path), Columns(**columns)))
+    return [r.where.removeprefix(f"{tmp_path}/") for r in found], [
+        r.values for r in found
+    ]
+
+
+def refusal(tmp_path, name, text, **columns):
+    with pytest.raises(InputError) as error:
+        rows(tmp_path, name, text, **columns)
+    return str(error.value)
+
+
+def test_tsv_knows_no_quotes(tmp_path):
+    """Quotes, line separators of Unicode and spaces are text, as in GLUE."""
+    text = '\ufeffa\tb\r\n"x\t y" \r\nu\u2028v\t\n\n'
+    where, values = rows(tmp_path, "t.tsv", text)
+    assert values == [{"a": '"x', "b": ' y" '}, {"a": "u\u2028v", "b": ""}]
+    assert where == ["t.tsv:2", "t.tsv:3"]
+
+
+def test_csv_has_quotes_and_counts_lines(tmp_path):
+    """A quoted cell may hold commas and line feeds; a row has its line."""
+    text = 'a,b\n"x, ""y""\nz",1\nu,2\n'
+    where, values = rows(tmp_path, "t.csv", text)
+    assert values == [{"a": 'x, "y"\nz', "b": "1"}, {"a": "u", "b": "2"}]
+    assert where == ["t.csv:2", "t.csv:4"]
+
+
+def test_a_long_csv_cell(tmp_path):
+    """A text beyond the limit of Python's csv module is read."""
+    _, values = rows(tmp_path, "t.csv", "a\n" + "x" * 200_000 + "\n")
+    assert len(values[0]["a"]) == 200_000
+
+
+def test_json_lines(tmp_path):
+    """Values keep their types."""
+    _, values = rows(tmp_path, "t.jsonl", '{"a": "x", "b": 3}\n{"a": [1]}\n')
+    assert values == [{"a": "x", "b": 3}, {"a": [1]}]
+
+
+def test_columns_without_a_header_are_numbered(tmp_path):
+    """The first line is an example and its columns are 1, 2, ..."""
+    _, values = rows(tmp_path, "t.tsv", "x\ty\n", header=False)
+    assert values == [{"1": "x", "2": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.tsv", "a\tb\nx\ty\nx\n", ["t.tsv:3", "2 columns (a, b)", "1 col"]),
+        ("t.tsv", "a\tb\n\nx\ty\n", ["t.tsv:2"]),
+        ("t.csv", "a,b\nx,y,z\n", ["t.csv:2", "3 columns"]),
+        ("t.csv", 'a,b\n"x,y\n', ["t.csv:2", "well-formed"]),
+        ("t.jsonl", '{"a": 1}\n{"a": }\n', ["t.jsonl:2", "JSON object"]),
+        ("t.jsonl", "[1]\n", ["t.jsonl:1", "JSON object"]),
+        ("t.tsv", "a\ta\nx\ty\n", ["t.tsv:1", "twice: a"]),
+        ("t.tsv", " \n", ["empty", "t.tsv"]),
+        ("t.tsv", b"a\nx\xff\n", ["UTF-8", "byte 3"]),
+        ("t.xls", "a\n", [".tsv", ".csv", ".jsonl", "t.xls"]),
+    ],
+)
+def test_malformed_files(tmp_path, name, text, said):
+    """Each fault is one message that names the file and the line."""
+    message = refusal(tmp_path, name, text)
+    assert all(part in message for part in said), message
+
+
+def test_a_missing_file(tmp_path):
+    """A file that is not there is named."""
+    with pytest.raises(InputError, match="nothing.tsv"):
+        list(read_rows(str(tmp_path / "nothing.tsv"), Columns()))
+
+
+def test_known_broken_lines_are_passed_over(tmp_path, capsys):
+    """Only a data set that says so may have broken lines."""
+    text = "a\tb\nx\ny\tz\n"
+    _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
+    assert values == [{"a": "y", "b": "z"}]
+    assert "passed over 1 broken lines" in capsys.readouterr().out
+
+
+def test_a_missing_column_names_those_that_exist(tmp_path):
+    """The message says what could be meant instead."""
+    path = tmp_path / "t.tsv"
+    path.write_text("sentence\tlabel\nx\ty\n")
+    row = next(read_rows(str(path), Columns()))
+    with pytest.raises(InputError) as error:
+        cell(row, "text", "text_column")
+    assert "sentence, label" in str(error.value)
+    assert "text_column=text" in str(error.value)
+
+
+def test_texts_of_json(tmp_path):
+    """A list of words is a text, null is none."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": ["x", "y"], "b": null}\n')
+    row = next(read_rows(str(path), Columns()))
+    assert text_cell(row, "a", "text_column") == "x y"
+    with pytest.raises(InputError, match="t.jsonl:1.*null"):
+        text_cell(row, "b", "text_column")
+
+
+def printed_of_rows(tmp_path, capsys, *rows):
+    """Return what is printed of an own table with a text and a label."""
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
+    data = DataConfig(train_file=path, text_column="text")
+    read_splits(find("classification").with_data(data), data, "train")
+    return capsys.readouterr().out
+
+
+def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys):
+    """File, line and column of the first cell, which keeps its quotes."""
+    doubled = 'he said ""no"" twice'
+    rows = ("a", "x"), ("b", "y"), (f'"{doubled}"', '"x"'), ('"c"', "y")
+    out = printed_of_rows(tmp_path, capsys, *rows)
+    assert out.count("Note") == out.count("\n") == 1
+    assert f't.tsv:4, column 1: the quotes around "{doubled}"' in out
+    assert ".csv" in out
+    out = printed_of_rows(tmp_path, capsys, ("a", "x"), ("b", '"y"'))
+    assert "t.tsv:3, column 2" in out
+
+
+def test_quotes_inside_a_text_are_not_noted(tmp_path, capsys):
+    """Only whole cells in quotes are what another program may have quoted."""
+    rows = [('"No," she said.', "x"), ('"', "y"), ('"a" and "b"', "x")]
+    assert printed_of_rows(tmp_path, capsys, *rows) == ""
+
+
+def test_quotes_of_official_files_are_text(tmp_path, capsys):
+    """GLUE has whole sentences in quotes, and is read as it is."""
+    (tmp_path / "RTE").mkdir()
+    header = "index", "sentence1", "sentence2", "label"
+    row = 0, '"So it is."', "b", "entailment"
+    tiny_tasks.write_tsv(tmp_path / "RTE" / "train.tsv", header, row)
+    data = DataConfig(data_dir=str(tmp_path))
+    (example,) = read_splits(find("rte"), data, "train")[""]
+    assert example.text == '"So it is."'
+    assert capsys.readouterr().out == ""

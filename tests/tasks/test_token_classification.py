@@ -1,0 +1,236 @@
+"""Tags of words: first pieces, long sentences, scores and files."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.soft_targets import SoftTargets
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.scoring import Judge, Split
+from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.training.evaluator import Evaluator
+
+WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
+TAGS = "O O B-A I-A O O B-B O O O O B-A O O".split()
+EXAMPLES = [
+    Sentence(tuple(WORDS), tuple(TAGS), "f", 1),
+    Sentence(("good", "goodthe", "film"), ("B-B", "I-B", "O"), "f", 20),
+]
+
+
+def make_task(length=8, **config):
+    task = find("token_classification").with_data(DataConfig())
+    settings = TaskConfig(max_seq_length=length, **config)
+    return task.with_config(settings).fitted(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+@pytest.mark.parametrize("length", [4, 5, 8, 16])
+def test_every_word_counts_once(words, length):
+    """However long a sentence, each word's first piece has its label once."""
+    task = make_task(length)
+    features = task.features(EXAMPLES, words)
+    labels = features.token_arrays["labels"]
+    found = labels[labels >= 0]
+    expected = [tag for sentence in EXAMPLES for tag in sentence.tags]
+    assert sorted(task.labels[i] for i in found) == sorted(expected)
+    tokens = features.tokens[labels >= 0]
+    # A word of no piece is unknown, and so is one that has none.
+    first = [
+        (words.encode(word) or [words.unk_id])[0]
+        for sentence in EXAMPLES
+        for word in sentence.words
+    ]
+    assert sorted(tokens.tolist()) == sorted(first)
+    assert features.lengths.max() <= length
+
+
+def known(task, features):
+    """Return logits of a model that knows the labels."""
+    shape = [len(features), features.max_seq_length, len(task.labels)]
+    logits = np.zeros(shape, np.float32)
+    for row, begin in enumerate(features.row_splits[:-1]):
+        end = features.row_splits[row + 1]
+        for i, label in enumerate(features.token_arrays["labels"][begin:end]):
+            if label >= 0:
+                logits[row, i, label] = 9.0
+    return {"logits": logits}
+
+
+@pytest.mark.parametrize("length", [4, 8, 16])
+def test_predictions_stand_at_their_words(words, length):
+    """A model that knows the labels gets every word right, in order."""
+    task = make_task(length)
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, known(task, features), features)
+    assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
+    assert all((p.probabilities > 0.99).all() for p in found)
+    assert task.score(EXAMPLES, found)["f1"] == 1.0
+
+
+def test_a_batch_has_labels_at_first_pieces(words):
+    """In a batch other pieces, [CLS], [SEP] and padding have -1."""
+    task = make_task(16)
+    features = task.features(EXAMPLES[1:], words)
+    batch = next(iter(evaluation_batches(features, 1)))
+    number = {tag: i for i, tag in enumerate(task.labels)}
+    pieces = [len(words.encode(w)) for w in EXAMPLES[1].words]
+    expected = [-1]
+    for tag, count in zip(EXAMPLES[1].tags, pieces, strict=True):
+        expected += [number[tag], *[-1] * (count - 1)]
+    expected += [-1] * (16 - len(expected))
+    assert batch["labels"].numpy()[0].tolist() == expected
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def test_the_loss_is_the_mean_over_words():
+    """Rows count by their words; other tokens and padding for nothing."""
+    task = make_task()
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
+    labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
+    names = "input_ids", "input_mask", "segment_ids"
+    batch = dict.fromkeys(names) | {
+        "labels": tf.constant(labels, tf.int32),
+        "example_weights": tf.constant([1.0, 1.0, 0.0]),
+    }
+    log_p = log_softmax(logits)
+    words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, place, tag
+    hits = [logits[row, place].argmax() == tag for row, place, tag in words]
+    for objective, share in (
+        (task, 0.0),
+        (SoftTargets(task, RecipeConfig(label_smoothing=0.3)), 0.3),
+    ):
+        sums, metrics = objective.losses(lambda *_, **__: logits, batch, None)
+        loss = [
+            -(1 - share) * log_p[word] - share * log_p[word[:2]].mean()
+            for word in words
+        ]
+        found = sums["task"] / objective.weights(batch)["task"]
+        np.testing.assert_allclose(found, np.mean(loss), rtol=1e-5)
+        right, number = metrics["accuracy"]
+        np.testing.assert_allclose([right, number], [sum(hits), 3], rtol=1e-5)
+
+
+def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
+    """Of a real model over windows with unequal numbers of words."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    evaluator = Evaluator(
+        tf.distribute.get_strategy(),
+        lambda: task.build_model(tiny.CONFIG, "float32"),
+        task,
+        3,
+    )
+
+    def batches():
+        return evaluation_batches(features, 3)
+
+    log_p = log_softmax(evaluator.predict(batches, task.outputs)["logits"])
+    labels = features.token_arrays["labels"]
+    inside = np.arange(8) < features.lengths[:, None]
+    losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
+    assert len(losses) == 17
+    found, _ = Judge(evaluator, task).judge(Split("eval", EXAMPLES, features))
+    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    assert evaluator.evaluate(batches)["loss"] == pytest.approx(found["loss"])
+
+
+def test_a_real_model_tags_every_word(words):
+    """Outputs of a model become a tag for each word, and a loss."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    batch = next(iter(evaluation_batches(features, len(features))))
+    model = task.build_model(tiny.CONFIG, "float32")
+    outputs = task.measured_outputs(model, batch)
+    outputs = {k: v.numpy() for k, v in outputs.items()}
+    assert np.isfinite(outputs.pop("task_loss")).all()
+    found = task.predictions(EXAMPLES, outputs, features)
+    assert [len(p.tags) for p in found] == [14, 3]
+
+
+def test_files(words, tmp_path):
+    """Columns of word, tag and prediction, and a table of types."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, known(task, features), features)
+    task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
+    lines = (tmp_path / "eval_predictions.conll").read_text().split("\n")
+    assert lines[2] == "film\tB-A\tB-A" and lines[14] == ""
+    assert lines[15] == "good\tB-B\tB-B"
+    table = (tmp_path / "eval_entities.tsv").read_text()
+    assert "A\t1.0000\t1.0000\t1.0000\t2" in table
+
+
+def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
+    """All lines have the same columns, words and predictions."""
+    task = make_task()
+    features = task.features(EXAMPLES, words)
+    found = task.predictions(EXAMPLES, known(task, features), features)
+    unknown = dataclasses.replace(EXAMPLES[0], tags=None)
+    sentences = [unknown, EXAMPLES[1]]
+    names = task.write_predictions(str(tmp_path / "p"), sentences, found)
+    assert names == [str(tmp_path / "p.conll")]
+    lines = (tmp_path / "p.conll").read_text().split("\n")
+    assert lines[2] == "film\tB-A" and lines[15] == "good\tB-B"
+
+
+def read(tmp_path, text, task, part="train"):
+    path = tmp_path / "t.txt"
+    path.write_text(text)
+    return task.read(part, str(path))
+
+
+def test_tags_of_other_files(tmp_path):
+    """A type that was not learnt, and a tag that cannot follow, are named."""
+    task = make_task()
+    assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
+    with pytest.raises(InputError, match="t.txt:3.*'B-C'"):
+        read(tmp_path, "a O\n\nb B-C\n", task, "eval")
+    fresh = find("ner").with_data(DataConfig())
+    with pytest.raises(InputError, match="t.txt:4: by the scheme BIO"):
+        read(tmp_path, "a B-A\nb I-A\nc O\nd I-A\n", fresh)
+    with pytest.raises(InputError, match="beside O"):
+        fresh.fitted(read(tmp_path, "a O\n", fresh))
+
+
+def test_the_tags_of_another_data_set_are_the_models():
+    """Tags and scheme are those that the model has learnt."""
+    trained = make_task()
+    task = find("ner").for_model(trained)
+    assert task.labels == trained.labels != ()
+    assert task.scheme == trained.scheme != ""
+
+
+def test_settings():
+    """A stride that skips words and unknown columns are refused."""
+    with pytest.raises(InputError, match="doc_stride=7"):
+        make_task(doc_stride=7)
+    own = find("token_classification")
+    with pytest.raises(InputError, match="one column"):
+        own.with_data(DataConfig(label_column=("1", "2")))
+    with pytest.raises(InputError, match="`header` has no meaning"):
+        own.with_data(DataConfig(header=False))
+    with pytest.raises(InputError, match="main_metric=bleu"):
+        own.with_data(DataConfig(main_metric="bleu"))
+
+
+def test_the_task_of_a_model_directory(tmp_path):
+    """What `task.json` holds remakes the task."""
+    task = make_task()
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task

@@ -1,0 +1,114 @@
+"""A tokenizer's files hold all of it, and faults in them are named."""
+
+import pytest
+from vocabularies import (
+    SPECIAL,
+    TEXTS,
+    WORDPIECES,
+    chinese,
+    english,
+    sentencepiece_model,
+)
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.tokenizers import load_tokenizer, tokenizer_from_files
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        english(do_lower_case=False, digit_comma="none"),
+        english(strip_accents=False, replace_quotes=True),
+        chinese(do_lower_case=False),
+    ],
+)
+def test_save_and_load(tokenizer, tmp_path):
+    """A loaded tokenizer has the ids and the fingerprint of the saved one."""
+    tokenizer.save(str(tmp_path))
+    loaded = load_tokenizer(str(tmp_path))
+    assert type(loaded) is type(tokenizer)
+    assert loaded.fingerprint() == tokenizer.fingerprint()
+    for text in TEXTS:
+        assert loaded.encode(text) == tokenizer.encode(text)
+
+
+def write(path, content):
+    """Write a file and return its name."""
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_fingerprint_depends_on_everything(tmp_path):
+    """Another vocabulary or another setting is another fingerprint."""
+    other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
+    prints = {
+        english().fingerprint(),
+        english(do_lower_case=False).fingerprint(),
+        english(digit_comma="strip").fingerprint(),
+        chinese().fingerprint(),
+        chinese(do_lower_case=False).fingerprint(),
+        tokenizer_from_files(vocab_file=other).fingerprint(),
+    }
+    assert len(prints) == 6
+
+
+@pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
+def test_vocabulary_without_a_special_piece(name, tmp_path):
+    """The error names the piece that a SentencePiece model lacks."""
+    special = tuple(s for s in SPECIAL if s != name)
+    path = write(tmp_path / "m", sentencepiece_model(special))
+    with pytest.raises(InputError, match=rf"without \{name} \(.*m\)"):
+        tokenizer_from_files(spm_model_file=path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"without \[MASK\]"),
+        (b"[PAD]\na\nb\na\n", "'a' in lines 2 and 4"),
+        (b"[PAD]\n\xff\n", "UTF-8"),
+        (b"", r"without \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
+    ],
+)
+def test_bad_wordpiece_vocabulary(content, message, tmp_path):
+    """The error says in one line what a WordPiece vocabulary lacks."""
+    path = write(tmp_path / "vocab.txt", content)
+    with pytest.raises(InputError, match=message) as error:
+        tokenizer_from_files(vocab_file=path)
+    assert "\n" not in str(error.value) and path in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
+def test_not_a_sentencepiece_model(content, tmp_path):
+    """Any other file is refused."""
+    path = write(tmp_path / "spiece.model", content)
+    with pytest.raises(InputError, match="spiece.model"):
+        tokenizer_from_files(spm_model_file=path)
+
+
+def test_one_vocabulary_must_be_given(tmp_path):
+    """Both files, none, or one that is not there are errors."""
+    path = write(tmp_path / "m", sentencepiece_model())
+    with pytest.raises(InputError, match="Give one of"):
+        tokenizer_from_files(spm_model_file=path, vocab_file=path)
+    with pytest.raises(InputError, match="Give one of"):
+        tokenizer_from_files()
+    with pytest.raises(InputError, match="existing file. Received: .*none"):
+        tokenizer_from_files(vocab_file=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ('{"type": "byte"}', "type=byte"),
+        ("[]", "type=None"),
+        ('{"type": "sentencepiece", "model": {}}', "model in"),
+        ('{"type": "sentencepiece", "digit_comma": "x"}', "digit_comma=x"),
+    ],
+)
+def test_bad_description(description, message, tmp_path):
+    """A `tokenizer.json` of something else is refused."""
+    english().save(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text(description)
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(str(tmp_path))

@@ -1,0 +1,285 @@
+"""Tokenizers against the released rules, written out again or by hand."""
+
+import random
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+from vocabularies import (
+    TEXTS,
+    WORDPIECES,
+    chinese,
+    english,
+    sentencepiece_model,
+)
+
+from albert_tf.text.normalization import (
+    DIGIT_COMMA,
+    TextConfig,
+    align,
+    normalize,
+)
+from albert_tf.text.tokenizers import pack, truncate_pair
+
+# Text, and its pieces under each variant of the digit-comma rule.
+DIGIT_COMMA_TABLE = (
+    ("1,000,", "▁1 , ▁000 ,", "▁1 , 000 ,", "▁1, 000,"),
+    ("2010, the", "▁2010 , ▁the", "▁2010 , ▁the", "▁2010, ▁the"),
+    ("b9,", "▁ b ▁9 ,", "▁ b 9 ,", "▁ b 9,"),
+    # "12" without a word mark is no piece.
+    ("b12,", "▁ b ▁12 ,", "▁ b <unk> ,", "▁ b 12,"),
+    # "7" has a word mark of its own.
+    ("b7,", "▁ b ▁ 7 ,", "▁ b 7 ,", "▁ b 7,"),
+    ("10,", "▁1 ▁0 ,", "▁1 0 ,", "▁1 0,"),
+    ("a5,", "▁ a 5 ,", "▁ a 5 ,", "▁ a 5 ,"),
+)
+
+
+@pytest.mark.parametrize("column", range(3))
+def test_digit_comma_table(column):
+    """Numbers before commas become the pieces that were found by hand."""
+    tokenizer = english(digit_comma=DIGIT_COMMA[column])
+    for text, *pieces in DIGIT_COMMA_TABLE:
+        ids = tokenizer.encode(text)
+        assert tokenizer.pieces(ids) == pieces[column].split(), text
+
+
+def released_ids(model, text, strip):
+    """Encode piece by piece, as `encode_pieces` of the release does."""
+    ids = []
+    for piece in model.encode(text, out_type=str):
+        if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():
+            ids.append(model.piece_to_id(piece))
+            continue
+        parts = model.encode(piece[:-1].replace("▁", ""), out_type=str)
+        if strip and piece[0] != "▁" and parts[0][0] == "▁":
+            parts[0] = parts[0][1:]
+        ids += [model.piece_to_id(p) for p in parts if p]
+        ids.append(model.piece_to_id(","))
+    return ids
+
+
+@pytest.mark.parametrize("variant", ["released", "strip"])
+def test_digit_comma_equals_the_loop_over_pieces(variant):
+    """The table of pieces gives what encoding every number anew gives."""
+    model = sentencepiece.SentencePieceProcessor()
+    model.load_from_serialized_proto(sentencepiece_model())
+    tokenizer = english(digit_comma=variant)
+    rng = random.Random(0)
+    texts = [
+        "".join(rng.choices("0012,,9a ", k=rng.randint(0, 20)))
+        for _ in range(500)
+    ]
+    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        wanted = released_ids(model, text.strip(), variant == "strip")
+        assert ids.tolist() == wanted, text
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_normalize_equals_the_released_formula(lower):
+    """Every character goes through NFKD, loses marks and is lowered."""
+    config = TextConfig(do_lower_case=lower)
+    codes = [*range(0xD800), *range(0xE000, 0x30000)]
+    for start in range(0, len(codes), 100):
+        text = "x".join(map(chr, codes[start : start + 100]))
+        wanted = unicodedata.normalize("NFKD", " ".join(text.strip().split()))
+        wanted = "".join(c for c in wanted if not unicodedata.combining(c))
+        wanted = wanted.lower() if lower else wanted
+        assert normalize(text, config) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "wanted"),
+    [
+        ("  Über \u00a0\u3000 Ça\u2028\t", {}, "uber ca"),
+        ("Über", {"do_lower_case": False}, "Uber"),
+        ("Über ﬁ", {"strip_accents": False}, "über ﬁ"),
+        ("``a'' ```", {}, "``a'' ```"),
+        ("``a'' ```", {"replace_quotes": True}, '"a" "`'),
+        ("ΣΑΣ Σ. ΑΣ'Α", {}, "σας σ. ασ'α"),
+        ("a\ud800b", {}, "a\ufffdb"),
+    ],
+)
+def test_normalize_options(text, options, wanted):
+    """Each option of the normalisation does what its name says."""
+    config = TextConfig(**options)
+    assert normalize(text, config) == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strip_accents": False}, {"replace_quotes": True}],
+)
+def test_align_agrees_with_normalize(options):
+    """Normalising each source by itself gives the characters it became."""
+    config = TextConfig(**options)
+    for text in TEXTS:
+        normalized, starts, ends = align(text, config)
+        assert len(normalized) == len(starts) == len(ends)
+        assert starts == sorted(starts) and ends == sorted(ends)
+        for new, start, end in zip(normalized, starts, ends, strict=True):
+            source = text[start:end]
+            alone = normalize(source, config).replace("ς", "σ")
+            assert new.replace("ς", "σ") in (alone or " ")
+
+
+def spans(tokenizer, text):
+    """Return pairs of a piece and the text it came from."""
+    ids, starts, ends = tokenizer.encode_with_offsets(text)
+    assert ids == tokenizer.encode(text)
+    pieces = tokenizer.pieces(ids)
+    return [
+        (piece, text[a:b])
+        for piece, a, b in zip(pieces, starts, ends, strict=True)
+    ]
+
+
+def test_sentencepiece_offsets():
+    """Offsets cut the text as given: accents, ligatures, spaces, numbers."""
+    assert spans(english(), " Cafe\u0301  CAFÉ,\u3000in 2010, x ") == [
+        ("▁cafe", "Cafe\u0301"),
+        ("▁cafe", "CAFÉ"),
+        (",", ","),
+        ("▁", ""),
+        ("i", "i"),
+        ("n", "n"),
+        ("▁2010", "2010"),
+        (",", ","),
+        ("▁", ""),
+        ("x", "x"),
+    ]
+    assert spans(english(), "b12, ﬁ") == [
+        ("▁", ""),
+        ("b", "b"),
+        ("▁12", "12"),
+        (",", ","),
+        ("▁", ""),
+        ("f", "ﬁ"),
+        ("i", "ﬁ"),
+    ]
+    assert spans(english(), "10,") == [("▁1", "1"), ("▁0", "0"), (",", ",")]
+    quotes = spans(english(replace_quotes=True), "``a''")
+    assert quotes == [("▁", ""), ('"', "``"), ("a", "a"), ('"', "''")]
+
+
+def test_wordpiece_offsets():
+    """Offsets cut the text as given, through accents and dropped marks."""
+    assert spans(chinese(), "Un\u200baffable cafe\u0301,中") == [
+        ("un", "Un"),
+        ("##aff", "\u200baff"[1:]),
+        ("##able", "able"),
+        ("cafe", "cafe\u0301"),
+        (",", ","),
+        ("中", "中"),
+    ]
+
+
+@pytest.mark.parametrize("make", [english, chinese])
+def test_offsets_of_any_text(make):
+    """Ids with offsets are the ids without; spans are ordered and inside."""
+    rng = random.Random(1)
+    alphabet = [*"aéΣ1,0 中.", "``", "''", "e\u0301", "\u200b", "\x00", "½"]
+    tokenizer = make(replace_quotes=True)
+    texts = ["".join(rng.choices(alphabet, k=12)) for _ in range(300)]
+    for text in (*TEXTS, *texts):
+        ids, starts, ends = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text)
+        assert starts == sorted(starts) and ends == sorted(ends)
+        assert all(
+            0 <= a <= b <= len(text) for a, b in zip(starts, ends, strict=True)
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "wanted"),
+    [
+        ("unaffable Café", {}, "un ##aff ##able cafe"),
+        ("Un", {}, "un"),
+        ("Un", {"do_lower_case": False}, "Un"),
+        ("café", {"strip_accents": False}, "caf ##é"),
+        ("中文the「文」", {}, "中 文 the 「 文 」"),
+        ("the,the-un!", {}, "the , the - un !"),
+        ("theun", {}, "[UNK]"),
+        ("a\tb\u2028a\u00a0a", {}, "a [UNK] a a"),
+        ("a\u00ada\x00a\ufffda\x1ca", {}, "a ##a ##a ##a ##a"),
+        ("a\ud800a", {}, "a ##a"),
+        ("a" * 200, {}, " ".join(["a"] + ["##a"] * 199)),
+        ("a" * 201 + ",a", {}, "[UNK] , a"),
+        ("οΣ Σο", {}, "ο ##ς σ ##ο"),
+        ("100 [MASK] ##a", {}, "10 ##0 [ mask ] [UNK] [UNK] a"),
+        ("", {}, ""),
+    ],
+)
+def test_wordpiece_table(text, options, wanted):
+    """Texts become the pieces that the released rules give by hand."""
+    tokenizer = chinese(**options)
+    assert tokenizer.pieces(tokenizer.encode(text)) == wanted.split()
+
+
+def test_special_ids_are_the_released_ones():
+    """The special pieces have the ids 0 to 4."""
+    t = english()
+    special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
+    assert special == [0, 1, 2, 3, 4] == t.not_words.tolist()
+    t = chinese()
+    special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
+    assert special == [0, 2, 3, 4, 5]
+    assert t.not_words.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_word_starts():
+    """Word starts follow the English rule, `##` in WordPiece."""
+    t = english()
+    starts = dict(
+        zip(t.pieces(range(t.vocab_size)), t.word_starts, strict=True)
+    )
+    yes = "▁the ▁ <unk> [CLS] [SEP] 1 0, 000 ' e's . ( [ é Σ"
+    no = "s at the x [cls] Ed"
+    assert [starts[p] for p in yes.split()] == [True] * len(yes.split())
+    assert [starts[p] for p in no.split()] == [False] * len(no.split())
+    t = chinese()
+    wanted = [not p.startswith("##") for p in WORDPIECES]
+    assert t.word_starts.tolist() == wanted
+
+
+def test_encode_masked():
+    """`[MASK]` in a text becomes that piece, and only there."""
+    t = english()
+    ids = t.encode_masked("the [MASK] at")
+    assert ids == [*t.encode("the"), 4, *t.encode("at")]
+    assert 4 not in t.encode("the [MASK]")
+    assert t.encode_masked("[MASK]") == [4]
+    assert t.encode_masked("") == []
+
+
+def test_decode():
+    """Decoding gives the normalised text back, without special pieces."""
+    t = english()
+    assert t.decode([2, *t.encode("The  Cafés at"), 3, 0]) == "the cafes at"
+    t = chinese()
+    assert t.decode([3, *t.encode("Unaffable the"), 4]) == "unaffable the"
+
+
+def test_truncate_pair_equals_popping():
+    """The lengths are those of popping from the longer segment in turn."""
+    for max_tokens in range(20):
+        for wanted in np.ndindex(15, 15):
+            a, b = wanted
+            while a + b > max_tokens:
+                a, b = (a - 1, b) if a > b else (a, b - 1)
+            assert truncate_pair(*wanted, max_tokens) == (a, b)
+
+
+def test_pack():
+    """Segments stand between the special pieces, with mask and segments."""
+    t = english()
+    ids, mask, segments = pack(t, [7, 8, 9], [10, 11], 7)
+    assert ids.tolist() == [2, 7, 8, 3, 10, 11, 3]
+    assert mask.tolist() == [1] * 7
+    assert segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    ids, mask, segments = pack(t, [7, 8, 9], [], 6)
+    assert ids.tolist() == [2, 7, 8, 9, 3, 0]
+    assert mask.tolist() == [1, 1, 1, 1, 1, 0]
+    assert segments.tolist() == [0] * 6
+    assert pack(t, [7, 8, 9], [], 4)[0].tolist() == [2, 7, 8, 3]

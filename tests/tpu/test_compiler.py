@@ -1,0 +1,162 @@
+"""The TPU compiler: what it is given, what it says, and its versions."""
+
+import importlib.metadata
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiler import (
+    VERSIONS,
+    CompileOnlyStrategy,
+    Compiler,
+    lower,
+    needed_and_there,
+    require_versions,
+)
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    "message, sizes",
+    [
+        (
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of "
+            "memory in memory space hbm. Used 17.5G of 15.75G hbm. Exceeded "
+            "hbm capacity by 1.75G.",
+            (17.5 * GIB, 15.75 * GIB),
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory "
+            "required for HLO temporaries (512.00G) exceeds available HBM "
+            "(7.5G).",
+            (512 * GIB, 7.5 * GIB),
+        ),
+        ("RESOURCE_EXHAUSTED: out of vmem", None),
+    ],
+)
+def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
+    """Both wordings of too little memory give bytes needed and available."""
+    assert needed_and_there(message) == sizes
+
+
+@pytest.mark.parametrize(
+    "found, received",
+    [
+        ({}, "jax none, jaxlib none, libtpu none"),
+        (
+            {"jax": "0.10.3", "jaxlib": "0.10.3", "libtpu": "0.0.43"},
+            "jax 0.10.3, jaxlib 0.10.3, libtpu 0.0.43",
+        ),
+    ],
+)
+def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
+    """The error says how to install what, and what was found."""
+
+    def version(package):
+        if package in found:
+            return found[package]
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(InputError) as error:
+        require_versions()
+    assert "pip install 'albert-tf[tpu-check]'" in str(error.value)
+    assert str(error.value).endswith(f"Received: {received}")
+
+
+def summed(replicas):
+    """Return the module of a step that adds up over replicas."""
+    strategy = CompileOnlyStrategy(replicas)
+    with strategy.scope():
+        total = tf.Variable(0.0)
+
+    def step(x):
+        context = tf.distribute.get_replica_context()
+        assert context.num_replicas_in_sync == replicas
+        value = tf.reduce_sum(x) + tf.cast(
+            context.replica_id_in_sync_group, tf.float32
+        )
+        value = context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+        context.merge_call(lambda s: s.extended.update(total, add, (value,)))
+        return value
+
+    def add(variable, value):
+        return variable.assign_add(value)
+
+    return lower(strategy, step, [tf.TensorSpec([4], tf.float32)])
+
+
+def test_a_replicas_program_has_the_sum_over_all_replicas():
+    """The module exchanges among all replicas and asks for its own number."""
+    module = summed(4)
+    assert b"all-reduce" in module and b"replica-id" in module
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    """The compiler of a v5e-8, where the extra is installed."""
+    for package in VERSIONS:
+        pytest.importorskip(package)
+    return Compiler(parse("v5e-8"))
+
+
+@pytest.mark.slow
+def test_the_compiler_knows_its_slice(compiler):
+    """Eight replicas of 15.75 GiB, which the compiler itself says."""
+    assert compiler.replicas == 8
+    assert compiler.memory() == int(15.75 * GIB)
+
+
+@pytest.mark.slow
+def test_a_step_is_compiled_for_all_replicas(compiler):
+    """The optimized module adds up over the eight, and fits."""
+    compiled = compiler.compile(summed(8))
+    assert compiled.fits
+    assert 0 < compiled.needed < GIB
+    assert "replica_groups={{0,1,2,3,4,5,6,7}}" in compiled.text
+
+
+@pytest.mark.slow
+def test_memory_is_what_lives_at_once(compiler):
+    """Of nine arrays of 1 GiB, each made from the one before, two."""
+
+    def step(x):
+        for _ in range(8):
+            x = tf.tanh(tf.matmul(x, x))
+        return tf.reduce_sum(x)
+
+    side = int((GIB / 4) ** 0.5)
+    spec = tf.TensorSpec([side, side], tf.float32)
+    compiled = compiler.compile(lower(CompileOnlyStrategy(8), step, [spec]))
+    assert compiled.parts["arguments"] == GIB
+    assert 2 * GIB <= compiled.needed <= 2.1 * GIB
+    assert compiled.needed == sum(compiled.parts.values())
+
+
+@pytest.mark.slow
+def test_too_large_a_step_is_a_result_with_its_size(compiler):
+    """Three arrays of 8 GiB do not fit, and no exception says so."""
+    strategy = CompileOnlyStrategy(8)
+
+    def step(x):
+        return tf.sort(x @ x, axis=0)
+
+    side = int((8 * GIB / 4) ** 0.5)
+    spec = tf.TensorSpec([side, side], tf.float32)
+    compiled = compiler.compile(lower(strategy, step, [spec]))
+    assert not compiled.fits
+    assert compiled.needed > compiler.memory()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["v2-8", "v3-512", "v4-8", "v5e-1", "v5p-8", "v6e-8"]
+)
+def test_slices_have_as_many_replicas_as_their_names_say(compiler, name):
+    """Our table and the compiler agree, and it knows the memory."""
+    other = Compiler(parse(name))
+    assert other.replicas == parse(name).replicas
+    assert other.memory() > 7 * GIB

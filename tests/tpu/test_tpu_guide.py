@@ -1,0 +1,59 @@
+"""`docs/cloud_tpu.md` says what the code says."""
+
+import ast
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from albert_tf.tpu.chips import CHIPS, parse
+
+ROOT = pathlib.Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "cloud_tpu.md").read_text(encoding="utf-8")
+
+
+def requirements():
+    """Return the packages that setup.py requires, with their versions."""
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id.startswith(
+            "REQ"
+        ):
+            return ast.literal_eval(node.value)
+    raise AssertionError("setup.py has no requirements")
+
+
+def test_the_guide_installs_what_is_required():
+    """All but TensorFlow and its text library, which a TPU has otherwise."""
+    lines = GUIDE.replace("\\\n", " ").splitlines()
+    [line] = [x for x in lines if x.startswith("pip install 'sentencepiece")]
+    others = {r for r in requirements() if not r.startswith("tensorflow")}
+    assert set(shlex.split(line)[2:]) == others
+
+
+@pytest.mark.parametrize("name", ["v5e", "v3", "v4", "v5p", "v6e"])
+def test_the_peaks_of_the_guide_are_those_of_the_check(name):
+    """`--peak_tflops` is of a replica: half a chip on v3."""
+    paragraph = re.search(r"`--peak_tflops`.*?918 on v6e", GUIDE, re.DOTALL)[0]
+    number = re.search(rf"([\d.]+)\s+on\s+{name}", paragraph)[1]
+    chip = CHIPS[name]
+    assert float(number) * 1e12 == chip.flops / chip.replicas
+
+
+def test_the_slices_of_the_guide_exist():
+    """Every accelerator type that a command or a table names."""
+    named = set(re.findall(r"\bv(?:\d|5litepod|5e|5p|6e)-\d+\b", GUIDE))
+    assert {"v3-8", "v4-8", "v5litepod-8", "v5p-8", "v6e-8"} <= named
+    for name in named:
+        parse(name)
+
+
+@pytest.mark.parametrize("name", ["base", "large", "xlarge", "xxlarge"])
+def test_recipes_for_pods_say_that_no_image_runs_them(name):
+    """The largest slices have several hosts; the guide says what they lack."""
+    recipe = (ROOT / f"configs/pretraining/{name}.flags").read_text()
+    assert parse(re.search(r"--topology=(\S+)", recipe)[1]).chips > 8
+    assert "No VM image of Google's" in recipe
+    assert "see Pods in docs/cloud_tpu.md" in recipe
+    said = re.findall(r"\[n(?:o image|one) is published\]\(#pods\)", GUIDE)
+    assert len(said) == 2 and "## Pods\n" in GUIDE

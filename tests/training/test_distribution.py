@@ -1,0 +1,114 @@
+"""Which devices a run takes, and who writes."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.training.distribution import (
+    STRATEGIES,
+    DistributionConfig,
+    choose,
+    distribute,
+    is_chief,
+    make_strategy,
+)
+
+WORKERS = {"worker": ["localhost:1", "localhost:2"]}
+
+
+@pytest.mark.parametrize(
+    "values, chosen",
+    [
+        ({}, "one_device"),
+        ({"num_cpu_replicas": 2}, "mirrored"),
+        ({"tpu_name": "local"}, "tpu"),
+        ({"distribution_strategy": "mirrored"}, "mirrored"),
+    ],
+    ids=str,
+)
+def test_auto_takes_what_is_there(values, chosen):
+    """A named TPU first, then replicas, then one device."""
+    assert choose(DistributionConfig(**values)) == chosen
+
+
+def test_auto_takes_the_workers_of_tf_config(monkeypatch):
+    """TF_CONFIG with a cluster means several workers."""
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({"cluster": WORKERS, "task": task})
+    )
+    assert choose(DistributionConfig()) == "multi_worker"
+
+
+def test_a_tpu_must_be_named():
+    """The strategy `tpu` without a name is an error before any device."""
+    with pytest.raises(InputError, match="`tpu_name` must be given"):
+        DistributionConfig(distribution_strategy="tpu")
+
+
+def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
+    """What the resolver says stands in the error, with the name."""
+
+    def resolver(name, **_):
+        raise ValueError(f"no TPU called {name}\nmore lines")
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+    )
+    with pytest.raises(InputError) as error:
+        make_strategy(DistributionConfig(tpu_name="mine"))
+    assert str(error.value).endswith(
+        "no TPU called mine. Received: tpu_name=mine"
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_mirrored_has_a_replica_for_each_device(number):
+    """Logical CPUs stand in for accelerators, one replica each."""
+    config = DistributionConfig(
+        distribution_strategy="mirrored", num_cpu_replicas=number
+    )
+    strategy = make_strategy(config)
+    assert strategy.num_replicas_in_sync == number
+    assert is_chief(strategy)
+
+
+def test_every_legal_choice_has_a_maker():
+    """The flag's choices are `auto` and the keys of the table."""
+    field = DistributionConfig.__dataclass_fields__["distribution_strategy"]
+    assert set(field.metadata["choices"]) == {"auto", *STRATEGIES}
+
+
+@pytest.mark.parametrize(
+    "jobs, task, expected",
+    [
+        (WORKERS, ("worker", 0), True),
+        (WORKERS, ("worker", 1), False),
+        ({**WORKERS, "chief": ["localhost:3"]}, ("worker", 0), False),
+        ({**WORKERS, "chief": ["localhost:3"]}, ("chief", 0), True),
+    ],
+)
+def test_one_process_is_the_chief(jobs, task, expected):
+    """The chief job writes, or else the first worker."""
+
+    class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
+        def __init__(self):
+            pass
+
+        @property
+        def cluster_resolver(self):
+            return tf.distribute.cluster_resolver.SimpleClusterResolver(
+                tf.train.ClusterSpec(jobs), task_type=task[0], task_id=task[1]
+            )
+
+    assert is_chief(Strategy()) is expected
+
+
+def test_the_end_of_an_iteration_waits_for_no_tuning():
+    """One CPU iterates over the dataset itself, which tf.data does not tune."""
+    strategy = make_strategy(DistributionConfig())
+    found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
+    assert found.options().autotune.enabled is False
+    assert [int(x) for x in found] == [0, 1, 2]

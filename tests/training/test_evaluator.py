@@ -1,0 +1,152 @@
+"""Outputs of examples in their order, whatever the order of computing."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.features import Features
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.objectives import PretrainingObjective
+
+ROOT = pathlib.Path(__file__).parents[2]
+LENGTHS = [3, 16, 9, 4, 12, 5, 2]
+
+
+@pytest.fixture(scope="module")
+def features():
+    rows = [
+        (np.full(n, 10 + i, np.int32), n // 2) for i, n in enumerate(LENGTHS)
+    ]
+    return Features.from_rows(rows, {}, 0, 16)
+
+
+def outputs(model, batch):
+    """Return an output with an axis of tokens, and one without."""
+    ids = tf.cast(batch["input_ids"], tf.float32)
+    encoded = model.albert(
+        batch["input_ids"], batch["input_mask"], batch["segment_ids"]
+    )
+    return {"tokens": ids[..., None] * [1.0, 2.0], **encoded}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_sorted_batches_change_no_output(features, replicas):
+    """Outputs stand in the examples' order; short ones end in zeros."""
+    evaluator = Evaluator(
+        make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
+        lambda: AlbertForPretraining(tiny.CONFIG),
+        PretrainingObjective(),
+        2,
+    )
+    plain, sorted_ = (
+        evaluator.predict(
+            functools.partial(evaluation_batches, features, 2, bucketed),
+            outputs,
+        )
+        for bucketed in (False, True)
+    )
+    pooled = "pooled_output"
+    np.testing.assert_allclose(sorted_[pooled], plain[pooled], atol=1e-6)
+    assert sorted_["tokens"].shape == (len(LENGTHS), 16, 2)
+    for i, n in enumerate(LENGTHS):
+        expected = np.zeros([16, 2])
+        expected[:n] = [10 + i, 20 + 2 * i]
+        np.testing.assert_array_equal(sorted_["tokens"][i], expected)
+    for i, n in enumerate(LENGTHS):
+        one, two = (x["sequence_output"][i, :n] for x in (plain, sorted_))
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+def two_hosts():
+    """Return a strategy of two replicas, each with a host of its own."""
+    strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
+    devices = strategy.extended.worker_devices
+    strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
+    return strategy
+
+
+def loss_evaluator(strategy):
+    keras.utils.set_random_seed(3)
+    return Evaluator(
+        strategy,
+        lambda: AlbertForPretraining(tiny.CONFIG),
+        PretrainingObjective(),
+        16,
+    )
+
+
+def padded_batches(examples=20):
+    """Return two batches of 16, whose last 12 rows are padding of weight 0."""
+    data = {k: x[:examples] for k, x in tiny.make_data(1).items()}
+    rest = -examples % 16
+    data = {k: np.concatenate([x, x[:rest]]) for k, x in data.items()}
+    for name in ("masked_lm_weights", "example_weights"):
+        data[name][examples:] = 0.0
+    return tf.data.Dataset.from_tensor_slices(data).batch(16)
+
+
+def test_each_host_makes_its_own_batches():
+    """They are made under its device, and together are each example once.
+
+    The second host has nothing but padding in the last batch.
+    """
+    devices = []
+
+    def batches():
+        devices.append(tf.constant(0).device)
+        return padded_batches()
+
+    strategy = two_hosts()
+    found = loss_evaluator(strategy).evaluate(batches)
+    assert tuple(devices) == strategy.extended.worker_devices
+    one = loss_evaluator(make_strategy(DistributionConfig()))
+    exact = {k: x[:20] for k, x in tiny.make_data(1).items()}
+    one.eval_batch_size = 20
+    expected = one.evaluate(
+        lambda: tf.data.Dataset.from_tensor_slices(exact).batch(20)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_outputs_of_two_hosts_stand_in_order(features):
+    """Each host's half of each batch comes back where it was taken from."""
+    evaluator = Evaluator(
+        two_hosts(),
+        lambda: AlbertForPretraining(tiny.CONFIG),
+        PretrainingObjective(),
+        4,
+    )
+    for bucketed in (False, True):
+        found = evaluator.predict(
+            functools.partial(evaluation_batches, features, 4, bucketed),
+            outputs,
+        )
+        first = found["tokens"][:, 0, 0]
+        np.testing.assert_array_equal(first, 10 + np.arange(len(LENGTHS)))
+
+
+@pytest.mark.slow
+def test_one_program_evaluates_on_hosts_in_other_processes():
+    """As on a slice of several TPU hosts: the figures are those of one."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = map(json.loads, done.stdout.splitlines()[-2:])
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+    assert two["ids"] == one["ids"]

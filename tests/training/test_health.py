@@ -1,0 +1,113 @@
+"""Warnings come for sick runs, and for no healthy one."""
+
+import numpy as np
+import pytest
+
+from albert_tf.training.health import Monitor, mean, windows
+
+
+def monitor(**kwargs):
+    values = {"tokens": 128, "flops": 2e9, "batch": 256}
+    return Monitor(**(values | kwargs))
+
+
+def rows(mlm, sop, accuracy=0.4, steps=50, count=100):
+    """Return training rows with functions of the progress from 0 to 1."""
+
+    def at(course, x):
+        return float(course(x)) if callable(course) else float(course)
+
+    progress = np.linspace(0, 1, count)
+    return [
+        {
+            "step": (i + 1) * steps,
+            "steps": steps,
+            "split": "train",
+            "mlm_loss": at(mlm, x),
+            "mlm_accuracy": at(accuracy, x),
+            "sop_accuracy": at(sop, x),
+            "loss": at(mlm, x) + 0.5,
+        }
+        for i, x in enumerate(progress)
+    ]
+
+
+def falling(x):
+    return 10 - 8 * x
+
+
+@pytest.mark.parametrize(
+    "history, kinds",
+    [
+        (rows(falling, 0.8), set()),
+        (rows(falling, 0.505), {"sop_chance"}),
+        (rows(falling, 0.999), {"sop_solved"}),
+        (rows(7.0, 0.8, accuracy=0.06), {"flat_loss"}),
+        (rows(lambda x: 7 - 0.06 * x, 0.8, accuracy=0.06), {"flat_loss"}),
+        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, for it is learnt
+        (rows(7.0, 0.8, accuracy=lambda x: 0.05 + 0.2 * x), set()),
+        (rows(lambda x: 3 + 4 * max(0, x - 0.7), 0.8), {"diverged"}),
+        (rows(lambda x: 8 - 12 * x if x < 0.5 else 4, 0.8), {"diverged"}),
+        (rows(falling, lambda x: 0.9 if x < 0.7 else 0.505), {"sop_chance"}),
+        (rows(7.0, 0.5, accuracy=0.06, count=10), set()),  # too early
+        (rows(7.0, 0.5, accuracy=0.06, count=0), set()),
+    ],
+)
+def test_warnings_fit_the_course(history, kinds):
+    """Each disease has its warning, and a healthy run has none."""
+    assert set(monitor().notes(history)) == kinds
+
+
+def test_the_warmup_is_not_judged():
+    """Rows that begin before the warm-up ends do not count, later ones do."""
+    sick = rows(7.0, 0.5, accuracy=0.06)
+    assert monitor().notes(sick)
+    assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps are left
+    assert not monitor(num_warmup_steps=4100).notes(sick)
+
+
+def test_small_batches_need_more_steps():
+    """Chance must not look like a finding: 10,000 examples at least."""
+    sick = rows(falling, 0.5)
+    assert not monitor(batch=1).notes(sick)
+    assert monitor(batch=4).notes(sick)
+
+
+def test_other_rows_are_not_training():
+    """Evaluations and earlier warnings are passed over."""
+    others = [
+        {"step": 1, "split": "eval", "sop_accuracy": 0.5},
+        {"step": 1, "split": "health", "kind": "x", "note": "y"},
+    ]
+    assert not monitor().notes(others + rows(falling, 0.8))
+
+
+@pytest.mark.parametrize(
+    "share, warned",
+    [(0.15, False), (0.039, True), (0.4, True), (None, False)],
+)
+def test_the_mask_rate_is_judged_at_once(share, warned):
+    """20 predictions for 512 tokens, 3.9 %, are worth a warning."""
+    found = monitor(masked_share=share).notes([])
+    assert bool(found) is warned
+
+
+def test_means_weigh_rows_by_their_steps():
+    """A stretch of ten steps counts ten times one of one."""
+    some = [{"steps": 10, "x": 1.0}, {"steps": 1, "x": 12.0}]
+    assert mean(some, "x") == pytest.approx(2.0)
+
+
+def test_windows_have_about_equal_steps():
+    """Rows are cut by steps, not by count, and none is lost."""
+    some = [{"steps": n} for n in (1, 1, 1, 1, 4, 8)]
+    assert [len(cut) for cut in windows(some, 2)] == [5, 1]
+    assert windows(some[:1], 4) == [some[:1]]
+
+
+def test_speed_is_a_share_of_the_peak():
+    """100 examples/s of 2 GFLOP on a 1 TFLOP/s device are 20 %."""
+    found = monitor(peak_flops=1e12).scalars(100.0)
+    assert found["model_flops_utilization"] == pytest.approx(0.2)
+    assert found["tokens_per_second"] == 12800.0
+    assert "model_flops_utilization" not in monitor().scalars(100.0)

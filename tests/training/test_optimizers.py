@@ -1,0 +1,253 @@
+"""LAMB and AdamW against an oracle written from their papers; schedules."""
+
+import json
+import pathlib
+
+import goldens
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.training.optimizers import (
+    FUSED_SIZE,
+    SCHEDULES,
+    OptimizerConfig,
+    clip,
+    update_rule,
+)
+from albert_tf.training.pretraining import with_compat
+
+TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
+
+
+def oracle(w, gradients, rates, rule, decayed, corrected, decoupled):
+    """Apply Algorithm 2 of the LAMB paper in float64, or AdamW."""
+    b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
+    m = v = np.zeros_like(w)
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g**2
+        m_hat = m / (1 - b1**t) if corrected else m
+        v_hat = v / (1 - b2**t) if corrected else v
+        direction = m_hat / (v_hat**0.5 + eps)
+        if not decoupled:
+            direction = direction + decay * w
+        norms = np.sqrt((w**2).sum()), np.sqrt((direction**2).sum())
+        ratio = norms[0] / norms[1] if rule == "lamb" and decayed else 1.0
+        step = ratio * direction + (decay * w if decoupled else 0)
+        w = w - rate * step
+    return w, m, v
+
+
+@pytest.mark.parametrize("rule", ["lamb", "adamw"])
+@pytest.mark.parametrize("excluded", [False, True])
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("placement", ["update", "decoupled"])
+def test_three_steps_equal_the_papers(rule, excluded, corrected, placement):
+    """Each rule with each option equals float64 numpy after three steps."""
+    rng = np.random.default_rng(7)
+    w = rng.normal(size=(5, 4))
+    gradients = rng.normal(size=(3, 5, 4))
+    rates = [0.1, 0.2, 0.05]
+    expected = oracle(
+        w, gradients, rates, rule, not excluded, corrected,
+        placement == "decoupled",
+    )  # fmt: skip
+    config = OptimizerConfig(
+        optimizer=rule, bias_correction=corrected, decay_placement=placement
+    )
+    found = [tf.constant(w, tf.float32)] + [tf.zeros([5, 4])] * 2
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        g = tf.constant(g, tf.float32)
+        found = update_rule(
+            found[0], g, *found[1:], rate, float(t), excluded, config
+        )
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["lamb", "adamw"])
+@pytest.mark.parametrize("placement", ["update", "decoupled"])
+def test_large_variables_are_updated_as_small_ones(rule, placement):
+    """The compiled update equals float64 numpy too."""
+    rng = np.random.default_rng(8)
+    shape = (260, 256)
+    assert shape[0] * shape[1] >= FUSED_SIZE
+    w = rng.normal(size=shape)
+    gradients = rng.normal(size=(2, *shape))
+    expected = oracle(
+        w, gradients, [0.1, 0.2], rule, True, False, placement == "decoupled"
+    )
+    config = OptimizerConfig(optimizer=rule, decay_placement=placement)
+    found = [tf.constant(w, tf.float32)] + [tf.zeros(shape)] * 2
+    for t, (g, rate) in enumerate(zip(gradients, [0.1, 0.2], strict=True), 1):
+        g = tf.constant(g, tf.float32)
+        t = tf.constant(float(t))
+        found = update_rule(found[0], g, *found[1:], rate, t, False, config)
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=5e-5, atol=2e-6)
+
+
+def test_a_zero_weight_moves_by_the_plain_update():
+    """The trust ratio is 1 where a norm is 0, and never NaN."""
+    config = OptimizerConfig(weight_decay_rate=0.0)
+    zeros = tf.zeros([3])
+    w, _, _ = update_rule(
+        zeros, tf.ones([3]), zeros, zeros, 0.5, 1.0, False, config
+    )
+    np.testing.assert_allclose(w, -0.5 * 0.1 / (0.001**0.5 + 1e-6), rtol=1e-5)
+    w, _, _ = update_rule(
+        tf.ones([3]), zeros, zeros, zeros, 0.5, 1.0, False, config
+    )
+    np.testing.assert_array_equal(w, np.ones(3))
+
+
+def test_norms_and_biases_are_excluded_and_tables_are_not():
+    """Names, not Keras's short `variable.name`, decide on the exclusions."""
+    optimizer = tiny.make_trainer().optimizer
+    kept = set(optimizer.variables) - set(optimizer.excluded())
+    assert kept == {
+        name
+        for name in optimizer.variables
+        if name.endswith(("/kernel", "_embeddings"))
+    }
+    assert "mlm/output_bias" in optimizer.excluded()
+
+
+def test_slots_are_named_after_their_variables():
+    """The state holds m and v of each trained variable and the step."""
+    trainer = tiny.make_trainer()
+    names = set(trainer.optimizer.state())
+    assert "optimizer/albert/pooler/kernel/m" in names
+    assert "optimizer/iterations" in names
+    assert len(names) == 2 * len(trainer.trained) + 1
+
+
+def test_clipping_scales_only_above_the_limit():
+    """The global norm is bounded, directions are kept, NaN is reported."""
+    gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
+    scaled, norm = clip(gradients, 1.0)
+    assert float(norm) == 5.0
+    np.testing.assert_allclose(scaled[0], [0.6])
+    np.testing.assert_allclose(scaled[1], [[0.8]])
+    np.testing.assert_array_equal(clip(gradients, 6.0)[0][0], [3.0])
+    np.testing.assert_array_equal(clip(gradients, 0.0)[0][0], [3.0])
+    assert np.isnan(clip([tf.constant([np.nan])], 1.0)[1])
+
+
+def rates_of(schedule, steps, **values):
+    """Return the rates at some steps; `steps` counts from 0."""
+    total = values.pop("num_train_steps")
+    config = OptimizerConfig(**values)
+    at = tf.constant(steps, tf.float32)
+    return SCHEDULES[schedule](config, total, at).numpy()
+
+
+def test_released_schedule_equals_the_recorded_rates():
+    """Rates of the released code for several settings, negative ones too."""
+    cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
+    assert len(cases) > 3
+    for case in cases:
+        found = rates_of(
+            "released",
+            case["steps"],
+            learning_rate=case["init_lr"],
+            num_train_steps=case["num_train_steps"],
+            num_warmup_steps=case["num_warmup_steps"],
+            poly_power=case["poly_power"],
+            start_warmup_step=case["start_warmup_step"],
+        )
+        np.testing.assert_allclose(found, case["lr"], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+@pytest.mark.parametrize("start", [0, 40])
+def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
+    """No wasted first step, no fall at the end of warm-up, the peak met."""
+    rates = rates_of(
+        "corrected",
+        range(201),
+        learning_rate=1.0,
+        num_train_steps=200,
+        num_warmup_steps=10,
+        poly_power=power,
+        start_warmup_step=start,
+    )
+    assert (rates[:-1] > 0).all() and rates[-1] == 0
+    end = start + 10
+    assert rates[end - 1] == pytest.approx(1.0)
+    assert (np.diff(rates[end:]) < 0).all()
+    assert np.abs(np.diff(rates[start:])).max() <= 0.1 + 1e-6
+    assert rates[start] == pytest.approx(0.1)
+    # Before, the run that is continued: decay from the first step.
+    before = (1 - np.arange(start) / 200) ** power
+    np.testing.assert_allclose(rates[:start], before, rtol=1e-6)
+
+
+def test_no_warmup_starts_at_the_peak():
+    """Without warm-up the first step already has the whole rate."""
+    assert SCHEDULES.keys() == {"corrected", "released", "cosine", "constant"}
+    for schedule in SCHEDULES:
+        ends = [2.0, 2.0] if schedule == "constant" else [1.0, 0.0]
+        rates = rates_of(
+            schedule,
+            [0, 50, 100],
+            learning_rate=2.0,
+            num_train_steps=100,
+            num_warmup_steps=0,
+        )
+        np.testing.assert_allclose(rates, [2.0, *ends], atol=1e-6)
+
+
+def test_cosine_decay_follows_the_warm_up():
+    """The rate climbs, then falls as (1 + cos x) / 2 for x from 0 to pi."""
+    rates = rates_of(
+        "cosine",
+        range(0, 51),
+        learning_rate=3.0,
+        num_train_steps=50,
+        num_warmup_steps=10,
+    )
+    np.testing.assert_allclose(rates[:10], 0.3 * np.arange(1, 11), rtol=1e-5)
+    x = np.pi * np.arange(41) / 40
+    np.testing.assert_allclose(rates[10:], 1.5 + 1.5 * np.cos(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["lamb", "adamw"])
+def test_three_steps_equal_the_released_ones(rule):
+    """Weights after the released code's first and third step, from its own.
+
+    The whole step: loss, gradients, clipping, schedule, exclusions.
+    """
+    golden = goldens.load("g1")
+    batch = dict(golden.inputs)
+    batch["sentence_order_labels"] = batch.pop("next_sentence_labels")[:, 0]
+    batch["example_weights"] = np.ones(len(batch["input_ids"]), np.float32)
+    size = len(batch["input_ids"])
+    optimizer = OptimizerConfig(
+        optimizer=rule, learning_rate=0.01, num_warmup_steps=0
+    )
+    trainer = tiny.make_trainer(
+        config=golden.config,
+        optimizer=with_compat(optimizer, "google"),
+        num_train_steps=10,
+        train_batch_size=size,
+        eval_batch_size=size,
+        loss_normalization="per_replica",
+    )
+    goldens.assign(
+        trainer.model, goldens.to_ours(golden.weights, golden.config)
+    )
+    endless = tf.data.Dataset.from_tensors(batch).repeat()
+    iterator = trainer.iterator(lambda *_: endless, 0)
+    with np.load(goldens.FOLDER / "g1_train.npz") as arrays:
+        for step in (1, 2, 3):
+            trainer.run_steps(iterator, tf.constant(1))
+            if step == 2:
+                continue
+            recorded = goldens.section(arrays, f"{rule}_nowarm/step{step}/")
+            expected = goldens.to_ours(recorded, golden.config)
+            for name, value in expected.items():
+                found = trainer.weights[name].numpy()
+                np.testing.assert_allclose(found, value, atol=2e-5)

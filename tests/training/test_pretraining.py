@@ -1,0 +1,246 @@
+"""The pretraining program: its checks, its resume, its numbers."""
+
+import dataclasses
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from tiny_pretraining import run, values
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import checks, find
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import COMPAT, PretrainingConfig, with_rate
+from albert_tf.training.trainer import TrainingConfig
+
+ROOT = pathlib.Path(__file__).parents[2]
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory, tokenizer):
+    """Return a run's config file, its output directory and its metrics."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
+    path, output = folder / "config.json", folder / "model"
+    path.write_text(config.to_json())
+    return path, output, run(data_dir, path, output)
+
+
+def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
+    """Config, tokenizer, checkpoint, flags and curves are there and agree."""
+    _, output, metrics = trained
+    assert set(metrics) == {
+        "loss",
+        "mlm_loss",
+        "sop_loss",
+        "mlm_accuracy",
+        "sop_accuracy",
+    }
+    assert load_tokenizer(str(output)).vocab_size == config[1].vocab_size
+    assert checkpoints.for_inference(str(output)).endswith("ckpt-4")
+    flags = (output / "run.flags").read_text().splitlines()
+    assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
+    assert (output / "curves.png").exists()
+    facts = checkpoint_files.about(checkpoints.latest(str(output)))
+    paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
+    number = sum(1 for _ in tf.data.TFRecordDataset(paths))
+    assert facts["train_records"].startswith(f"{number} records of 16 tokens, ")
+
+
+def test_a_warm_start_takes_the_weights_and_not_the_step(
+    data_dir, config, tmp_path
+):
+    """With `init_checkpoint` a new run begins where another one ended."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(data_dir, config[0], first)
+    before = run(data_dir, config[0], first, do_train=False, do_eval=True)
+    after = run(
+        data_dir,
+        config[0],
+        second,
+        init_checkpoint=str(first),
+        do_train=False,
+        do_eval=True,
+    )
+    assert after == pytest.approx(before, rel=1e-6)
+    assert checkpoints.latest(str(second)) is None
+
+
+def contents(folder):
+    """Return {path: bytes} of all files of a folder."""
+    paths = (p for p in folder.rglob("*") if p.is_file())
+    return {p: p.read_bytes() for p in paths}
+
+
+def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
+    """The flags of training, the tokenizer and all else stay as they are."""
+    path, output, metrics = trained
+    before, other = contents(output), tmp_path / "other"
+    evaluated = {"do_train": False, "do_eval": True}
+    found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
+    assert found == pytest.approx(metrics, rel=1e-6)
+    assert contents(output) == before
+    with pytest.raises(InputError, match=f"hold a checkpoint.*={other}, "):
+        run(data_dir, path, other, **evaluated)
+    assert not other.exists()
+
+
+def test_a_run_that_is_refused_changes_nothing(data_dir, trained):
+    """While another run holds the folder, not even `run.flags`."""
+    path, output, _ = trained
+    before = contents(output)
+    with files.held(str(output), "output_dir"):
+        with pytest.raises(InputError, match="another run still writes"):
+            run(data_dir, path, output, {"random_seed": 7})
+    assert contents(output) == before
+
+
+def test_a_run_must_do_something(data_dir):
+    """Neither training nor evaluating is refused."""
+    with pytest.raises(InputError, match="One of `do_train` and `do_eval`"):
+        PretrainingConfig(data_dir=data_dir, do_train=False)
+
+
+@pytest.mark.slow
+def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
+    """`init_state=run` ends where one run over both phases would end."""
+    first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
+    run(data_dir, config[0], whole)
+    run(data_dir, config[0], first, training={"stop_step": 2})
+    run(
+        data_dir,
+        config[0],
+        second,
+        init_checkpoint=str(first),
+        init_state="run",
+    )
+    assert "slots and step 2 of" in capsys.readouterr().out
+    expected, found = values(whole), values(second)
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], name)
+
+
+def test_the_automatic_rate_is_the_square_root_rule(capsys):
+    """At 4096 it is the paper's rate, at a quarter of it half the rate."""
+    auto = OptimizerConfig(learning_rate="auto")
+    for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
+        training = TrainingConfig(train_batch_size=batch)
+        found = with_rate(auto, training).learning_rate
+        assert found == pytest.approx(rate)
+        assert f"sqrt({batch} / 4096) = {rate:g}" in capsys.readouterr().out
+    fixed = OptimizerConfig(learning_rate=0.5)
+    assert with_rate(fixed, training).learning_rate == 0.5
+
+
+def test_the_automatic_rate_is_lambs():
+    """AdamW has another rule, and a word that is no rate is refused."""
+    adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
+    with pytest.raises(InputError, match="optimizer=adamw"):
+        with_rate(adamw, TrainingConfig())
+    with pytest.raises(InputError, match="a number or one of auto"):
+        OptimizerConfig(learning_rate="fast")
+
+
+def test_a_source_with_another_tokenizer_is_refused(data_dir, config, tmp_path):
+    """The vocabulary of `init_checkpoint` must be that of the records."""
+    source = tmp_path / "source"
+    run(data_dir, config[0], source)
+    path = source / "tokenizer.json"
+    path.write_text(path.read_text().replace("released", "strip"))
+    with pytest.raises(InputError, match="must have the tokenizer"):
+        run(data_dir, config[0], tmp_path / "new", init_checkpoint=str(source))
+    assert not (tmp_path / "new").exists()
+
+
+def remove_file(path):
+    path.unlink()
+
+
+def cut_file(path):
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def keep_one_record(path):
+    """Cut between two records, where no checksum tells."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    path.write_bytes(content[: 8 + 4 + size + 4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [remove_file, cut_file, keep_one_record])
+def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
+    """One error with the file and the last good checkpoint, which is whole."""
+    copy, output = tmp_path / "copy", tmp_path / "model"
+    subprocess.run(["cp", "-r", data_dir, copy], check=True)
+    metadata = find.read_metadata(str(copy))
+    name = metadata.splits["train"][0].file
+    run(str(copy), config[0], output, training={"stop_step": 2})
+    checked = checks.check
+
+    def check_and_damage(data_dir, metadata):
+        checked(data_dir, metadata)
+        damage(copy / name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "check", check_and_damage)
+        with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
+            run(str(copy), config[0], output)
+    assert checkpoints.latest(str(output)).endswith("ckpt-2")
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"max_position_embeddings": 8}, "max_seq_length=16"),
+        ({"vocab_size": 20}, "vocab_size=150, vocab_size=20"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused(
+    data_dir, config, tmp_path, changes, named
+):
+    """Too long or too many pieces: both numbers are named, nothing written."""
+    path = tmp_path / "other.json"
+    path.write_text(dataclasses.replace(config[1], **changes).to_json())
+    output = tmp_path / "model"
+    with pytest.raises(InputError, match=named):
+        run(data_dir, path, output)
+    assert not output.exists()
+
+
+def test_a_truncated_record_file_is_named(data_dir, config, tmp_path):
+    """The file and what to do are in the error, before any training."""
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", data_dir, copy], check=True)
+    metadata = find.read_metadata(str(copy))
+    path = copy / metadata.splits["train"][0].file
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(InputError, match=f"{path.name} has .* bytes"):
+        run(str(copy), config[0], tmp_path / "model")
+
+
+def test_another_models_directory_is_refused(data_dir, config, tmp_path):
+    """A directory with another architecture's checkpoints is left alone."""
+    output = tmp_path / "model"
+    run(data_dir, config[0], output)
+    path = tmp_path / "other.json"
+    other = dataclasses.replace(config[1], hidden_size=32)
+    path.write_text(other.to_json())
+    with pytest.raises(InputError, match="another model's checkpoints"):
+        run(data_dir, path, output)
+
+
+def test_compat_names_settings_that_exist():
+    """Every value that a compat mode sets is legal in its dataclass."""
+    for choices in COMPAT.values():
+        fields = OptimizerConfig.__dataclass_fields__
+        mine = {k: v for k, v in choices.items() if k in fields}
+        OptimizerConfig(**mine)
+        TrainingConfig(**{k: values[k] for k in values.keys() - mine.keys()})

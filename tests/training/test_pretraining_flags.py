@@ -1,0 +1,101 @@
+"""The flagfiles of `configs/pretraining/` are what `pretrain.py` takes."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "configs" / "pretraining"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.flags"))
+
+# Parses each file with the flags of pretrain.py, all in one process.
+SCRIPT = """
+import dataclasses, json, sys
+import pretrain
+from albert_tf import settings
+settings.define_flags(*pretrain.CONFIGS)
+found = {}
+for name in sys.argv[1:]:
+    settings.FLAGS.unparse_flags()
+    for flag in settings.FLAGS:
+        settings.FLAGS[flag].unparse()
+    settings.FLAGS(
+        ["pretrain", "--data_dir=x", "--output_dir=x",
+         f"--flagfile=configs/pretraining/{name}.flags"]
+    )
+    values = [settings.from_flags(c) for c in pretrain.CONFIGS]
+    found[name] = {k: v for x in values for k, v in vars(x).items()}
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def parsed():
+    """Return {flagfile: {setting: value}}."""
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *NAMES],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_every_size_has_its_flagfiles():
+    """The four sizes as published, on one host of v5e and v3, and others."""
+    sizes = ("base", "large", "xlarge", "xxlarge")
+    hosts = {f"{s}_{t}" for s in sizes for t in ("v5e-8", "v3-8")}
+    assert set(NAMES) == {*sizes, *hosts, "base_gpu", "laptop"}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "laptop"])
+def test_hyperparameters_are_the_papers(parsed, name):
+    """Section 4.1: LAMB, batch 4096, rate 0.00176, 125,000 steps."""
+    found = parsed[name]
+    expected = {
+        "optimizer": "lamb",
+        "learning_rate": 0.00176,
+        "train_batch_size": 4096,
+        "num_train_steps": 125000,
+        "num_warmup_steps": 3125,
+        "weight_decay_rate": 0.01,
+        "clip_norm": 1.0,
+        "dtype": "bfloat16",
+    }
+    assert {k: found[k] for k in expected} == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_is_that_of_the_name(parsed, name):
+    """The config exists and has the size of Table 1; v1 where published."""
+    path = ROOT / parsed[name]["albert_config_file"]
+    size = name.split("_")[0]
+    widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
+    config = json.loads(path.read_text())
+    assert config["hidden_size"] == widths.get(size, 256)
+    version = {size: "v1", "laptop": "tiny"}.get(name, "v2")
+    assert path.stem.endswith(version)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_batch_is_cut_evenly(parsed, name):
+    """Replicas and micro-batches divide it; small ones are multiples of 8."""
+    slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
+    replicas = slices.get(name, 8 if name.endswith("-8") else 1)
+    pieces = replicas * parsed[name]["gradient_accumulation_steps"]
+    micro, rest = divmod(parsed[name]["train_batch_size"], pieces)
+    assert rest == 0 and micro % 8 == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_file_cites_the_paper_and_its_check(name):
+    """The comment has the paper's address and the command that checks it."""
+    text = (FOLDER / f"{name}.flags").read_text()
+    assert "https://arxiv.org/abs/1909.11942" in text
+    if name != "base_gpu":
+        assert "python -m albert_tf.tpu_check --topology=" in text
+        assert f"--flagfile=configs/pretraining/{name}.flags\n" in text

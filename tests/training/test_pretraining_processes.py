@@ -1,0 +1,261 @@
+"""The real program: killed, on several devices, and in several processes."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_runs import predictions
+
+from albert_tf.base import files
+from albert_tf.training import checkpoints
+from albert_tf.training.history import History
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def command(data_dir, config_file, output_dir):
+    return [
+        sys.executable,
+        str(ROOT / "pretrain.py"),
+        f"--data_dir={data_dir}",
+        f"--albert_config_file={config_file}",
+        f"--output_dir={output_dir}",
+        "--num_train_steps=60",
+        "--train_batch_size=8",
+        "--eval_batch_size=8",
+        "--eval_steps=20",
+        "--steps_per_loop=5",
+        "--save_checkpoints_steps=10",
+        "--learning_rate=0.01",
+        "--num_warmup_steps=5",
+    ]
+
+
+def values(output_dir):
+    prefix = checkpoints.latest(str(output_dir))
+    read = checkpoints.reader(prefix)
+    return {name: read(name) for name in checkpoints.read_table(prefix)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_ends_with_the_unbroken_runs_bits(
+    data_dir, config, tmp_path, number
+):
+    """Kill the real program after its first checkpoint, run it again."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(command(data_dir, config[0], whole), check=True)
+    process = subprocess.Popen(command(data_dir, config[0], broken))
+    while not list(broken.glob("ckpt-*.index")) and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    status = process.wait()
+    assert status == (0 if number == signal.SIGTERM else -number)
+    subprocess.run(command(data_dir, config[0], broken), check=True)
+    expected, found = values(whole), values(broken)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], name)
+    assert int(found["optimizer/iterations"]) == 60
+
+
+def evaluations(output_dir):
+    """Return the figures of the held-out records, with their steps."""
+    rows = [
+        r for r in History.read(str(output_dir)).rows if r["split"] == "eval"
+    ]
+    return [{k: x for k, x in r.items() if k != "split"} for r in rows]
+
+
+def assert_equal_figures(expected, found):
+    assert [r["step"] for r in expected] == [20, 40, 60]
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+
+
+def free_ports(number):
+    """Return ports that nothing listens on at the moment."""
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("localhost", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start_workers(line, number=2):
+    """Start a program once for each worker of a cluster on this machine.
+
+    Args:
+      line: the command, or one for each worker.
+      number: of workers.
+    """
+    workers = [f"localhost:{port}" for port in free_ports(number)]
+    lines = line if isinstance(line[0], list) else [line] * number
+    processes = []
+    for index in range(number):
+        task = {"type": "worker", "index": index}
+        cluster = {"cluster": {"worker": workers}, "task": task}
+        environment = os.environ | {"TF_CONFIG": json.dumps(cluster)}
+        processes.append(
+            subprocess.Popen(
+                lines[index],
+                env=environment,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def outcome(processes):
+    """Return the exit codes and what the processes wrote to stderr."""
+    try:
+        told = [process.communicate(timeout=300)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # one that waits for ever
+    return [process.returncode for process in processes], told
+
+
+def test_replicas_and_workers_equal_one_device(data_dir, config, tmp_path):
+    """1, 2 and 4 replicas and 2 worker processes end with the same weights."""
+    forms = {
+        "one": [],
+        "two": ["--num_cpu_replicas=2"],
+        "four": ["--num_cpu_replicas=4"],
+    }
+    tables = {}
+    for name, more in forms.items():
+        line = command(data_dir, config[0], tmp_path / name) + more
+        subprocess.run(line, check=True)
+        tables[name] = values(tmp_path / name)
+    line = command(data_dir, config[0], tmp_path / "workers")
+    codes, told = outcome(start_workers(line))
+    assert codes == [0, 0], told
+    tables["workers"] = values(tmp_path / "workers")
+    rows = {name: evaluations(tmp_path / name) for name in tables}
+    one = tables.pop("one")
+    for name, found in tables.items():
+        assert_equal_figures(rows["one"], rows[name])
+        assert found.keys() == one.keys()
+        difference = max(np.abs(one[n] - found[n]).max() for n in one)
+        assert 0 < difference < 1e-5, name
+    assert tf.io.gfile.exists(str(tmp_path / "four" / "curves.png"))
+
+
+def errors(text):
+    """Return the lines that a user's mistake gave, which is no stack trace."""
+    assert "Traceback" not in text
+    return [x for x in text.splitlines() if x.startswith("error:")]
+
+
+def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
+    """On resuming all name each worker's step, and none waits for another."""
+    folders = [tmp_path / "chief", tmp_path / "other"]
+    lines = [command(data_dir, config[0], folder) for folder in folders]
+    whole = [[*line, "--stop_step=20"] for line in lines]
+    codes, told = outcome(start_workers(whole))
+    assert codes == [0, 0], told
+    assert not list(tmp_path.glob("other/ckpt-*"))
+    codes, told = outcome(start_workers(lines))
+    assert codes == [1, 1], told
+    for text, folder in zip(told, folders, strict=True):
+        (line,) = errors(text)
+        assert line.endswith(f"={folder}, worker 0 at 20, worker 1 at 0")
+    alone = [[*line, "--do_train=false", "--do_eval"] for line in lines]
+    codes, told = outcome(start_workers(alone))
+    assert codes == [1, 1], told
+    assert "Another worker stops; it says why" in errors(told[0])[0]
+    assert "must hold a checkpoint" in errors(told[1])[0]
+
+
+def test_workers_share_a_refusal(data_dir, config, tmp_path):
+    """A folder in use, which only the chief can see, stops the other too."""
+    output = tmp_path / "model"
+    output.mkdir()
+    line = command(data_dir, config[0], output)
+    with files.held(str(output), "output_dir"):
+        codes, told = outcome(start_workers(line))
+    assert codes == [1, 1], told
+    assert "another run still writes to it" in errors(told[0])[0]
+    assert "Another worker stops; it says why" in errors(told[1])[0]
+    assert not list(output.iterdir())
+
+
+def test_two_workers_fine_tune_as_one(pretrained, opinions, tmp_path):
+    """Metrics and predictions of two processes are those of one."""
+    line = [
+        sys.executable,
+        str(ROOT / "finetune.py"),
+        f"--model_dir={pretrained}",
+        *(f"--{name}={value}" for name, value in opinions.items()),
+        *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=16"),
+        *("--num_train_steps=40", "--eval_steps=10", "--eval_batch_size=16"),
+        *("--train_batch_size=16", "--learning_rate=0.01"),
+        *("--classifier_dropout=0", "--num_warmup_steps=5"),
+    ]
+    one, two = tmp_path / "one", tmp_path / "two"
+    subprocess.run([*line, f"--output_dir={one}"], check=True)
+    codes, told = outcome(start_workers([*line, f"--output_dir={two}"]))
+    assert codes == [0, 0], told
+    for name in ("eval", "predict"):
+        expected, found = (
+            json.loads((folder / "metrics.json").read_text())[name]
+            for folder in (one, two)
+        )
+        assert found == pytest.approx(expected, rel=1e-4)
+    for name in ("eval_predictions.tsv", "predictions.tsv"):
+        expected, found = (predictions(folder / name) for folder in (one, two))
+        assert [r["id"] for r in found] == [r["id"] for r in expected]
+        p = [[float(r["p(good)"]) for r in rows] for rows in (expected, found)]
+        np.testing.assert_allclose(*p, atol=1e-4)
+
+
+def test_a_stop_of_one_worker_stops_and_resumes_both(
+    data_dir, config, tmp_path
+):
+    """SIGTERM at one worker: both save and exit 0; the bits do not change."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    codes, told = outcome(start_workers(command(data_dir, config[0], whole)))
+    assert codes == [0, 0], told
+    line = command(data_dir, config[0], broken)
+    processes = start_workers(line)
+    while not list(broken.glob("ckpt-*.json")) and not processes[0].poll():
+        time.sleep(0.02)
+    processes[1].send_signal(signal.SIGTERM)
+    codes, told = outcome(processes)
+    assert codes == [0, 0], told
+    assert "Stopped by SIGTERM" in told[0]
+    codes, told = outcome(start_workers(line))
+    assert codes == [0, 0], told
+    assert "Resuming at step" in told[0]
+    expected, found = values(whole), values(broken)
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], name)
+
+
+def test_a_tpu_name_that_does_not_resolve_is_one_line(
+    data_dir, config, tmp_path
+):
+    """No stack trace: the name, the reason, exit status 1."""
+    line = command(data_dir, config[0], tmp_path / "tpu")
+    for name in ("grpc://localhost:1", "local"):
+        done = subprocess.run(
+            [*line, f"--tpu_name={name}"], capture_output=True, text=True
+        )
+        errors = [x for x in done.stderr.splitlines() if x.startswith("error:")]
+        assert done.returncode == 1
+        assert len(errors) == 1 and f"tpu_name={name}" in errors[0]
+        assert "Traceback" not in done.stderr

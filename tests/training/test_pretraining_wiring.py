@@ -1,0 +1,106 @@
+"""What `pretrain` hands to the parts that it puts together."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+import tiny
+from tiny_pretraining import run, values
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import records
+from albert_tf.data.records import find, input_pipeline
+from albert_tf.training import warm_start
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import (
+    check_records,
+    make_monitor,
+    make_trainer,
+)
+from albert_tf.training.trainer import TrainingConfig
+
+
+def trainer(compat="none"):
+    """Return a trainer for the tiny model, as a mode makes it."""
+    return make_trainer(
+        tiny.CONFIG,
+        compat,
+        OptimizerConfig(num_warmup_steps=7),
+        TrainingConfig(train_batch_size=4, eval_batch_size=4),
+        tf.distribute.OneDeviceStrategy("/CPU:0"),
+    )
+
+
+def test_compat_reaches_the_optimizer_and_the_losses():
+    """The released schedule, clipping and averaging, or none of them."""
+    released, ours = trainer("google"), trainer()
+    assert released.optimizer.config.schedule == "released"
+    assert released.optimizer.config.clip_placement == "per_replica"
+    assert released.training.loss_normalization == "per_replica"
+    assert ours.optimizer.config.schedule == "corrected"
+    assert ours.training.loss_normalization == "global"
+
+
+def test_the_monitor_knows_the_run():
+    """Length, batch, warm-up and mask rate are those of run and records."""
+    statistics = {"masked_share": 0.04}
+    metadata = records.Metadata(8, 3, 50, "", {}, {}, statistics)
+    monitor = make_monitor(trainer(), metadata, DistributionConfig())
+    assert (monitor.tokens, monitor.batch) == (8, 4)
+    assert monitor.num_warmup_steps == 7
+    assert monitor.masked_share == 0.04
+
+
+@pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
+def test_records_that_fit_exactly_are_taken(size, said, capsys):
+    """Full length and vocabulary are legal; a smaller one is a note."""
+    check_records(tiny.CONFIG, records.Metadata(16, 3, size, "", {}))
+    assert ("Note: the records use" in capsys.readouterr().out) is said
+
+
+def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
+    data_dir, config, tmp_path, monkeypatch
+):
+    """Data go on at step x batch, and `init_checkpoint` is history."""
+    source, output = tmp_path / "source", tmp_path / "model"
+    run(data_dir, config[0], source, training={"stop_step": 1})
+    starts, rules = [], []
+
+    def batches(data_dir, metadata, *, start, seed, **kwargs):
+        starts.append((start, seed))
+        return read(data_dir, metadata, start=start, seed=seed, **kwargs)
+
+    def start_weights(model, model_dir, config, groups, positions):
+        rules.append((groups, positions))
+        return begin(model, model_dir, config, groups, positions)
+
+    read, begin = input_pipeline.train_batches, warm_start.start_weights
+    monkeypatch.setattr(input_pipeline, "train_batches", batches)
+    monkeypatch.setattr(warm_start, "start_weights", start_weights)
+    for stop_step in (2, 3):
+        run(
+            data_dir,
+            config[0],
+            output,
+            training={"stop_step": stop_step, "random_seed": 5},
+            init_checkpoint=str(source),
+            init_positions="interpolate",
+        )
+    assert starts == [(0, 5), (16, 5)]
+    assert rules == [("depth", "interpolate")]
+    assert values(output)["optimizer/iterations"] == 3
+
+
+def test_a_run_without_held_out_records_trains(
+    data_dir, config, tmp_path, monkeypatch
+):
+    """There is nothing to evaluate, and that is no error."""
+    metadata = find.read_metadata(data_dir)
+    splits = metadata.splits | {records.EVAL: ()}
+    metadata = dataclasses.replace(metadata, splits=splits)
+    monkeypatch.setattr(find, "read_metadata", lambda data_dir: metadata)
+    training = {"num_train_steps": 2, "eval_steps": 1}
+    assert run(data_dir, config[0], tmp_path / "model", training) == {}
+    with pytest.raises(InputError, match="needs held-out records"):
+        run(data_dir, config[0], tmp_path / "model", do_eval=True)

@@ -1,0 +1,415 @@
+"""The run: exact resume, clean stops, the best weights, health."""
+
+import contextlib
+import itertools
+import math
+import os
+import resource
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.training import checkpoint_files, checkpoints, run
+from albert_tf.training.health import Monitor
+from albert_tf.training.history import History
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.run import Run
+
+
+def make_run(output_dir, evaluate=None, **kwargs):
+    trainer = tiny.make_trainer(**kwargs)
+    return Run(
+        trainer,
+        str(output_dir),
+        tiny.train_batches,
+        evaluate or (lambda: trainer.evaluate(tiny.eval_batches)),
+        best_metric="mlm_accuracy",
+    )
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("unbroken")
+    run = make_run(directory)
+    run.train()
+    return directory, tiny.values(run.trainer)
+
+
+def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
+    """Weights, slots and step equal those of a run that was not broken."""
+    directory, expected = unbroken
+    for path in directory.glob("ckpt-7.*"):
+        shutil.copy(path, tmp_path)
+    files.write_text(
+        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-7"\n'
+    )
+    run = make_run(tmp_path)
+    assert run.trainer.step == 7
+    run.train()
+    assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
+
+
+def test_a_folder_is_claimed_by_one_run(tmp_path):
+    """A second one is refused before it writes anything, and not later."""
+    strategy, claims = tf.distribute.get_strategy(), []
+    output_dir = str(tmp_path / "model")
+    with run.claimed(strategy, output_dir, lambda: claims.append("first")):
+        with pytest.raises(InputError, match="another run still writes"):
+            with run.claimed(strategy, output_dir, lambda: claims.append(2)):
+                claims.append("body")
+    with run.claimed(strategy, output_dir, lambda: claims.append("later")):
+        assert claims == ["first", "later"]
+
+
+def test_a_half_written_checkpoint_is_not_picked_up(unbroken, tmp_path):
+    """Data without an index, as a kill leaves them, do not count."""
+    for path in unbroken[0].glob("ckpt-7.data*"):
+        shutil.copy(path, tmp_path)
+    assert checkpoints.latest(str(tmp_path)) is None
+
+
+def test_sigterm_saves_and_returns(tmp_path):
+    """A run told to stop saves at its step, and a later one goes on."""
+
+    def evaluate():
+        os.kill(os.getpid(), signal.SIGTERM)
+        return {"mlm_accuracy": 0.5}
+
+    run = make_run(tmp_path, evaluate)
+    run.train()
+    assert run.trainer.step == 10
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
+
+
+def handler():
+    return signal.getsignal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_sigterm_means_what_it_meant_after_training(tmp_path, fails):
+    """The handler is the caller's again, also where training is an error."""
+    before, during = handler(), []
+
+    def evaluate():
+        during.append(handler())
+        if fails:
+            raise InputError("no")
+        return {"mlm_accuracy": 0.5}
+
+    run = make_run(tmp_path, evaluate, num_train_steps=2)
+    with pytest.raises(InputError) if fails else contextlib.nullcontext():
+        run.train()
+    assert handler() is before and during[0] is not before
+
+
+def resumed(unbroken, **kwargs):
+    """Return the notes of a run that goes on after another one."""
+    run = make_run(unbroken[0], **kwargs)
+    first, *notes = run.resume_message().splitlines()
+    assert first.startswith("Resuming at step 20 from")
+    return notes
+
+
+def test_what_differs_on_resuming_is_said(unbroken):
+    """Every setting that moves a weight, with both values and its meaning."""
+    assert resumed(unbroken) == []
+    notes = resumed(
+        unbroken,
+        optimizer=OptimizerConfig(
+            learning_rate=0.02, num_warmup_steps=5, beta_2=0.99
+        ),
+        random_seed=5,
+        jit_compile=True,
+        dtype="bfloat16",
+        gradient_accumulation_steps=2,
+        eval_batch_size=8,
+        keep_checkpoint_max=9,
+    )
+    expected = {
+        "learning_rate was 0.01 and is 0.02": "another update rule",
+        "beta_2 was 0.999 and is 0.99": "another update rule",
+        "random_seed was 12345 and is 5": "data in another order",
+        "jit_compile was False and is True": "masks are others",
+        "dtype was float32 and is bfloat16": "another precision",
+        "gradient_accumulation_steps was 1 and is 2": "to rounding",
+    }
+    assert len(notes) == len(expected)
+    for start, meaning in expected.items():
+        (note,) = (n for n in notes if n.startswith(f"Note: {start}: "))
+        assert meaning in note
+
+
+def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
+    """One of an earlier version kept four facts, still older ones none."""
+    for path in unbroken[0].glob("ckpt-20.*"):
+        shutil.copy(path, tmp_path)
+    files.write_text(
+        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-20"\n'
+    )
+    prefix = str(tmp_path / "ckpt-20")
+    facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
+    checkpoint_files.write_manifest(prefix, facts)
+    (note,) = resumed((tmp_path,), random_seed=5)
+    assert note.startswith("Note: train_batch_size was 8 and is 16: ")
+    checkpoint_files.write_manifest(prefix, {})
+    assert resumed((tmp_path,), random_seed=5) == []
+
+
+def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
+    """The error has each worker's step and the folder they should share."""
+    answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
+    monkeypatch.setattr(
+        run.distribution, "of_processes", lambda *_: next(answers)
+    )
+    said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
+    with pytest.raises(InputError, match=said):
+        make_run(tmp_path)
+
+
+def wild(rate=1e30):
+    return OptimizerConfig(
+        optimizer="adamw", learning_rate=rate, num_warmup_steps=8
+    )
+
+
+@pytest.mark.parametrize("steps_per_loop", [1, 6])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
+    """The error names the step, also inside a stretch, and what is left.
+
+    The first update of 1e29 leaves weights whose losses are not finite, so
+    that it is the second step at which they show.
+    """
+    run = make_run(
+        tmp_path,
+        optimizer=wild(),
+        save_checkpoints_steps=1 if steps_per_loop == 1 else 7,
+        steps_per_loop=steps_per_loop,
+    )
+    good = "ckpt-1" if steps_per_loop == 1 else "none yet"
+    with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
+        run.train()
+    if steps_per_loop == 1:
+        good = checkpoints.latest(str(tmp_path))
+        table = {n: tf.Variable(v) for n, v in tiny.values(run.trainer).items()}
+        checkpoints.restore(good, table, ignore=())
+        assert all(bool(tf.reduce_all(v == v)) for v in table.values())
+
+
+def poisoned(bad_examples):
+    """Return batches in which some examples' losses are infinite."""
+
+    def batches(start, num_shards, shard, batch_size):
+        data = tiny.make_data()
+        for example in bad_examples:
+            data["masked_lm_weights"][example] = np.inf
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        dataset = dataset.repeat().skip(start % tiny.EXAMPLES)
+        return dataset.batch(batch_size, drop_remainder=True)
+
+    return batches
+
+
+def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
+    """Weights equal those of a run in which the bad step did nothing."""
+    run = make_run(
+        tmp_path,
+        num_train_steps=3,
+        steps_per_loop=3,
+        on_nonfinite="skip",
+        save_checkpoints_steps=3,
+    )
+    run.batches = poisoned([20])  # in the second batch of 16
+    run.train()
+    expected = tiny.make_trainer(num_train_steps=3)
+    iterator = expected.iterator(tiny.train_batches, 0)
+    expected.run_steps(iterator, tf.constant(1))
+    next(iterator)
+    expected.optimizer.iterations.assign(2)
+    expected.run_steps(iterator, tf.constant(1))
+    found, wanted = tiny.values(run.trainer), tiny.values(expected)
+    assert tiny.largest_difference(found, wanted) == 0.0
+    row = run.history.rows[0]
+    assert row["skipped_updates"] == 1.0 and row["steps"] == 3
+    assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
+
+
+def test_a_run_that_only_skips_ends(tmp_path, monkeypatch):
+    """After so many steps without one update the run says so."""
+    monkeypatch.setattr("albert_tf.training.run.MAX_BAD_STEPS", 4)
+    run = make_run(tmp_path, on_nonfinite="skip", steps_per_loop=2)
+    run.batches = poisoned(range(tiny.EXAMPLES))
+    with pytest.raises(InputError, match="in all of the last 4 steps"):
+        run.train()
+
+
+def test_a_good_step_between_bad_ones_counts(tmp_path, monkeypatch):
+    """Four bad steps, though not one after the other, are no end."""
+    monkeypatch.setattr("albert_tf.training.run.MAX_BAD_STEPS", 4)
+    run = make_run(
+        tmp_path,
+        num_train_steps=6,
+        on_nonfinite="skip",
+        steps_per_loop=2,
+        save_checkpoints_steps=6,
+    )
+    run.batches = poisoned(range(32))  # two batches of every three
+    run.train()
+    assert run.trainer.step == 6
+    assert [r.get("skipped_updates") for r in run.history.rows[:2]] == [1, 1]
+
+
+def test_a_stop_after_the_end_is_the_end(tmp_path):
+    """`stop_step` does not lengthen a run."""
+    assert make_run(tmp_path, stop_step=99).last == 20
+
+
+def test_a_full_disk_names_the_last_good_checkpoint(tmp_path):
+    """A checkpoint that cannot be written leaves the earlier one in place."""
+    run = make_run(tmp_path, num_train_steps=21, save_checkpoints_steps=7)
+    run.evaluate = None
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save = run._save
+
+    def save_on_a_small_disk(step):
+        if step == 14:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            save(step)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    run._save = save_on_a_small_disk
+    with pytest.raises(InputError, match="disk full.*ckpt-14.*ckpt-7$"):
+        run.train()
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    left = {p.name.split(".")[0] for p in tmp_path.glob("ckpt-*")}
+    assert left == {"ckpt-7"}
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    unbroken, tmp_path, capsys
+):
+    """One flipped bit, a warning, and the end is that of the unbroken run."""
+    directory, expected = unbroken
+    for path in directory.glob("ckpt-*"):
+        shutil.copy(path, tmp_path)
+    shutil.copy(directory / "checkpoint", tmp_path)
+    data = next(tmp_path.glob("ckpt-20.data*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    run = make_run(tmp_path)
+    assert run.trainer.step == 14
+    assert "ckpt-20 is damaged" in capsys.readouterr().out
+    run.train()
+    assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
+
+
+@pytest.mark.slow
+def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
+    """A resume on two replicas says so, and ends with the weights of one."""
+    directory, expected = unbroken
+    for path in directory.glob("ckpt-14*"):
+        shutil.copy(path, tmp_path)
+    files.write_text(
+        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-14"\n'
+    )
+    run = make_run(tmp_path, replicas=2)
+    run.train()
+    assert "replicas was 1 and is 2" in capfd.readouterr().err
+    found = tiny.values(run.trainer)
+    assert 0 < tiny.largest_difference(expected, found) < 2e-6
+
+
+@pytest.mark.slow
+def test_a_stop_step_keeps_the_schedule(unbroken, tmp_path):
+    """Stopping at step 10 and going on gives the unbroken run's bits."""
+    run = make_run(tmp_path, stop_step=10)
+    run.train()
+    assert run.trainer.step == 10 and run.finished
+    run = make_run(tmp_path)
+    run.train()
+    found = tiny.values(run.trainer)
+    assert tiny.largest_difference(unbroken[1], found) == 0.0
+
+
+def test_a_time_budget_stops_with_a_checkpoint(unbroken, tmp_path, capfd):
+    """The run ends in time, says how to go on, and goes on to the bit."""
+    run = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
+    ticks = itertools.count()
+    run.budget.spent = lambda: next(ticks) >= 2  # as a clock would say
+    run.train()
+    assert run.trainer.step == 7 and not run.finished  # 4, then up to 7
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    told = capfd.readouterr().err
+    assert "Stopped by max_hours=0.01 at step 7 of 20" in told
+    run = make_run(tmp_path)
+    run.train()
+    found = tiny.values(run.trainer)
+    assert tiny.largest_difference(unbroken[1], found) == 0.0
+
+
+def test_trust_ratios_and_speed_are_measured(tmp_path):
+    """The three ratios are those of numpy; MFU is FLOPs over the peak."""
+    monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
+    run = make_run(
+        tmp_path, num_train_steps=6, steps_per_loop=3, save_checkpoints_steps=3
+    )
+    run.monitor = monitor
+    run.train()
+    values, ratios = tiny.values(run.trainer), []
+    for name in run.trainer.trained:
+        if "layer_norm/" in name or name.endswith("bias"):
+            continue
+        w, m, v = (
+            values[n].astype("f8")
+            for n in (name, f"optimizer/{name}/m", f"optimizer/{name}/v")
+        )
+        u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
+        ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
+    first, row = (r for r in run.history.rows if r["split"] == "train")
+    assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
+    assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
+    median = sorted(ratios)[len(ratios) // 2]
+    assert row["trust_ratio_median"] == pytest.approx(median, rel=1e-4)
+    speed = row["examples_per_second"]
+    assert row["tokens_per_second"] == pytest.approx(8 * speed)
+    assert row["model_flops_utilization"] == pytest.approx(speed * 1e-3)
+    assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
+    left = 3 * 16 / first["examples_per_second"] / 3600
+    assert first["hours_left"] == pytest.approx(left)
+    assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
+    told = [r["kind"] for r in run.history.rows if r["split"] == "health"]
+    assert told == ["mask_rate"]  # at the first checkpoint, and once
+
+
+def test_the_best_weights_are_kept(tmp_path):
+    """`best/` holds the weights of the evaluation that was best, not last."""
+    scores = iter([0.9, 0.1])
+    seen = []
+
+    def evaluate():
+        seen.append(tiny.values(run.trainer))
+        return {"mlm_accuracy": next(scores)}
+
+    run = make_run(tmp_path, evaluate)
+    run.train()
+    checkpoints.restore_weights(run.trainer.model, str(tmp_path))
+    found = tiny.values(run.trainer)
+    for name in run.trainer.weights:
+        assert (found[name] == seen[0][name]).all(), name
+
+
+def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
+    """Rows after the resumed step are dropped and measured again."""
+    directory, _ = unbroken
+    history = History(str(directory), 20)
+    assert history.column("eval", "mlm_loss")[0] == [10, 20]
+    assert len(History(str(directory), 10).column("eval", "loss")[0]) == 1
+    assert (directory / "curves.png").stat().st_size > 5000

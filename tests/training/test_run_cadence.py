@@ -1,0 +1,39 @@
+"""When a run stops for something: cadence, pace and budget."""
+
+import time
+
+import pytest
+
+from albert_tf.training.run import Budget, Pace, due, next_stop
+
+
+@pytest.mark.parametrize(
+    "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
+)
+def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
+    """An hour is over when 30 s of steps and two saves of 20 s do not fit."""
+    budget = Budget(1.0, start=time.monotonic() - elapsed)
+    budget.longest, budget.saving = 30.0, 20.0
+    assert budget.spent() is spent
+    assert not Budget(0.0, start=-1e9).spent()
+
+
+def test_stops_fall_on_every_cadence():
+    """No stretch runs over an evaluation, a checkpoint or the end."""
+    stops, step = [], 0
+    while step < 20:
+        step = next_stop(step, 20, 6, 7)
+        stops.append(step)
+    assert stops == [6, 7, 12, 14, 18, 20]
+    assert due(20, 20, 7) and due(14, 20, 7) and not due(15, 20, 7)
+
+
+def test_pace_aims_at_seconds():
+    """The first stretch, which compiles, does not set the pace."""
+    pace = Pace(fixed=0)
+    assert pace.steps() == 1
+    pace.measure(1, 30.0)
+    pace.measure(2, 0.2)
+    assert pace.steps() == 50
+    pace.measure(1000, 0.1)
+    assert pace.steps() == 1000  # within which SIGTERM is not seen

@@ -1,0 +1,155 @@
+"""The replica step: exact over replicas, micro-batches and padding."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.training.optimizers import OptimizerConfig
+
+
+def trained(steps=6, **kwargs):
+    trainer = tiny.make_trainer(**kwargs)
+    tiny.run_steps(trainer, steps)
+    return tiny.values(trainer)
+
+
+@pytest.fixture(scope="module")
+def one_replica():
+    return trained()
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        pytest.param({"replicas": 2}, marks=pytest.mark.slow),
+        pytest.param({"replicas": 4}, marks=pytest.mark.slow),
+        {"gradient_accumulation_steps": 4},
+        {"replicas": 2, "gradient_accumulation_steps": 2},
+        {"jit_compile": True},
+    ],
+    ids=str,
+)
+def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
+    """Replicas, micro-batches and XLA give the same weights and slots."""
+    found = trained(**kwargs)
+    assert tiny.largest_difference(one_replica, found) < 2e-6
+
+
+@pytest.mark.slow
+def test_released_normalization_depends_on_the_replicas():
+    """`per_replica` averages averages, which differs from the whole mean."""
+    whole = trained(replicas=2)
+    averaged = trained(replicas=2, loss_normalization="per_replica")
+    assert tiny.largest_difference(whole, averaged) > 1e-4
+
+
+def test_per_replica_clipping_bounds_each_share():
+    """Two replicas clipped apart move at most as far as the limit allows."""
+    optimizer = OptimizerConfig(
+        learning_rate=0.01,
+        num_warmup_steps=0,
+        clip_norm=1e-3,
+        clip_placement="per_replica",
+    )
+    trainer = tiny.make_trainer(replicas=2, optimizer=optimizer)
+    iterator = trainer.iterator(tiny.train_batches, 0)
+    norm = trainer.run_steps(iterator, tf.constant(1)).norm
+    assert 0.0 < float(norm) <= 1e-3 * 1.0001
+
+
+def test_loss_falls():
+    """Twenty steps on 48 examples lower both training losses."""
+    trainer = tiny.make_trainer()
+    before = trainer.evaluate(tiny.eval_batches)
+    first = trainer.summarize(tiny.run_steps(trainer, 3))
+    tiny.run_steps(trainer, 14)
+    last = trainer.summarize(tiny.run_steps(trainer, 3))
+    assert last["mlm_loss"] < first["mlm_loss"] - 0.1
+    assert abs(before["mlm_loss"] - np.log(tiny.CONFIG.vocab_size)) < 0.1
+
+
+def test_dropout_differs_between_replicas_and_steps():
+    """The same example gets another mask on each replica and at each step."""
+    config = dataclasses.replace(tiny.CONFIG, hidden_dropout_prob=0.5)
+    still = OptimizerConfig(learning_rate=0.0, num_warmup_steps=0)
+    trainer = tiny.make_trainer(2, config, still, train_batch_size=2)
+    example = {k: x[:1] for k, x in tiny.make_data().items()}
+
+    def same_example(start, num_shards, shard, batch_size):
+        dataset = tf.data.Dataset.from_tensors(example)
+        return dataset.repeat().map(lambda x: x)
+
+    losses = []
+    local = trainer.strategy.experimental_local_results
+
+    @tf.function
+    def step(batch):
+        def replica(batch):
+            context = tf.distribute.get_replica_context()
+            report = trainer._accumulated(batch, trainer.seed())[1]
+            return report, context.replica_id_in_sync_group
+
+        return trainer.strategy.run(replica, (batch,))
+
+    iterator = trainer.iterator(same_example, 0)
+    for _ in range(2):
+        reports, _ = step(next(iterator))
+        losses += [float(report[0, 0]) for report in local(reports)]
+        trainer.optimizer.iterations.assign_add(1)
+    assert len(set(losses)) == 4
+
+
+def test_evaluation_ignores_padding():
+    """Examples of weight zero in the last batch change no mean."""
+    trainer = tiny.make_trainer()
+    data = {k: x[:20] for k, x in tiny.make_data(1).items()}
+    exact = tf.data.Dataset.from_tensor_slices(data).batch(20)
+    trainer.eval_batch_size = 20
+    expected = trainer.evaluate(lambda: exact)
+    padded = {
+        k: np.concatenate([x, np.repeat(x[:1], 12, axis=0)])
+        for k, x in data.items()
+    }
+    for name in ("masked_lm_weights", "example_weights"):
+        padded[name][20:] = 0.0
+    trainer.eval_batch_size = 16
+    found = trainer.evaluate(
+        lambda: tf.data.Dataset.from_tensor_slices(padded).batch(16)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_prediction_keeps_the_order_of_examples_over_replicas():
+    """Outputs gathered from two replicas stand where their inputs stood."""
+    trainer = tiny.make_trainer(replicas=2)
+
+    def echo(model, batch):
+        return {"echo": batch["input_ids"]}
+
+    found = trainer.predict(tiny.eval_batches, echo)["echo"]
+    np.testing.assert_array_equal(found, tiny.make_data(1)["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "kwargs, named",
+    [
+        ({"replicas": 2, "train_batch_size": 15}, "train_batch_size=15"),
+        ({"gradient_accumulation_steps": 3}, "gradient_accumulation_steps=3"),
+        ({"replicas": 2, "eval_batch_size": 15}, "eval_batch_size=15"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
+    """The error names the batch, the replicas and the accumulation."""
+    with pytest.raises(InputError, match=named):
+        tiny.make_trainer(**kwargs)
+
+
+def test_bfloat16_trains_near_float32(one_replica):
+    """Weights stay float32, and move nearly as under float32."""
+    found = trained(dtype="bfloat16")
+    assert all(v.dtype != tf.bfloat16 for v in found.values())
+    assert 0 < tiny.largest_difference(one_replica, found) < 0.05

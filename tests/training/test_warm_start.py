@@ -1,0 +1,221 @@
+"""Warm starts take exactly the weights that they say."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.training import checkpoints, warm_start
+
+
+def make(config, seed):
+    keras.utils.set_random_seed(seed)
+    config = dataclasses.replace(config, initializer_range=0.5)
+    return AlbertForPretraining(config)
+
+
+def table(model):
+    named = checkpoints.named_variables(model)
+    return {name: variable.numpy() for name, variable in named.items()}
+
+
+def saved(folder, config, without=()):
+    """Save a model of random weights; return its values."""
+    model = make(config, 1)
+    weights = {
+        name: variable
+        for name, variable in checkpoints.named_variables(model).items()
+        if not name.startswith(without or ("none",))
+    }
+    config.save(str(folder))
+    checkpoints.save(str(folder), weights)
+    return table(model)
+
+
+def change(**kwargs):
+    return dataclasses.replace(tiny.CONFIG, **kwargs)
+
+
+def started(folder, config, groups="depth", positions="tile"):
+    model = make(config, 2)
+    said = warm_start.start_weights(
+        model, str(folder), config, groups, positions
+    )
+    return table(model), "\n".join(said), model
+
+
+def assert_equal(found, expected, names=None):
+    for name in names or expected:
+        np.testing.assert_array_equal(found[name], expected[name], name)
+
+
+def test_shared_weights_serve_more_layers(tmp_path):
+    """A model of six layers has the weights of one of two, all of them."""
+    expected = saved(tmp_path, tiny.CONFIG)
+    found, said, _ = started(tmp_path, change(num_hidden_layers=6))
+    assert found.keys() == expected.keys()
+    assert_equal(found, expected)
+    assert "6 layers from 2" in said
+
+
+@pytest.mark.parametrize(
+    "rule, origins", [("depth", [0, 0, 1, 1]), ("first", [0, 0, 0, 0])]
+)
+def test_groups_come_from_the_same_depth_or_the_first(tmp_path, rule, origins):
+    """Four groups from two: blocks of layers, or group 0 for every one."""
+    source = change(num_hidden_layers=4, num_hidden_groups=2)
+    expected = saved(tmp_path, source)
+    target = change(num_hidden_layers=8, num_hidden_groups=4)
+    found, said, _ = started(tmp_path, target, groups=rule)
+    for name, value in found.items():
+        for kind in ("attention", "ffn"):
+            for group, origin in enumerate(origins):
+                new = f"encoder/{kind}_{group}_0/"
+                name_there = name.replace(new, f"encoder/{kind}_{origin}_0/")
+                if new in name:
+                    np.testing.assert_array_equal(
+                        value, expected[name_there], name
+                    )
+    kept = [n for n in found if "/encoder/" not in n]
+    assert_equal(found, expected, kept)
+    assert f"ffn_3_* from ffn_{origins[3]}_*" in said
+
+
+def test_one_group_comes_from_the_lowest_that_it_replaces(tmp_path):
+    """A group's first layer decides, not its last."""
+    expected = saved(tmp_path, change(num_hidden_layers=4, num_hidden_groups=2))
+    found, _, _ = started(tmp_path, change(num_hidden_layers=4))
+    assert found.keys() < expected.keys()
+    assert_equal(found, expected, found)
+
+
+def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
+    """`best/` comes before the newest checkpoint."""
+    saved(tmp_path, tiny.CONFIG)
+    model = make(tiny.CONFIG, 5)
+    best = checkpoints.named_variables(model)
+    checkpoints.save(str(tmp_path / checkpoints.BEST), best)
+    found, said, _ = started(tmp_path, tiny.CONFIG)
+    assert_equal(found, table(model))
+    assert f"{checkpoints.BEST}/ckpt-0" in said
+
+
+def test_unshared_layers_are_stacked_in_blocks(tmp_path):
+    """Three unshared layers from a shared one and a half: by depth."""
+    source = change(num_hidden_layers=2, sharing="attention")
+    expected = saved(tmp_path, source)
+    target = change(num_hidden_layers=4, sharing="attention")
+    found, _, _ = started(tmp_path, target)
+    for layer, origin in enumerate([0, 0, 1, 1]):
+        kernel = "albert/encoder/ffn_{}_0/intermediate/kernel"
+        np.testing.assert_array_equal(
+            found[kernel.format(layer)], expected[kernel.format(origin)]
+        )
+
+
+POSITIONS = "albert/embeddings/position_embeddings"
+
+
+def test_tiled_positions_repeat(tmp_path):
+    """Row i of the longer table is row i modulo the old length."""
+    expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
+    target = change(max_position_embeddings=40)
+    found, said, _ = started(tmp_path, target)
+    repeated = np.concatenate([expected] * 3)[:40]
+    np.testing.assert_array_equal(found[POSITIONS], repeated)
+    assert "40 positions from 16 by tile" in said
+
+
+def test_interpolated_positions_are_numpys(tmp_path):
+    """Each column is stretched as numpy.interp does, ends kept."""
+    expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
+    target = change(max_position_embeddings=31)
+    found, _, _ = started(tmp_path, target, positions="interpolate")
+    at = np.linspace(0, 15, 31)
+    for column in range(expected.shape[1]):
+        np.testing.assert_allclose(
+            found[POSITIONS][:, column],
+            np.interp(at, np.arange(16), expected[:, column]),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+def test_a_shorter_table_is_cut(tmp_path):
+    """The first rows are kept, and it is said."""
+    expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
+    target = change(max_position_embeddings=8)
+    found, said, _ = started(tmp_path, target)
+    np.testing.assert_array_equal(found[POSITIONS], expected[:8])
+    assert "the first 8 of 16" in said
+
+
+@pytest.mark.parametrize("head", ["mlm/", "sop/"])
+def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
+    """Its weights are the random ones; all others are the source's."""
+    expected = saved(tmp_path, tiny.CONFIG, without=(head,))
+    fresh = table(make(tiny.CONFIG, 2))
+    found, said, _ = started(tmp_path, tiny.CONFIG)
+    absent = [name for name in found if name.startswith(head)]
+    assert_equal(found, fresh, absent)
+    assert_equal(found, expected, found.keys() - set(absent))
+    assert f"a new {head[:-1]} head" in said
+
+
+def test_a_missing_weight_is_named(tmp_path):
+    """An encoder with a hole is no source."""
+    saved(tmp_path, tiny.CONFIG, without=("albert/pooler/bias",))
+    with pytest.raises(InputError, match="without albert/pooler/bias"):
+        started(tmp_path, tiny.CONFIG)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("hidden_size", 32),
+        ("vocab_size", 60),
+        ("type_vocab_size", 3),
+        ("num_attention_heads", 4),
+        ("hidden_act", "relu"),
+        ("inner_group_num", 2),
+    ],
+)
+def test_another_kind_of_model_is_refused(key, value):
+    """Weights of the same shapes that mean something else are too."""
+    with pytest.raises(InputError, match=f"{key}={getattr(tiny.CONFIG, key)}"):
+        warm_start.check_source(tiny.CONFIG, change(**{key: value}))
+
+
+def test_heads_of_another_width_are_refused():
+    """As many heads of another width are other heads."""
+    with pytest.raises(InputError, match="head_size=8 instead of 4"):
+        warm_start.check_source(tiny.CONFIG, change(attention_head_size=4))
+
+
+@pytest.mark.parametrize("whole_run, step", [(False, 0), (True, 5)])
+def test_slots_and_the_step_can_be_taken_too(tmp_path, whole_run, step):
+    """Moments are the source's; the step goes on or begins anew."""
+    first = tiny.make_trainer()
+    tiny.run_steps(first, 5)
+    tiny.CONFIG.save(str(tmp_path))
+    checkpoints.save(str(tmp_path), first.state(), 5)
+    second = tiny.make_trainer()
+    said = warm_start.start_slots(
+        str(tmp_path), tiny.CONFIG, second.state(), whole_run
+    )
+    expected, found = tiny.values(first), tiny.values(second)
+    assert found.pop("optimizer/iterations") == step
+    assert_equal(found, expected, found)
+    assert ("step 5" in said[0]) is whole_run
+
+
+def test_slots_of_another_architecture_are_refused(tmp_path):
+    """So is a checkpoint without slots; both are named."""
+    saved(tmp_path, tiny.CONFIG)
+    for target in (change(num_hidden_layers=3), tiny.CONFIG):
+        with pytest.raises(InputError, match="init_checkpoint="):
+            warm_start.start_slots(str(tmp_path), target, {}, True)
