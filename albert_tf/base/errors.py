@@ -8,3 +8,16 @@ class InputError(ValueError):
     `Received: name=value`, the legal choices, and file and line for data.
     Command-line programs print it as one line and exit with status 1.
     """
+
+
+def require(condition: object, rule: str, /, **received: object) -> None:
+    """Raise `InputError` unless a rule holds.
+
+    Args:
+      condition: whether it holds.
+      rule: a sentence with names in backticks; for data, the place before it.
+      received: the values that break it, by the names that the user knows.
+    """
+    if not condition:
+        values = ", ".join(f"{k}={v}" for k, v in received.items())
+        raise InputError(f"{rule} Received: {values}" if values else rule)

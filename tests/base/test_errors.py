@@ -1,0 +1,15 @@
+"""What a user reads about a mistake."""
+
+import pytest
+
+from albert_tf.base.errors import InputError, require
+
+
+def test_a_broken_rule_is_said_with_what_was_received():
+    """The rule, then the values by name; a rule that holds says nothing."""
+    require(2, "`n` must not be 0.", n=2)
+    with pytest.raises(InputError) as raised:
+        require(0, "`n` must not be 0.", n=0, path="a.tsv")
+    assert str(raised.value) == "`n` must not be 0. Received: n=0, path=a.tsv"
+    with pytest.raises(InputError, match="^It must be so.$"):
+        require("", "It must be so.")
