@@ -89,11 +89,15 @@ def cover(path: str, tests: list[str]) -> None:
 def chosen_tests(mutant: Mutant, told: dict, limit: float) -> list[str]:
     """Return the tests that run a mutant's line, the likeliest first.
 
-    A fixture that several tests share is run by the first of them: the others
-    count as running its lines too.
+    A line that is run when its module is imported shows in any test that uses
+    the module. A fixture that several tests share is run by the first of them:
+    the others count as running its lines too.
     """
     tests = told["tests"]
-    contexts = told["lines"].get(mutant.file, {}).get(str(mutant.line), ())
+    lines = told["lines"].get(mutant.file, {})
+    contexts = set(lines.get(str(mutant.line), ()))
+    if contexts == {""}:
+        contexts = set().union(*lines.values())
     names, fixtures = set(), set()
     for context in filter(None, contexts):
         name, _, phase = context.rpartition("|")
