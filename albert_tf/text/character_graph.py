@@ -8,11 +8,14 @@ knows of Unicode, the graph does too, and ICU, which may be older, is not asked.
 B batch, C characters of a text.
 """
 
+import functools
 import unicodedata
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+
+from albert_tf.text.normalization import TextConfig
 
 ITSELF = -1  # in a table of characters: the character stays
 SIGMA, SMALL_SIGMA, FINAL_SIGMA = ord("Σ"), ord("σ"), ord("ς")
@@ -31,23 +34,60 @@ def characters() -> list[str]:
     return list(map(chr, codes))
 
 
-class CharacterTable(tf.Module):
-    """Replaces each character by a fixed string."""
+# To ask Python about every character takes seconds: the answers are kept.
+Rule = Callable[[str, TextConfig], str | bool]
 
-    def __init__(self, replace: Callable[[str], str]):
+
+@functools.lru_cache(maxsize=4)
+def replacements(rule: Rule, config: TextConfig) -> tuple[np.ndarray, list]:
+    """Return the number of each character's row, and the rows.
+
+    A row holds the code points that replace a character; the first one says
+    that it stays, as do all characters beyond the table.
+    """
+    index, rows = {}, {(ITSELF,): 0}
+    for character in characters():
+        new = rule(character, config)
+        if new != character:
+            row = tuple(ITSELF if c == character else ord(c) for c in new)
+            index[ord(character)] = rows.setdefault(row, len(rows))
+    numbers = np.zeros(max(index) + 2, np.uint16)
+    numbers[list(index)] = list(index.values())
+    return numbers, list(rows)
+
+
+@functools.lru_cache(maxsize=8)
+def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Return where runs of characters with one value begin, and the values."""
+    every = characters()
+    values = np.array([int(rule(c, config)) for c in every])
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    codes = np.array([ord(every[i]) for i in starts], np.int32)
+    return codes, values[starts].astype(np.int32)
+
+
+class CharacterClass(tf.Module):
+    """Says what a Python function returns for characters, a bool or number."""
+
+    def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()
-        index, rows = {}, {(ITSELF,): 0}
-        for character in characters():
-            new = replace(character)
-            if new != character:
-                row = tuple(ITSELF if c == character else ord(c) for c in new)
-                index[ord(character)] = rows.setdefault(row, len(rows))
-        # Characters beyond the last one of the table stay.
-        self._last = max(index) + 1
-        dense = np.zeros(self._last + 1, np.uint16)
-        dense[list(index)] = list(index.values())
-        self._index = tf.constant(dense)
-        self._rows = tf.ragged.constant(list(rows), dtype=tf.int32)
+        self._starts, self._values = map(tf.constant, runs(rule, config))
+
+    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
+        """Return int32 [...] for code points [...]."""
+        run = tf.searchsorted(self._starts, codes, side="right") - 1
+        return tf.gather(self._values, run)
+
+
+class CharacterTable(tf.Module):
+    """Replaces each character by what a Python function returns for it."""
+
+    def __init__(self, rule: Rule, config: TextConfig):
+        super().__init__()
+        numbers, rows = replacements(rule, config)
+        self._last = len(numbers) - 1
+        self._index = tf.constant(numbers)
+        self._rows = tf.ragged.constant(rows, dtype=tf.int32)
 
     def _row(self, text: tf.RaggedTensor) -> tf.Tensor:
         index = tf.gather(self._index, tf.minimum(text.flat_values, self._last))
@@ -67,19 +107,11 @@ class CharacterTable(tf.Module):
         return text.with_values(rows).merge_dims(1, 2)
 
 
-def _sigma_kinds(dropped: Callable[[str], bool]) -> dict[int, int]:
-    """Return what each character is to a sigma, as `str.lower` sees it."""
-    kinds = {}
-    for character in characters():
-        if dropped(character):
-            kinds[ord(character)] = IGNORED
-        elif (character + "Σ").lower()[-1] == "ς":
-            kinds[ord(character)] = CASED
-        elif ("A" + character + "Σ").lower()[-1] == "ς":
-            kinds[ord(character)] = IGNORED
-        else:
-            kinds[ord(character)] = OTHER
-    return kinds
+def sigma_kind(character: str, config: TextConfig) -> int:
+    """Return what a character is to a sigma beside it, for `str.lower`."""
+    if (character + "Σ").lower()[-1] == "ς":
+        return CASED
+    return IGNORED if ("A" + character + "Σ").lower()[-1] == "ς" else OTHER
 
 
 class LowerSigma(tf.Module):
@@ -89,14 +121,9 @@ class LowerSigma(tf.Module):
     ignored ones aside (Unicode's Final_Sigma, as in `str.lower`).
     """
 
-    def __init__(self, dropped: Callable[[str], bool] = lambda c: False):
+    def __init__(self, config: TextConfig, kind: Rule = sigma_kind):
         super().__init__()
-        kinds = _sigma_kinds(dropped)
-        codes = np.array(list(kinds))
-        values = np.array(list(kinds.values()))
-        starts = np.flatnonzero(np.diff(values, prepend=-1))
-        self._starts = tf.constant(codes[starts], tf.int32)
-        self._kinds = tf.constant(values[starts], tf.int32)
+        self._kinds = CharacterClass(kind, config)
 
     def __call__(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return code points [B, C] without capital sigma."""
@@ -110,8 +137,7 @@ class LowerSigma(tf.Module):
         line_end = tf.fill([text.nrows(), 1], ord("\n"))
         ended = tf.concat([text, line_end], axis=1)  # [B, C + 1]
         codes = ended.values
-        run = tf.searchsorted(self._starts, codes, side="right") - 1
-        kinds = tf.gather(self._kinds, run)
+        kinds = self._kinds(codes)
         solid = kinds != IGNORED
         # The n-th solid character stands at n; nothing stands at 0.
         solid_kinds = tf.pad(kinds[solid], [[1, 1]])

@@ -7,13 +7,13 @@ called a place.
 B batch, C characters of a text, N ids of a text.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.text.character_graph import characters, decode, encode
+from albert_tf.text.character_graph import CharacterClass, decode, encode
+from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizer_graph import (
     SentencePieceGraph,
     TextGraph,
@@ -32,22 +32,6 @@ class Spanned(NamedTuple):
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
     ends: tf.RaggedTensor
-
-
-class CharacterClass(tf.Module):
-    """Says which characters a Python function is true for."""
-
-    def __init__(self, belongs: Callable[[str], bool]):
-        super().__init__()
-        every = characters()
-        values = np.array([bool(belongs(c)) for c in every])
-        starts = np.flatnonzero(np.diff(values, prepend=False))
-        self._starts = tf.constant([ord(every[i]) for i in starts], tf.int32)
-
-    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Return bool [...] for code points [...]."""
-        runs = tf.searchsorted(self._starts, codes, side="right")
-        return runs % 2 == 1
 
 
 def byte_lengths(codes: tf.Tensor) -> tf.Tensor:
@@ -142,13 +126,27 @@ def with_dropped(
     return tf.where(longer, tf.gather(ends, tf.maximum(before, 0)), ends)
 
 
+def _is_space(character: str, config: TextConfig) -> bool:
+    return character.isspace()
+
+
+def _joins(character: str, config: TextConfig) -> bool:
+    """Return whether folding drops a character that cleaning does not."""
+    cleaned = clean_character(character).strip()
+    return bool(cleaned) and not fold(cleaned, config)
+
+
+def _stands_alone(character: str, config: TextConfig) -> bool:
+    return clean_character(character).startswith(" ")
+
+
 class SentencePieceOffsets(tf.Module):
     """Ids and offsets of a `SentencePieceTokenizer`."""
 
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
         self._graph = graph
-        self._is_space = CharacterClass(str.isspace)
+        self._is_space = CharacterClass(_is_space, tokenizer.config)
         self._quotes = tokenizer.config.replace_quotes
         whole = [(0, TO_THE_END)]
         rows = [
@@ -171,7 +169,7 @@ class SentencePieceOffsets(tf.Module):
         row_starts = tf.cast(text.row_starts(), tf.int32)
         row_ends = tf.gather(tf.cast(text.row_limits(), tf.int32), rows)
         place = tf.range(tf.size(codes))
-        solid = ~self._is_space(codes)
+        solid = self._is_space(codes) == 0
         after_solid = tf.concat([[False], solid], axis=0)[:-1]
         after_solid &= place > tf.gather(row_starts, rows)
         goes_on = next_place(solid)[:-1] < row_ends
@@ -258,14 +256,8 @@ class WordPieceOffsets(tf.Module):
     def __init__(self, graph: WordPieceGraph, tokenizer: Tokenizer):
         super().__init__()
         self._graph = graph
-        config = tokenizer.config
-
-        def joins(c: str) -> bool:
-            cleaned = clean_character(c).strip()
-            return bool(cleaned) and not fold(cleaned, config)
-
-        self._joins = CharacterClass(joins)
-        self._alone = CharacterClass(lambda c: clean_character(c)[:1] == " ")
+        self._joins = CharacterClass(_joins, tokenizer.config)
+        self._alone = CharacterClass(_stands_alone, tokenizer.config)
 
     def folded(self, strings: tf.Tensor) -> Sources:
         """Return the text of folded words of strings [B], spaces between."""
@@ -274,8 +266,8 @@ class WordPieceOffsets(tf.Module):
         counts = self._graph.table.counts(text)
         within = tf.ragged.range(text.row_lengths()).flat_values
         within = tf.cast(within, tf.int32)
-        longer = with_dropped(text, counts, within + 1, self._joins(codes))
-        longer = tf.where(self._alone(codes), within + 1, longer)
+        longer = with_dropped(text, counts, within + 1, self._joins(codes) > 0)
+        longer = tf.where(self._alone(codes) > 0, within + 1, longer)
         source = tf.repeat(tf.range(tf.size(counts)), counts)
         folded = self._graph.fold(text)
         is_last = shifted(source, -1) != source

@@ -3,21 +3,21 @@
 B batch, N and M ids of a text, T tokens of a row.
 """
 
-import dataclasses
-
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.text.character_graph import (
+    IGNORED,
     CharacterTable,
     LowerSigma,
     OrderMarks,
     characters,
     decode,
     encode,
+    sigma_kind,
 )
-from albert_tf.text.normalization import TextConfig, normalize_character
+from albert_tf.text.normalization import TextConfig, drop_marks
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 from albert_tf.text.wordpiece import (
     MAX_WORD_CHARACTERS,
@@ -30,8 +30,14 @@ from albert_tf.text.wordpiece import (
 # cleaning drops.
 UNKNOWN_WORD = "\0"
 
+# What a model takes of every row.
+INPUTS = ("input_ids", "input_mask", "segment_ids")
 
-def _lower_all_but_sigma(text: str) -> str:
+
+def _normalize_all_but_sigma(character: str, config: TextConfig) -> str:
+    text = drop_marks(character) if config.strip_accents else character
+    if not config.do_lower_case:
+        return text
     return "".join(c if c == "Σ" else c.lower() for c in text)
 
 
@@ -44,13 +50,8 @@ class SentencePieceGraph(tf.Module):
         spaces = "".join(c for c in characters() if c.isspace())
         self._spaces = f"[{spaces}]+"
         self._quotes = "``|''" if config.replace_quotes else None
-        plain = dataclasses.replace(config, do_lower_case=False)
-        lower, self._sigma = str, None
-        if config.do_lower_case:
-            lower, self._sigma = _lower_all_but_sigma, LowerSigma()
-        self.table = CharacterTable(
-            lambda c: lower(normalize_character(c, plain))
-        )
+        self._sigma = LowerSigma(config) if config.do_lower_case else None
+        self.table = CharacterTable(_normalize_all_but_sigma, config)
         self.model = tf_text.SentencepieceTokenizer(
             tokenizer.content, out_type=tf.int32
         )
@@ -84,6 +85,19 @@ class SentencePieceGraph(tf.Module):
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
 
 
+def _separate_words(character: str, config: TextConfig) -> str:
+    """Return a cleaned character folded, spaces around all punctuation."""
+    return "".join(
+        f" {c} " if is_punctuation(c) else c
+        for c in fold(clean_character(character), config)
+    )
+
+
+def _sigma_kind_if_kept(character: str, config: TextConfig) -> int:
+    kept = clean_character(character)
+    return sigma_kind(character, config) if kept else IGNORED
+
+
 class WordPieceGraph(tf.Module):
     """The graph of a `WordPieceTokenizer`."""
 
@@ -92,11 +106,9 @@ class WordPieceGraph(tf.Module):
         config = tokenizer.config
         self._sigma = self._order = None
         if config.do_lower_case:
-            self._sigma = LowerSigma(dropped=lambda c: not clean_character(c))
+            self._sigma = LowerSigma(config, _sigma_kind_if_kept)
             self._order = OrderMarks() if config.strip_accents else None
-        self.table = CharacterTable(
-            lambda c: _separate_words(clean_character(c), config)
-        )
+        self.table = CharacterTable(_separate_words, config)
         pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -132,13 +144,6 @@ class WordPieceGraph(tf.Module):
         words = self.words(strings)
         ids = self.pieces(words.values)[0]  # [B * words, N]
         return words.with_values(ids).merge_dims(1, 2)
-
-
-def _separate_words(text: str, config: TextConfig) -> str:
-    """Return cleaned text folded, with spaces around all punctuation."""
-    return "".join(
-        f" {c} " if is_punctuation(c) else c for c in fold(text, config)
-    )
 
 
 GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
@@ -230,20 +235,16 @@ class TextGraph(tf.Module):
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, T].
         """
-        if max_seq_length < 3:
-            raise InputError(
-                "`max_seq_length` must be at least 3. "
-                f"Received: max_seq_length={max_seq_length}"
-            )
-        if b is None:
-            b = tf.RaggedTensor.from_row_lengths(
-                tf.zeros([0], tf.int32), tf.zeros([a.nrows()], tf.int64)
-            )
-        length_a, length_b = a.row_lengths(), b.row_lengths()
-        pair = tf.cast(length_b > 0, tf.int64)
-        keep_a, keep_b = pair_lengths(
-            length_a, length_b, max_seq_length - 2 - pair
+        require(
+            max_seq_length >= 3,
+            "`max_seq_length` must be at least 3.",
+            max_seq_length=max_seq_length,
         )
+        if b is None:
+            b = _first(a, tf.zeros_like(a.row_lengths()))
+        pair = tf.cast(b.row_lengths() > 0, tf.int64)
+        room = max_seq_length - 2 - pair
+        keep_a, keep_b = pair_lengths(a.row_lengths(), b.row_lengths(), room)
         one = tf.ones_like(pair)
         parts = [
             self._repeat(self._cls_id, one),
@@ -257,15 +258,13 @@ class TextGraph(tf.Module):
         if not fixed:
             missing = tf.maximum(1 - tf.shape(ids)[1], 0)
             ids = tf.pad(ids, [[0, 0], [0, missing]])
-        width = tf.shape(ids)[1]
+        shape = tf.shape(ids)
         used = keep_a + keep_b + 2 + pair
-        input_mask = tf.sequence_mask(used, width, tf.int32)
-        first = tf.sequence_mask(keep_a + 2, width, tf.int32)
-        return {
-            "input_ids": ids,
-            "input_mask": tf.reshape(input_mask, tf.shape(ids)),
-            "segment_ids": tf.reshape(input_mask - first, tf.shape(ids)),
-        }
+        mask, first = (
+            tf.reshape(tf.sequence_mask(ends, shape[1], tf.int32), shape)
+            for ends in (used, keep_a + 2)
+        )
+        return dict(zip(INPUTS, (ids, mask, mask - first), strict=True))
 
     @staticmethod
     def _repeat(id: int, lengths: tf.Tensor) -> tf.RaggedTensor:

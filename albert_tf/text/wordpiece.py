@@ -5,6 +5,7 @@ steps that look at single characters are functions of their own, because the
 tokenizer in the graph is made of the same ones.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -17,16 +18,11 @@ MAX_WORD_CHARACTERS = 200
 # The cache of words is emptied when it has grown to this many.
 MAX_CACHED_WORDS = 200_000
 
-# Code points of ideographs, each of which is a word of its own.
-IDEOGRAPHS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+# Ideographs, each of which is a word of its own.
+IDEOGRAPH = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
+    "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff"
+    "\U0002f800-\U0002fa1f]"
 )
 
 
@@ -61,7 +57,7 @@ def clean_character(character: str) -> str:
         return " "
     if category in ("Cc", "Cf", "Cs") or character == REPLACEMENT:
         return ""
-    if any(low <= ord(character) <= high for low, high in IDEOGRAPHS):
+    if IDEOGRAPH.match(character):
         return f" {character} "
     return character
 
