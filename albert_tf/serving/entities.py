@@ -11,20 +11,24 @@ from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.server import Server
 from albert_tf.serving.window_rows import byte_bounds, cut, make_windows
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.text.character_graph import decode
-from albert_tf.text.offset_graph import CharacterClass, next_place
+from albert_tf.text.character_graph import CharacterClass, decode, is_space
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.offset_graph import next_place
 from albert_tf.text.wordpiece import clean_character, is_punctuation
+
+
+def _stands_alone(character: str, config: TextConfig) -> bool:
+    cleaned = clean_character(character)
+    return is_punctuation(character) or cleaned.startswith(" ")
 
 
 class WordGraph(tf.Module):
     """Where the words of raw text begin and end."""
 
-    def __init__(self):
+    def __init__(self, config: TextConfig):
         super().__init__()
-        self._space = CharacterClass(str.isspace)
-        self._single = CharacterClass(
-            lambda c: is_punctuation(c) or clean_character(c)[:1] == " "
-        )
+        self._space = CharacterClass(is_space, config)
+        self._single = CharacterClass(_stands_alone, config)
 
     def __call__(
         self, strings: tf.Tensor
@@ -33,8 +37,8 @@ class WordGraph(tf.Module):
         text = decode(strings)
         codes = text.flat_values
         rows = tf.cast(text.value_rowids(), tf.int32)
-        space = self._space(codes)
-        single = self._single(codes) & ~space
+        space = self._space(codes) > 0
+        single = (self._single(codes) > 0) & ~space
         # A word ends at a space, at a single character, and with its row.
         same = tf.concat([[-1], rows], axis=0)[:-1] == rows
         apart = space | single
@@ -70,7 +74,7 @@ class EntityServer(Server):
         self.task = task.with_config(length)
         super().__init__(model.albert, weights, config, tokenizer)
         if tokenizer:
-            self.words = WordGraph()
+            self.words = WordGraph(tokenizer.config)
             self.graphs.append(self.words)
         split = [tag.partition("-") for tag in task.labels]
         kinds = sorted({kind for _, _, kind in split if kind})

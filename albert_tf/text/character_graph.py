@@ -79,6 +79,11 @@ class CharacterClass(tf.Module):
         return tf.gather(self._values, run)
 
 
+def is_space(character: str, config: TextConfig) -> bool:
+    """Return whether a character is white space, for Python."""
+    return character.isspace()
+
+
 class CharacterTable(tf.Module):
     """Replaces each character by what a Python function returns for it."""
 

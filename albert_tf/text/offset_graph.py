@@ -12,7 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.text.character_graph import CharacterClass, decode, encode
+from albert_tf.text.character_graph import (
+    CharacterClass,
+    decode,
+    encode,
+    is_space,
+)
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizer_graph import (
     SentencePieceGraph,
@@ -126,10 +131,6 @@ def with_dropped(
     return tf.where(longer, tf.gather(ends, tf.maximum(before, 0)), ends)
 
 
-def _is_space(character: str, config: TextConfig) -> bool:
-    return character.isspace()
-
-
 def _joins(character: str, config: TextConfig) -> bool:
     """Return whether folding drops a character that cleaning does not."""
     cleaned = clean_character(character).strip()
@@ -146,7 +147,7 @@ class SentencePieceOffsets(tf.Module):
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
         self._graph = graph
-        self._is_space = CharacterClass(_is_space, tokenizer.config)
+        self._is_space = CharacterClass(is_space, tokenizer.config)
         self._quotes = tokenizer.config.replace_quotes
         whole = [(0, TO_THE_END)]
         rows = [
