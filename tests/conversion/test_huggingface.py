@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import released_files
 import safetensors.numpy
+import tiny
 from conversions import huggingface, refuse, rewrite
 
+from albert_tf.conversion.huggingface import config_json
 from albert_tf.convert_checkpoint import convert
 from albert_tf.model.config import AlbertConfig
 
@@ -122,3 +124,18 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     refuse(tmp_path, folder, "a whole file of tensors and nothing else")
     path.write_bytes(path.read_bytes()[:900])
     refuse(tmp_path, folder, "a whole file of tensors and nothing else")
+
+
+def test_a_config_says_what_the_released_ones_do():
+    """Ids of special pieces and the epsilon are those of albert-base-v2."""
+    written = config_json(tiny.CONFIG, "AlbertModel")
+    released = {
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "layer_norm_eps": 1e-12,
+        "model_type": "albert",
+        "hidden_act": "gelu_new",
+        "classifier_dropout_prob": 0.1,
+    }
+    assert {name: written[name] for name in released} == released

@@ -49,3 +49,19 @@ def test_every_word_has_one_tag(server, tag, first):
         for i, text in enumerate(texts):
             place = slice(found["starts"][row, i], found["ends"][row, i])
             assert TEXTS[row][place] == text
+
+
+def test_short_rows_are_padded(server):
+    """Behind a text's words and entities stand "", 0 and -1."""
+    server.classifier.bias.assign([1e4 * (tag == "S-X") for tag in TAGS])
+    found = server.entities(strings(TEXTS))
+    fills = {
+        "words tags entities kinds": b"",
+        "tag_probabilities": 0,
+        "word_starts word_ends starts ends byte_starts byte_ends": -1,
+    }
+    for names, fill in fills.items():
+        for name in names.split():
+            assert found[name].shape == (4, 2)
+            assert found[name][1:, 1].numpy().tolist() == [fill] * 3, name
+            assert found[name][2, 0] == fill, name
