@@ -16,8 +16,8 @@ from albert_tf.training.trainer import TrainingConfig
 
 SCRIPT = """
 import dataclasses
-from albert_tf import settings
-from albert_tf.optimization import OptimizerConfig
+from albert_tf.base import settings
+from albert_tf.training.optimizers import OptimizerConfig
 settings.define_flags(OptimizerConfig)
 def main():
     print(settings.from_flags(OptimizerConfig))

@@ -15,7 +15,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.flags"))
 SCRIPT = """
 import dataclasses, json, sys
 import pretrain
-from albert_tf import settings
+from albert_tf.base import settings
 settings.define_flags(*pretrain.CONFIGS)
 found = {}
 for name in sys.argv[1:]:
