@@ -9,10 +9,11 @@
 how long it takes. `run` draws lines of the package, each as likely as any
 other, and one of Cosmic Ray's mutants of each (a changed number, comparison,
 operator, truth value, loop, exception or decorator); annotations are left
-alone. Each mutant gets a copy of the tree and the tests that run its line:
-those of its own module first, the quick before the slow, up to a limit of
-time, so that "survived" is an upper bound. TensorFlow is imported once; the
-tests of a mutant run in a fork of that process.
+alone. Each mutant gets a copy of the tree and tests: those that run its line,
+then others that use its module, its own tests before its callers' and the
+quick before the slow, up to a limit of time, so that "survived" is an upper
+bound. TensorFlow is imported once; the tests of a mutant run in a fork of that
+process.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import coverage
@@ -86,18 +88,12 @@ def cover(path: str, tests: list[str]) -> None:
     Path(path).write_text(json.dumps(told))
 
 
-def chosen_tests(mutant: Mutant, told: dict, limit: float) -> list[str]:
-    """Return the tests that run a mutant's line, the likeliest first.
+def users_of(contexts: Iterable[str], tests: dict) -> set[str]:
+    """Return the tests that coverage's contexts name.
 
-    A line that is run when its module is imported shows in any test that uses
-    the module. A fixture that several tests share is run by the first of them:
-    the others count as running its lines too.
+    A fixture that several tests share is run by the first of them: the others
+    count as running its lines too.
     """
-    tests = told["tests"]
-    lines = told["lines"].get(mutant.file, {})
-    contexts = set(lines.get(str(mutant.line), ()))
-    if contexts == {""}:
-        contexts = set().union(*lines.values())
     names, fixtures = set(), set()
     for context in filter(None, contexts):
         name, _, phase = context.rpartition("|")
@@ -105,15 +101,29 @@ def chosen_tests(mutant: Mutant, told: dict, limit: float) -> list[str]:
         if phase == "setup" and name in tests:
             fixtures |= set(tests[name]["shared"])
     names |= {n for n, t in tests.items() if fixtures & set(t["shared"])}
+    return names & tests.keys()
+
+
+def chosen_tests(mutant: Mutant, told: dict, limit: float) -> list[str]:
+    """Return the tests of a mutant, the likeliest to notice it first.
+
+    Coverage does not see all of what is run, such as a line on import or in a
+    graph that an earlier test traced: so the module's other tests follow.
+    """
+    tests = told["tests"]
+    lines = told["lines"].get(mutant.file, {})
+    names = users_of(lines.get(str(mutant.line), ()), tests)
+    others = users_of(set().union(*lines.values()), tests)
     path = Path(mutant.file)
     of_module = (f"test_{path.stem}", f"test_{path.parent.name}_{path.stem}")
 
     def rank(name):
         stem = Path(name.split("::")[0]).stem
-        return not stem.startswith(of_module), tests[name]["seconds"]
+        apart = name not in names, not stem.startswith(of_module)
+        return *apart, tests[name]["seconds"]
 
     chosen, spent = [], 0.0
-    for name in sorted(names & tests.keys(), key=rank):
+    for name in sorted(names | others, key=rank):
         spent += tests[name]["seconds"]
         if chosen and spent > limit:
             break
