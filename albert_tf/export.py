@@ -11,13 +11,13 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.base import files, settings
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.serving import litert, onnx_file
-from albert_tf.serving.hub import HubModule
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server, served_task
-from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.serving.server import Server
 from albert_tf.tasks.task import TASK_FILE
 from albert_tf.text.tokenizers import TOKENIZER_FILE
 
@@ -37,10 +37,9 @@ class ExportConfig:
 
     to: str = setting(
         "saved_model",
-        "What to write: saved_model takes raw strings; hub is a SavedModel "
-        "with the signatures of the released TF-Hub modules; litert and onnx "
-        "take ids.",
-        choices=("saved_model", "hub", "litert", "onnx"),
+        "What to write: saved_model takes raw strings; litert and onnx take "
+        "ids.",
+        choices=("saved_model", "litert", "onnx"),
     )
     precision: str = setting(
         "float32",
@@ -92,9 +91,9 @@ def check_target(folder: str) -> None:
 
 def asset_paths(model_dir: str, server: Server) -> list[str]:
     """Return the files that say what the model is: config, vocabulary, task."""
-    names = [CONFIG_FILE, TASK_FILE]
-    if server.tokenizer:
-        names += [TOKENIZER_FILE, server.tokenizer.file_name]
+    names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
+    if tokenizer:
+        names += [TOKENIZER_FILE, tokenizer.file_name]
     paths = [files.join(model_dir, name) for name in names]
     return [path for path in paths if files.exists(path)]
 
@@ -105,19 +104,8 @@ def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
     root.weights = server.weights
     assets = asset_paths(config.model_dir, server)
     root.assets = [tf.saved_model.Asset(path) for path in assets]
-    root.graphs = server.graphs
-    tf.saved_model.save(root, to, signatures=server.signatures())
-
-
-def write_hub(server: Server, config: ExportConfig, to: str) -> None:
-    """Write a SavedModel with the signatures of the released modules."""
-    vocabulary = server.tokenizer and files.join(
-        config.model_dir, server.tokenizer.file_name
-    )
-    root = HubModule(server, vocabulary)
-    assets = asset_paths(config.model_dir, server)
-    root.assets = [tf.saved_model.Asset(path) for path in assets]
-    tf.saved_model.save(root, to, signatures=root.signatures())
+    root.graphs = server.encoder.graphs
+    tf.saved_model.save(root, to, signatures=server.concrete())
 
 
 def copy_assets(server: Server, config: ExportConfig, to: str) -> None:
@@ -141,14 +129,9 @@ def write_onnx(server: Server, config: ExportConfig, to: str) -> None:
 
 FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
     "saved_model": write_saved_model,
-    "hub": write_hub,
     "litert": write_litert,
     "onnx": write_onnx,
 }
-
-
-# Formats that TensorFlow runs, and so XLA compiles.
-COMPILED = ("saved_model", "hub")
 
 
 def model_size(folder: str) -> int:
@@ -169,8 +152,8 @@ def report(server: Server, config: ExportConfig, folder: str) -> None:
     """Print what was written, and the size beside that of the parameters."""
     if config.to == "saved_model":
         print(
-            f"Signatures: {', '.join(server.inputs())}; serving_default is "
-            f"{server.default()}"
+            f"Signatures: {', '.join(server.signatures)}; serving_default is "
+            f"{server.default}"
         )
     count = sum(v.shape.num_elements() for v in server.weights.values())
     size = model_size(folder)
@@ -183,11 +166,12 @@ def report(server: Server, config: ExportConfig, folder: str) -> None:
 
 def export(config: ExportConfig, serving: ServingConfig) -> None:
     """Write what a model directory serves, whole or not at all."""
-    if serving.jit_compile and config.to not in COMPILED:
-        raise InputError(
-            f"`jit_compile` is for to={' or to='.join(COMPILED)}. Received: "
-            f"to={config.to}, jit_compile=True"
-        )
+    require(
+        config.to == "saved_model" or not serving.jit_compile,
+        "`jit_compile` is for to=saved_model.",
+        to=config.to,
+        jit_compile=True,
+    )
     folder = config.export_dir.rstrip("/")
     check_target(folder)
     if config.to == "litert":
@@ -196,7 +180,7 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
     with files.atomic_folder(folder) as temporary:
         FORMATS[config.to](server, config, temporary)
         if serving.null_score_diff_threshold is not None:
-            assets = "assets" if config.to in COMPILED else ""
+            assets = "assets" if config.to == "saved_model" else ""
             task = served_task(config.model_dir, serving)
             task.save(files.join(temporary, assets))
     report(server, config, folder)

@@ -177,8 +177,8 @@ def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its bytes."""
     tf = tensorflow()
     from albert_tf.serving.calibration import batches
+    from albert_tf.serving.encoder import ServingConfig
     from albert_tf.serving.model_servers import load_server
-    from albert_tf.serving.server import ServingConfig
     from albert_tf.tasks.task import TaskConfig
 
     server = load_server(
@@ -189,12 +189,12 @@ def make_inputs(args, path: str) -> int:
         length = TaskConfig(max_seq_length=args.length)
         task = server.task.with_config(length)
         examples = task.read("eval", args.eval_file)[: args.number]
-        found = task.features(examples, server.tokenizer)
+        found = task.features(examples, server.encoder.tokenizer)
         arrays = next(batches(found, args.number, args.number))
         arrays["labels"] = found.arrays["labels"]
     else:
         rng = np.random.default_rng(0)
-        vocab = server.albert.config.vocab_size
+        vocab = server.encoder.albert.config.vocab_size
         shape = (64, args.length)
         arrays["input_ids"] = rng.integers(5, vocab, shape).astype(np.int32)
         arrays["input_mask"] = np.ones(shape, np.int32)

@@ -21,11 +21,12 @@ import tensorflow_text  # noqa: F401
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.calibration import batches
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import IDS, ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.choice_files import with_choice
 from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.text.tokenizer_graph import INPUTS
 from albert_tf.text.tokenizers import load_tokenizer, pack
 from albert_tf.training import checkpoints
 
@@ -70,10 +71,10 @@ def check_ids(signatures, tokenizer, first, second, length) -> int:
         wanted = pack(
             tokenizer, tokenizer.encode(a), tokenizer.encode(b), length
         )
-        for key, row in zip(IDS, wanted, strict=True):
+        for key, row in zip(INPUTS, wanted, strict=True):
             width = len(found[key][i])
             same = np.array_equal(found[key][i], row[:width])
-            if not same or (key == IDS[1] and row[width:].any()):
+            if not same or (key == INPUTS[1] and row[width:].any()):
                 different += 1
                 break
     return different
@@ -260,7 +261,9 @@ def main() -> None:
     config = AlbertConfig.from_model_dir(args.model_dir)
     tokenizer = load_tokenizer(args.model_dir)
     signatures = tf.saved_model.load(args.saved_model).signatures
-    length = load_server(args.model_dir, ServingConfig()).config.max_seq_length
+    length = load_server(
+        args.model_dir, ServingConfig()
+    ).encoder.config.max_seq_length
     if not is_finetuned(args.model_dir):
         model = AlbertForPretraining(config)
         checkpoints.restore_weights(model, args.model_dir)

@@ -9,9 +9,10 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.serving.server import IDS, Server
+from albert_tf.serving.server import Server
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.text.tokenizer_graph import INPUTS
 
 
 def text_features(server: Server, path: str) -> Features:
@@ -20,7 +21,8 @@ def text_features(server: Server, path: str) -> Features:
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise InputError(f"`calibration_file` must hold text. Received: {path}")
-    length, tokenizer = server.config.max_seq_length, server.tokenizer
+    encoder = server.encoder
+    length, tokenizer = encoder.config.max_seq_length, encoder.tokenizer
     ids = tokenizer.encode_batch(texts)
     rows = [packed_row(tokenizer, row, [], length) for row in ids]
     return Features.from_rows(rows, {}, tokenizer.pad_id, length)
@@ -44,19 +46,19 @@ def task_features(server: Server, path: str) -> Features:
         raise InputError(
             f"`calibration_file` must have an example. Received: {path}"
         )
-    length = TaskConfig(max_seq_length=server.config.max_seq_length)
+    length = TaskConfig(max_seq_length=server.encoder.config.max_seq_length)
     task = server.task.with_config(length)
-    return task.features(examples, server.tokenizer)
+    return task.features(examples, server.encoder.tokenizer)
 
 
 def features(server: Server, path: str) -> Features:
     """Return the inputs that a file gives: the task's own, or lines of text."""
-    if not server.tokenizer:
+    if not server.encoder.tokenizer:
         raise InputError(
             "`calibration_file` needs a model directory with a tokenizer. "
             f"Received: calibration_file={path}"
         )
-    read = task_features if hasattr(server, "task") else text_features
+    read = task_features if server.task else text_features
     return read(server, path)
 
 
@@ -74,4 +76,4 @@ def batches(
             inputs[0, i, : b - a] = found.tokens[a:b]
             inputs[1, i, : b - a] = 1
             inputs[2, i, found.second_starts[row] : b - a] = 1
-        yield dict(zip(IDS, inputs, strict=True))
+        yield dict(zip(INPUTS, inputs, strict=True))

@@ -5,12 +5,20 @@ punctuation mark or ideograph by itself. Shapes: B texts, W words of a text,
 E entities of a text, R rows (windows over a text), T tokens, C tags.
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.server import Server
-from albert_tf.serving.window_rows import byte_bounds, cut, make_windows
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.serving.encoder import Encoder, Rows, Signature
+from albert_tf.serving.server import Kind
+from albert_tf.serving.window_rows import (
+    Windows,
+    byte_bounds,
+    cut,
+    make_windows,
+)
+from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import CharacterClass, decode, is_space
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.offset_graph import next_place
@@ -57,25 +65,36 @@ class WordGraph(tf.Module):
         )
 
 
-class EntityServer(Server):
+class Words(NamedTuple):
+    """The words of texts and where their pieces are.
+
+    Attributes:
+      text: strings [B].
+      starts, ends: characters [B, W], ragged.
+      pieces: where the first piece of each word, flat, stands among all.
+      windows: over the pieces of texts.
+    """
+
+    text: tf.Tensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    pieces: tf.Tensor
+    windows: Windows
+
+
+class Entities:
     """A tag for every word, and the entities that the tags mark.
 
     Args:
-      model: the model with its head.
-      weights: see `Server`.
-      config: see `Server`.
-      tokenizer: see `Server`.
+      encoder: of the model, with a tokenizer.
+      compute: gives the logits of every token.
       task: gives the tags and the windows.
     """
 
-    def __init__(self, model, weights, config, tokenizer, task):
-        self.classifier = model.classifier
-        length = TaskConfig(max_seq_length=config.max_seq_length)
-        self.task = task.with_config(length)
-        super().__init__(model.albert, weights, config, tokenizer)
-        if tokenizer:
-            self.words = WordGraph(tokenizer.config)
-            self.graphs.append(self.words)
+    def __init__(self, encoder: Encoder, compute, task: Task):
+        self.encoder, self.compute, self.task = encoder, compute, task
+        self.words = WordGraph(encoder.tokenizer.config)
+        encoder.graphs.append(self.words)
         split = [tag.partition("-") for tag in task.labels]
         kinds = sorted({kind for _, _, kind in split if kind})
         # Of each tag: its kind from 1 on, and what it does to an entity.
@@ -85,50 +104,54 @@ class EntityServer(Server):
         self.begins = tf.constant([p in ("B", "S") for p, _, _ in split])
         self.ends = tf.constant([p in ("E", "S") for p, _, _ in split])
 
-    def inputs(self):
-        inputs = super().inputs()
-        if self.tokenizer:
-            inputs["entities"] = self.text_inputs()
-        return inputs
+    def signature(self) -> Signature:
+        """Return what gives the entities of strings [B], and every word's tag.
 
-    def default(self):
-        return "entities" if self.tokenizer else "ids"
-
-    def heads(self, encoded):
-        return {"logits": self.classifier(encoded["sequence_output"])}
-
-    def numbers(self, **inputs):
-        return self.heads(self._encode(**inputs))
-
-    def features(self):
-        return {"text": tf.io.FixedLenFeature([], tf.string)}
-
-    def tf_example(self, examples):
-        """Serve `entities` for serialized texts [B]."""
-        return self.entities(**tf.io.parse_example(examples, self.features()))
-
-    def entities(self, text) -> Tensors:
-        """Serve the entities of strings [B], and what every word is.
-
-        Returns:
-          `entities`, `kinds` [B, E], and their `starts` and `ends` in
-          characters and `byte_starts` and `byte_ends` in the text as given;
-          `entity_count` [B]. `words`, `tags`, `tag_probabilities`,
-          `word_starts` and `word_ends` [B, W], `word_count` [B]. Short rows
-          are padded with "", 0 and -1.
+        It answers `entities`, `kinds` [B, E], and their `starts` and `ends` in
+        characters and `byte_starts` and `byte_ends` in the text as given;
+        `entity_count` [B]. `words`, `tags`, `tag_probabilities`,
+        `word_starts` and `word_ends` [B, W], `word_count` [B]. Short rows are
+        padded with "", 0 and -1.
         """
+        inputs = self.encoder.strings("text")
+        return Signature(
+            inputs, self._rows, self.compute, self._decode, one_each=False
+        )
+
+    def _rows(self, text: tf.Tensor) -> Rows:
         starts, ends = self.words(text)
-        bounds = byte_bounds(text)
+        ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
+        unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
+        # A word without a piece is unknown.
+        ids = tf.concat([ids, unknown], axis=1)
+        lengths = tf.maximum(ids.row_lengths() - 1, 1)
+        places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
+        ids = tf.gather(ids.values, places)
+        pieces = starts.with_values(ids).merge_dims(1, 2)
+        size, stride = self.task.window
+        size = tf.fill([pieces.nrows()], tf.cast(size, tf.int64))
+        windows = make_windows(pieces, size, stride)
+        inputs = self.encoder.pack(tf.gather(pieces.values, windows.places))
+        words = Words(text, starts, ends, ids.row_starts(), windows)
+        return Rows(inputs, words)
+
+    @staticmethod
+    def _texts_of_words(text, starts, ends) -> tf.Tensor:
+        """Return words, flat."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
-        words, _, _ = cut(text, bounds, rows, starts.values, ends.values)
-        best, share = self._tags(starts, words)
-        found = self._spans(starts, ends, best)
-        spans = self._texts(text, bounds, *found)
+        bounds = byte_bounds(text)
+        return cut(text, bounds, rows, starts.values, ends.values)[0]
+
+    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
+        text, starts, ends, _, _ = rows.request
+        best, share = self._tags(outputs["logits"], rows.request)
+        spans = self._texts(text, *self._spans(starts, ends, best))
+        words = self._texts_of_words(text, starts, ends)
+        labels = tf.gather(tf.constant(self.task.labels), best)
 
         def dense(values, fill):
             return starts.with_values(values).to_tensor(fill)
 
-        labels = tf.gather(tf.constant(self.task.labels), best)
         return spans | {
             "words": dense(words, ""),
             "tags": dense(labels, ""),
@@ -138,43 +161,24 @@ class EntityServer(Server):
             "word_count": tf.cast(starts.row_lengths(), tf.int32),
         }
 
-    def _tags(self, starts: tf.RaggedTensor, words: tf.Tensor):
-        """Return the tag and its probability of all words, flat."""
-        ids = self.segment(words)
-        unknown = tf.fill([ids.nrows(), 1], self.tokenizer.unk_id)
-        # A word without a piece is unknown.
-        ids = tf.concat([ids, unknown], axis=1)
-        lengths = tf.maximum(ids.row_lengths() - 1, 1)
-        places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
-        ids = tf.gather(ids.values, places)
-        first = ids.row_starts()  # the first piece of each word
-        texts = starts.with_values(ids).merge_dims(1, 2)
-        size, stride = self.task.window
-        size = tf.fill([texts.nrows()], tf.cast(size, tf.int64))
-        windows = make_windows(texts, size, stride)
-        inputs = self._rows(tf.gather(texts.values, windows.places))
-        logits = self.run(self.body(self.numbers, any_number=True), inputs)[
-            "logits"
-        ]  # [R, T, C]
+    def _tags(self, logits: tf.Tensor, words: Words):
+        """Return the tag and its probability of all words, flat.
+
+        Args:
+          logits: [R, T, C].
+          words: of the request.
+        """
+        windows = words.windows
         # Where the best row of each token is.
         within = tf.ragged.range(windows.places.row_lengths()).values + 1
         rows = windows.places.value_rowids()
         best = windows.is_best.values
         where = tf.stack([rows[best], within[best]], axis=1)
         order = tf.argsort(windows.places.values[best])
-        where = tf.gather(tf.gather(where, order), first)
+        where = tf.gather(tf.gather(where, order), words.pieces)
         chosen = tf.nn.softmax(tf.gather_nd(logits, where))  # [words, C]
         tags = tf.argmax(chosen, axis=1, output_type=tf.int32)
         return tags, tf.reduce_max(chosen, axis=1)
-
-    def _rows(self, ids: tf.RaggedTensor) -> Tensors:
-        """Return `[CLS] ids [SEP]`; they are never cut."""
-        return self.text_graph.pack(
-            ids,
-            None,
-            self.config.max_seq_length,
-            fixed=self.config.fixed_length,
-        )
 
     def _spans(self, starts, ends, tags):
         """Return starts, ends and kinds [B, E] of entities, ragged."""
@@ -198,7 +202,8 @@ class EntityServer(Server):
             first.with_values(tf.boolean_mask(kind, begins)),
         )
 
-    def _texts(self, text, bounds, starts, ends, kinds) -> Tensors:
+    def _texts(self, text, starts, ends, kinds) -> Tensors:
+        bounds = byte_bounds(text)
         rows = tf.cast(starts.value_rowids(), tf.int32)
         found, first, last = cut(text, bounds, rows, starts.values, ends.values)
         names = tf.gather(self.kinds, kinds.values)
@@ -211,3 +216,19 @@ class EntityServer(Server):
             "byte_ends": starts.with_values(last).to_tensor(-1),
             "entity_count": tf.cast(starts.row_lengths(), tf.int32),
         }
+
+
+def entities(
+    encoder: Encoder, compute, task: Task
+) -> tuple[Signature, Signature]:
+    """Return what gives entities, in either form."""
+    signature = Entities(encoder, compute, task).signature()
+    return signature, signature
+
+
+def tag_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
+    """Return the logits [R, T, C] of tags."""
+    return {"logits": model.classifier(encoded["sequence_output"])}
+
+
+ENTITIES = Kind("entities", entities, tag_logits)

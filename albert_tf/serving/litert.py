@@ -16,8 +16,9 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import MASK_BIAS
 from albert_tf.serving import calibration
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_table import without_copies
-from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.serving.server import Server
 
 LITERT_FILE = "model.tflite"
 CALIBRATION_ROWS = 200
@@ -101,10 +102,10 @@ def converter_of(module: tf.Module) -> Iterator:
 def examples_of(server: Server, path: str) -> Callable[[], Iterator[dict]]:
     """Return what gives the inputs to calibrate with, as converters want."""
     found = calibration.features(server, path)
-    size = server.config.batch_size
+    size = server.encoder.config.batch_size
     more = {
         spec.name: np.ones(spec.shape, np.int32)  # any position
-        for spec in server.number_inputs()[3:]
+        for spec in server.number_inputs[3:]
     }
 
     def examples() -> Iterator[dict]:
@@ -149,7 +150,7 @@ def convert(server: Server, precision: str, calibration_file: str | None):
             return server.soft_numbers(**soften(inputs))
         return server.numbers(**inputs)
 
-    module = frozen(compute, server.number_inputs())
+    module = frozen(compute, server.number_inputs)
     with converter_of(module) as converter:
         PRECISIONS[precision](converter, examples)
         content = converter.convert()

@@ -8,29 +8,26 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.serving.choices import ChoiceServer
-from albert_tf.serving.classifiers import (
-    ClassificationServer,
-    MultiLabelServer,
-    RegressionServer,
-)
-from albert_tf.serving.entities import EntityServer
-from albert_tf.serving.pretrained import PretrainedServer
-from albert_tf.serving.questions import QuestionServer
-from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.serving.choices import CHOICES
+from albert_tf.serving.classifiers import CLASSIFICATION, MULTILABEL, REGRESSION
+from albert_tf.serving.encoder import Encoder, ServingConfig
+from albert_tf.serving.entities import ENTITIES
+from albert_tf.serving.pretrained import pretrained_server
+from albert_tf.serving.questions import QUESTIONS
+from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task, TaskConfig
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
 # By the kind of the task that a model was fine-tuned for.
-SERVERS = {
-    "classification": ClassificationServer,
-    "multiple_choice": ChoiceServer,
-    "multilabel": MultiLabelServer,
-    "question_answering": QuestionServer,
-    "regression": RegressionServer,
-    "token_classification": EntityServer,
+KINDS = {
+    "classification": CLASSIFICATION,
+    "multiple_choice": CHOICES,
+    "multilabel": MULTILABEL,
+    "question_answering": QUESTIONS,
+    "regression": REGRESSION,
+    "token_classification": ENTITIES,
 }
 
 
@@ -95,7 +92,8 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     tokenizer = load_own_tokenizer(model_dir, config)
     model = AlbertForPretraining(config, dtype="float32")
     weights = pretrained_weights(model, model_dir)
-    return PretrainedServer(model, weights, serving, tokenizer)
+    encoder = Encoder(model.albert, serving, tokenizer)
+    return pretrained_server(encoder, model, weights)
 
 
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
@@ -109,18 +107,17 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
-    if task.kind not in SERVERS:
+    if task.kind not in KINDS:
         raise InputError(
-            f"The task's kind must be one of {', '.join(SERVERS)} to be "
+            f"The task's kind must be one of {', '.join(KINDS)} to be "
             f"exported. Received: kind={task.kind} in {model_dir}"
         )
     serving = with_length(serving, config, task.config.max_seq_length)
     tokenizer = load_own_tokenizer(model_dir, config)
     model = task.build_model(config, "float32")
     checkpoints.restore_weights(model, model_dir)
-    weights = checkpoints.named_variables(model)
-    server = SERVERS[task.kind]
-    return server(model, weights, serving, tokenizer, task)
+    encoder = Encoder(model.albert, serving, tokenizer)
+    return task_server(encoder, model, task, KINDS[task.kind])
 
 
 def load_server(model_dir: str, serving: ServingConfig) -> Server:

@@ -51,7 +51,7 @@ def write(server: Server, folder: str) -> None:
         )
     from tf2onnx import convert, optimizer
 
-    specs = server.number_inputs()
+    specs = server.number_inputs
 
     def compute(*inputs):
         names = [spec.name for spec in specs]

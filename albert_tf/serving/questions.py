@@ -4,11 +4,19 @@ Shapes: B questions, R rows (windows over contexts), T tokens, S candidates of
 a row, N = top_k answers.
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.server import Server, as_many
+from albert_tf.serving.encoder import (
+    Encoder,
+    Rows,
+    Signature,
+    as_many,
+)
+from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
@@ -18,9 +26,9 @@ from albert_tf.serving.window_rows import (
     two_part_rows,
 )
 from albert_tf.tasks.answers import NOTHING
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import characters
-from albert_tf.text.offset_graph import offset_graph
+from albert_tf.text.offset_graph import Spanned, offset_graph
 
 IMPOSSIBLE = float("-inf")
 
@@ -57,99 +65,71 @@ def beam_candidates(outputs: Tensors, inside, best, number: int):
 CANDIDATES = {"simple": simple_candidates, "beam": beam_candidates}
 
 
-class QuestionServer(Server):
+class Asked(NamedTuple):
+    """What the answers to questions follow from, beside the outputs."""
+
+    context: tf.Tensor
+    spanned: Spanned
+    windows: Windows
+    position: tf.Tensor  # of a row's window among its tokens
+
+
+class Answers:
     """Questions about contexts, which may be longer than the model's input.
 
     Args:
-      model: the model with its head.
-      weights: see `Server`.
-      config: see `Server`.
-      tokenizer: see `Server`.
+      encoder: of the model, with a tokenizer.
+      compute: gives the outputs of the head.
       task: gives windows, the form of the head, and how long answers are.
     """
 
-    def __init__(self, model, weights, config, tokenizer, task):
-        self.model = model
-        # A shorter input must still reach all of a context.
-        length = TaskConfig(max_seq_length=config.max_seq_length)
-        self.task = task.with_config(length)
-        super().__init__(model.albert, weights, config, tokenizer)
-        if tokenizer:
-            spaces = "".join(c for c in characters() if c.isspace())
-            self.spaces = f"[{spaces}]+"
-            self.offsets = offset_graph(tokenizer, self.text_graph)
-            self.graphs.append(self.offsets)
+    def __init__(self, encoder: Encoder, compute, task: Task):
+        self.encoder, self.compute, self.task = encoder, compute, task
+        spaces = "".join(c for c in characters() if c.isspace())
+        self.spaces = f"[{spaces}]+"
+        self.offsets = offset_graph(encoder.tokenizer, encoder.text_graph)
+        encoder.graphs.append(self.offsets)
 
-    def inputs(self):
-        inputs = super().inputs()
-        if self.tokenizer:
-            shape = [self.config.batch_size]
-            inputs["answer"] = [
-                tf.TensorSpec(shape, tf.string, name)
-                for name in ("question", "context")
-            ]
-        return inputs
+    def signature(self) -> Signature:
+        """Return what gives the likeliest spans of contexts [B] as answers.
 
-    def default(self):
-        return "answer" if self.tokenizer else "ids"
-
-    def numbers(self, **inputs):
-        return self.model(**inputs)
-
-    def soft_numbers(self, **inputs):
-        if self.task.config.answer_head == "beam":
-            raise InputError(
-                "`precision` must not be int8 for a model with "
-                "answer_head=beam, whose log probabilities 8 bits cannot "
-                "hold. Received: precision=int8"
-            )
-        # Padding is left in: who asks looks at the context alone.
-        sequence = self._encode(**inputs)["sequence_output"]
-        return self.model.spans(sequence, tf.ones_like(inputs["input_ids"]))
-
-    def _outputs(self, **inputs):
-        return self.encode(**inputs) | self.numbers(**inputs)
-
-    def features(self):
-        string = tf.io.FixedLenFeature([], tf.string)
-        return {"question": string, "context": string}
-
-    def tf_example(self, examples):
-        """Serve `answer` for serialized questions and contexts [B]."""
-        return self.answer(**tf.io.parse_example(examples, self.features()))
-
-    def answer(self, question, context) -> Tensors:
-        """Serve the likeliest spans of contexts [B] as answers.
-
-        Returns:
-          `answer` [B], empty if there is none; `answers`, `probabilities`
-          among them, and their `starts` and `ends` in characters and
-          `byte_starts` and `byte_ends` in the context as given, [B, N].
-          Where questions may have no answer, `null_odds` [B]: how much
-          likelier that is, as a logarithm.
+        It answers `answer` [B], empty if there is none; `answers`,
+        `probabilities` among them, and their `starts` and `ends` in characters
+        and `byte_starts` and `byte_ends` in the context as given, [B, N].
+        Where questions may have no answer, `null_odds` [B]: how much likelier
+        that is, as a logarithm.
         """
+        inputs = self.encoder.strings("question", "context")
+        return Signature(
+            inputs, self._rows, self.compute, self._decode, one_each=False
+        )
+
+    def _rows(self, question: tf.Tensor, context: tf.Tensor) -> Rows:
+        encoder, task = self.encoder, self.task.config
         question, context = as_many(question=question, context=context)
-        most = self.task.config.max_query_length
-        query = self.segment(question)[:, :most]
+        query = encoder.segment(question)[:, : task.max_query_length]
         spanned = self.offsets(context)
-        length = self.config.max_seq_length
+        length = encoder.config.max_seq_length
         size = length - 3 - query.row_lengths()
-        windows = make_windows(spanned.ids, size, self.task.config.doc_stride)
+        windows = make_windows(spanned.ids, size, task.doc_stride)
         a = tf.gather(query, windows.texts)
         b = tf.gather(spanned.ids.values, windows.places)
-        inputs = two_part_rows(
-            self.tokenizer, a, b, length if self.config.fixed_length else None
-        )
-        outputs = self.run(self.body(self.numbers, any_number=True), inputs)
-        width = tf.shape(inputs["input_ids"])[1]
+        fixed = length if encoder.config.fixed_length else None
+        inputs = two_part_rows(encoder.tokenizer, a, b, fixed)
         position = a.row_lengths() + 2
-        spans = self._candidates(windows, position, width, outputs, spanned)
-        score, starts, ends = self._best(windows, *spans)
-        found = self._texts(context, score, starts, ends)
-        return found | self._null(windows, outputs, found)
+        return Rows(inputs, Asked(context, spanned, windows, position))
 
-    def _candidates(self, windows: Windows, position, width, outputs, spanned):
+    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
+        asked = rows.request
+        width = tf.shape(rows.inputs["input_ids"])[1]
+        spans = self._candidates(asked, width, outputs)
+        score, starts, ends = self._best(asked.windows, *spans)
+        answers = self._texts(asked.context, score, starts, ends)
+        return answers | self._null(asked.windows, outputs, answers)
+
+    def _candidates(self, asked: Asked, width: tf.Tensor, outputs: Tensors):
         """Return scores and offsets in the context, [R, S]."""
+        _, spanned, windows, position = asked
         config = self.task.config
         best = placed(windows.is_best, position, width)
         there = windows.is_best.with_values(
@@ -191,7 +171,7 @@ class QuestionServer(Server):
 
     def _best(self, windows: Windows, score, starts, ends):
         """Return scores and offsets [B, N] of the best candidates of a text."""
-        most = self.config.top_k
+        most = self.encoder.config.top_k
         every = self._by_text(windows, score, IMPOSSIBLE)
         missing = tf.maximum(most - tf.shape(every)[1], 0)
         pads = [[0, 0], [0, missing]]
@@ -245,3 +225,35 @@ class QuestionServer(Server):
         limit = self.task.config.null_score_diff_threshold or 0.0
         answer = tf.where(odds > limit, "", found["answer"])
         return {"null_odds": odds, "answer": answer}
+
+
+def answer(
+    encoder: Encoder, compute, task: Task
+) -> tuple[Signature, Signature]:
+    """Return what answers questions, in either form."""
+    signature = Answers(encoder, compute, task).signature()
+    return signature, signature
+
+
+def span_outputs(
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
+    """Return the outputs of the head, which is more than a layer."""
+    return model(**inputs)
+
+
+def soft_outputs(
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
+    """Return the same, padding left in: who asks looks at the context alone."""
+    require(
+        task.config.answer_head != "beam",
+        "`precision` must not be int8 for a model with answer_head=beam, "
+        "whose log probabilities 8 bits cannot hold.",
+        precision="int8",
+    )
+    everything = tf.ones_like(inputs["input_ids"])
+    return model.spans(encoded["sequence_output"], everything)
+
+
+QUESTIONS = Kind("answer", answer, span_outputs, soft=soft_outputs)

@@ -15,7 +15,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.export import ExportConfig, export
 from albert_tf.finetuning.head_pruning import without_heads
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.server import Server, ServingConfig
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.server import Server
 from albert_tf.training import checkpoints
 
 
@@ -144,7 +145,7 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
 def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
     """LiteRT and ONNX are refused, with the formats that XLA compiles."""
     config = ExportConfig(pretrained_dir, str(tmp_path / "out"), to="onnx")
-    with pytest.raises(InputError, match="to=saved_model or to=hub"):
+    with pytest.raises(InputError, match="is for to=saved_model"):
         export(config, ServingConfig(jit_compile=True))
 
 
@@ -178,7 +179,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
             file.write("new")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(Server, "signatures", lambda self: {})
+    monkeypatch.setattr(Server, "concrete", lambda self: {})
     with pytest.raises(OSError, match="full"):
         export(config, ServingConfig())
     assert graph.read_text() == "earlier"

@@ -29,8 +29,8 @@ from albert_tf.finetuning.task_mixture import (
     part_of,
     portions,
 )
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.training import checkpoints
@@ -273,7 +273,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
     )
     assert [r["prediction"] for r in one] == [r["prediction"] for r in two]
     server = load_server(folder, ServingConfig())
-    assert "classify" in server.inputs()
+    assert "classify" in server.signatures
 
 
 def test_both_directories_share_the_encoder(together):

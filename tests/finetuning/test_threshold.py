@@ -17,8 +17,8 @@ from albert_tf.export import ExportConfig, export
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.litert_runner import Runner
 from albert_tf.serving import litert_tasks
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.question_answering import QuestionAnswering
 from albert_tf.training import checkpoints
 
@@ -163,7 +163,9 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
     """It is silent exactly where their file has no answer."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
-    found = load_server(whole[0], ServingConfig()).answer(*inputs)["answer"]
+    found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
+        "answer"
+    ]
     served = dict(zip(contexts, found.numpy(), strict=True))
     assert {k: x.decode() for k, x in served.items()} == read(
         whole[0], "predictions"

@@ -6,8 +6,8 @@ import tensorflow as tf
 from exporting import MASKED, TEXTS, strings
 
 from albert_tf.serving import blocks, pretrained
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 
 
 def counted(seen):
@@ -57,7 +57,7 @@ def test_signatures_give_the_same_in_blocks(
         "fill_mask": {"text": MASKED},
         "sentence_order": {"text": TEXTS, "text_pair": TEXTS[::-1]},
     }
-    small = server.signatures()
+    small = server.concrete()
     for name, texts in calls.items():
         arguments = {k: strings(v) for k, v in texts.items()}
         wanted, found = signatures[name](**arguments), small[name](**arguments)

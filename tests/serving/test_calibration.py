@@ -6,10 +6,11 @@ from exporting import LENGTH, copied, model_dir, packed
 
 from albert_tf.base.errors import InputError
 from albert_tf.serving import calibration
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import IDS, ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
+from albert_tf.text.tokenizer_graph import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
@@ -21,7 +22,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
     found = calibration.features(server, str(file))
     rows = list(calibration.batches(found, 2, 10))
     assert [len(row["input_ids"]) for row in rows] == [2, 1]
-    for name, wanted in zip(IDS, packed(tokenizer, lines), strict=True):
+    for name, wanted in zip(INPUTS, packed(tokenizer, lines), strict=True):
         joined = np.concatenate([row[name] for row in rows])
         assert joined.shape == (3, LENGTH)
         np.testing.assert_array_equal(joined, wanted)
@@ -47,7 +48,7 @@ def test_files_with_or_without_labels_are_read(
         (tmp_path / "file.tsv").write_text(text + "\n")
         found = calibration.features(server, str(tmp_path / "file.tsv"))
         (row,) = calibration.batches(found, 1, 1)
-        for name, values in zip(IDS, wanted, strict=True):
+        for name, values in zip(INPUTS, wanted, strict=True):
             np.testing.assert_array_equal(row[name], values)
 
 

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 from exporting import close, model_dir, strings
 
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -40,10 +40,15 @@ def test_examples_have_any_number_of_choices(folder):
     """Beside others, even with no choice, an example's answer stays its own."""
     server = load_server(folder, ServingConfig())
     rows = list(zip(CONTEXTS, QUESTIONS, CHOICES, strict=True))
-    found = server.tf_example(tf.constant([example(*row) for row in rows]))
+    found = server.call(
+        "tf_example", tf.constant([example(*row) for row in rows])
+    )
     for i, (context, question, choices) in enumerate(rows[:2]):
-        alone = server.choose(
-            strings([context]), strings([question]), tf.constant([choices])
+        alone = server.call(
+            "choose",
+            strings([context]),
+            strings([question]),
+            tf.constant([choices]),
         )
         shares = found["probabilities"][i]
         close(shares[: len(choices)], alone["probabilities"][0])
@@ -51,7 +56,7 @@ def test_examples_have_any_number_of_choices(folder):
         assert found["choice"][i] == alone["choice"][0]
         assert found["text"][i] == alone["text"][0]
     assert found["text"][2] == b""
-    none = server.tf_example(tf.constant([example("a", "b", ())]))
+    none = server.call("tf_example", tf.constant([example("a", "b", ())]))
     assert none["probabilities"].shape == [1, 0]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
 
@@ -60,8 +65,10 @@ def test_a_fixed_batch_has_any_number_of_choices(folder):
     """The batch that is fixed is that of the questions, not of the rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
-    found = load_server(folder, ServingConfig(batch_size=2)).choose(*inputs)
-    wanted = load_server(folder, ServingConfig()).choose(*inputs)
+    found = load_server(folder, ServingConfig(batch_size=2)).call(
+        "choose", *inputs
+    )
+    wanted = load_server(folder, ServingConfig()).call("choose", *inputs)
     close(found["probabilities"], wanted["probabilities"])
 
 
@@ -69,6 +76,9 @@ def test_rows_must_agree(folder):
     """Two contexts for one row of choices are an error."""
     server = load_server(folder, ServingConfig())
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
-        server.choose(
-            strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), tf.constant([["a"]])
+        server.call(
+            "choose",
+            strings(CONTEXTS[:2]),
+            strings(QUESTIONS[:2]),
+            tf.constant([["a"]]),
         )

@@ -5,8 +5,8 @@ import tensorflow as tf
 from exporting import TEXTS, close, finetuned, packed, strings
 
 from albert_tf.export import ExportConfig, export
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir, tokenizer):
@@ -37,7 +37,9 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir, tokenizer):
     model = finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
     inputs = packed(tokenizer, TEXTS, length=12)
     wanted = tf.sigmoid(model(*map(tf.constant, inputs))).numpy()
-    found = load_server(str(folder), ServingConfig()).classify(strings(TEXTS))
+    found = load_server(str(folder), ServingConfig()).call(
+        "classify", strings(TEXTS)
+    )
     close(found["probabilities"], wanted)
     np.testing.assert_array_equal(found["chosen"], wanted > 0.5)
 
@@ -49,5 +51,5 @@ def test_regression_gives_the_score(tmp_path, pretrained_dir, tokenizer):
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = model(*map(tf.constant, inputs))[:, 0]
     server = load_server(str(folder), ServingConfig())
-    found = server.score(strings(TEXTS), strings(TEXTS[::-1]))
+    found = server.call("score", strings(TEXTS), strings(TEXTS[::-1]))
     close(found["score"], wanted)

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from exporting import model_dir, strings
 
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -24,6 +24,12 @@ def server(pretrained_dir, tmp_path_factory):
     return load_server(str(folder), ServingConfig())
 
 
+def set_tag(server, tag):
+    """Give every word a tag."""
+    bias = [1e4 * (other == tag) for other in TAGS]
+    server.weights["classifier/bias"].assign(bias)
+
+
 @pytest.mark.parametrize(
     ("tag", "first"),
     [
@@ -36,9 +42,8 @@ def server(pretrained_dir, tmp_path_factory):
 )
 def test_every_word_has_one_tag(server, tag, first):
     """No entity goes on in the next text, or past what its tag allows."""
-    bias = [1e4 * (other == tag) for other in TAGS]
-    server.classifier.bias.assign(bias)
-    found = server.entities(strings(TEXTS))
+    set_tag(server, tag)
+    found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]
     wanted = [first, *rest] if rest else [[]] * 4
     counts = found["entity_count"].numpy().tolist()
@@ -53,8 +58,8 @@ def test_every_word_has_one_tag(server, tag, first):
 
 def test_short_rows_are_padded(server):
     """Behind a text's words and entities stand "", 0 and -1."""
-    server.classifier.bias.assign([1e4 * (tag == "S-X") for tag in TAGS])
-    found = server.entities(strings(TEXTS))
+    set_tag(server, "S-X")
+    found = server.call("entities", strings(TEXTS))
     fills = {
         "words tags entities kinds": b"",
         "tag_probabilities": 0,

@@ -13,7 +13,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import Runner, RunnerConfig, answers
 from albert_tf.serving import litert
-from albert_tf.serving.server import ServingConfig
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")

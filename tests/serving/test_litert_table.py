@@ -7,8 +7,8 @@ from exporting import close, packed
 
 from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import Runner
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_table import without_copies
-from albert_tf.serving.server import ServingConfig
 
 pytest.importorskip("ai_edge_litert")
 
@@ -16,7 +16,7 @@ V, E = 90, 32
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(V, E)).astype(np.float32)
 QUERY = RNG.normal(size=(3, E)).astype(np.float32)
-IDS = np.array([[5, 89]], np.int32)
+INPUTS = np.array([[5, 89]], np.int32)
 
 
 def tables(content: bytes, shape: tuple) -> int:
@@ -35,7 +35,7 @@ def tables(content: bytes, shape: tuple) -> int:
 
 def converted(front, end) -> bytes:
     """Return a file that looks up in one table and multiplies by another."""
-    specs = [tf.TensorSpec(IDS.shape, tf.int32), tf.TensorSpec(QUERY.shape)]
+    specs = [tf.TensorSpec(INPUTS.shape, tf.int32), tf.TensorSpec(QUERY.shape)]
 
     @tf.function(input_signature=specs)
     def call(ids, x):
@@ -55,7 +55,7 @@ def run(content: bytes) -> dict[tuple, np.ndarray]:
     interpreter = Interpreter(model_content=content)
     interpreter.allocate_tensors()
     for detail in interpreter.get_input_details():
-        value = IDS if detail["dtype"] == np.int32 else QUERY
+        value = INPUTS if detail["dtype"] == np.int32 else QUERY
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
     details = interpreter.get_output_details()
@@ -71,7 +71,7 @@ def test_a_table_with_two_uses_is_kept_once():
     assert len(content) - len(single) > V * E
     found = run(single)
     step = np.abs(TABLE).max() / 127
-    close(found[1, 2, E], TABLE[IDS], step)
+    close(found[1, 2, E], TABLE[INPUTS], step)
     wanted = QUERY @ TABLE.T
     close(found[3, V], wanted, 0.03 * np.abs(wanted).max())
 

@@ -22,8 +22,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import Runner, RunnerConfig, answers
 from albert_tf.serving import litert_tasks
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -73,7 +73,7 @@ def questions(pretrained_dir, tmp_path_factory):
         task, folder = question_task(head), tmp_path_factory.mktemp(head)
         model_dir(folder / "model", pretrained_dir, task)
         server = load_server(str(folder / "model"), ServingConfig())
-        wanted = server.answer(strings(QUESTIONS), strings(CONTEXTS))
+        wanted = server.call("answer", strings(QUESTIONS), strings(CONTEXTS))
         wanted = {name: value.numpy() for name, value in wanted.items()}
         task = with_threshold(task, wanted["null_odds"])
         task.save(str(folder / "model"))
@@ -125,8 +125,11 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     server, runner = exported(tmp_path, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "")
     choices = ("writes", "a long walk over the bridge and the river", "a")
-    wanted = server.choose(
-        strings(CONTEXTS), strings(questions), tf.constant([choices] * 3)
+    wanted = server.call(
+        "choose",
+        strings(CONTEXTS),
+        strings(questions),
+        tf.constant([choices] * 3),
     )
     for i, (question, context) in enumerate(
         zip(questions, CONTEXTS, strict=True)
@@ -154,7 +157,7 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     ]
     wanted = {
         name: value.numpy()
-        for name, value in server.entities(strings(texts)).items()
+        for name, value in server.call("entities", strings(texts)).items()
     }
     for i, text in enumerate(texts):
         found = litert_tasks.entities(runner, {"text": text}, 5)

@@ -9,8 +9,8 @@ from exporting import close, copied
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.training import checkpoints
 
 
@@ -41,7 +41,7 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     checkpoints.restore_weights(plain, folder, only=("albert/",))
     server = load_server(folder, ServingConfig())
     ids = tf.constant([[2, 7, 8, 3]])
-    found = server.ids(ids, tf.ones_like(ids), tf.zeros_like(ids))
+    found = server.call("ids", ids, tf.ones_like(ids), tf.zeros_like(ids))
     wanted = plain(ids, tf.ones_like(ids), tf.zeros_like(ids))
     close(found["sequence_output"], wanted["sequence_output"])
 

@@ -8,8 +8,8 @@ from exporting import LENGTH, MASKED, close, copied, strings
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.text.tokenizers import pack
 from albert_tf.training import checkpoints
 
@@ -57,7 +57,9 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     model = AlbertForPretraining(config)
     checkpoints.save(folder, checkpoints.named_variables(model))
     server = load_server(folder, ServingConfig(top_k=known))
-    found = server.fill_mask(strings(["a [MASK]"]))["probabilities"][0, 0]
+    found = server.call("fill_mask", strings(["a [MASK]"]))["probabilities"][
+        0, 0
+    ]
     inputs = pack(tokenizer, tokenizer.encode_masked("a [MASK]"), [], LENGTH)
     place = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
     logits = model(*(tf.constant(x[None]) for x in (*inputs, place)))
@@ -87,6 +89,6 @@ def test_absent_heads_are_not_served(
         checkpoints.save(folder, kept)
         server = load_server(folder, ServingConfig())
         heads = {"fill_mask", "sentence_order"}
-        assert heads.intersection(server.inputs()) == rest
+        assert heads.intersection(server.signatures) == rest
         assert set(server.weights) == set(kept)
-    assert "sop_logits" not in server.text(strings(["a"]))
+    assert "sop_logits" not in server.call("text", strings(["a"]))

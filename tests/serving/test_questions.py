@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from exporting import close, model_dir, strings
 
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -39,7 +39,7 @@ def test_the_threshold_of_fine_tuning_decides(
     server = served(
         pretrained_dir, tmp_path / "model", null_score_diff_threshold=threshold
     )
-    found = server.answer(strings(["who reads"]), strings([CONTEXT]))
+    found = server.call("answer", strings(["who reads"]), strings([CONTEXT]))
     best = found["answers"][0, 0].numpy()
     assert best
     assert found["answer"][0].numpy() == (best if answered else b"")
@@ -50,6 +50,6 @@ def test_the_threshold_of_fine_tuning_decides(
 def test_each_question_has_its_context(pretrained_dir, tmp_path):
     """Two questions for one context are an error that names both."""
     server = served(pretrained_dir, tmp_path / "model")
-    answer = server.signatures()["answer"]
+    answer = server.concrete()["answer"]
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
         answer(question=strings(["who", "what"]), context=strings([CONTEXT]))

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, packed, strings
 
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 
 
 def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
@@ -154,19 +154,22 @@ def test_shapes_can_be_fixed(pretrained_dir):
         pretrained_dir,
         ServingConfig(max_seq_length=10, fixed_length=True, batch_size=2),
     )
-    inputs = server.inputs()
-    assert [x.shape for x in inputs["ids"]] == [[2, 10]] * 3
-    assert [x.shape for x in inputs["text_pair"]] == [[2]] * 2
-    outputs = server.signatures()["ids"].structured_outputs
+    taken = {
+        name: [spec.shape for spec in signature.inputs]
+        for name, signature in server.signatures.items()
+    }
+    assert taken["ids"] == [[2, 10]] * 3
+    assert taken["text_pair"] == [[2]] * 2
+    outputs = server.concrete()["ids"].structured_outputs
     assert outputs["sequence_output"].shape == [2, 10, 16]
-    found = server.text(strings(["a", TEXTS[0] * 9]))
+    found = server.call("text", strings(["a", TEXTS[0] * 9]))
     assert found["sequence_output"].shape == [2, 10, 16]
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
     """Texts are cut to `max_seq_length` as in training."""
     server = load_server(pretrained_dir, ServingConfig(max_seq_length=8))
-    found = server.tokenize_pair(strings(TEXTS), strings(TEXTS[::-1]))
+    found = server.call("tokenize_pair", strings(TEXTS), strings(TEXTS[::-1]))
     wanted = packed(tokenizer, TEXTS, TEXTS[::-1], length=8)[0]
     np.testing.assert_array_equal(found["input_ids"], wanted)
 

@@ -15,8 +15,8 @@ from exporting import (
 
 from albert_tf.export import ExportConfig, export
 from albert_tf.serving.calibration import batches
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import ServingConfig
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find
@@ -131,8 +131,11 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
     logits = task.outputs(model, inputs | {"choice_mask": mask})["logits"]
     wanted = tf.nn.softmax(logits).numpy()
     server = load_server(str(tmp_path / "model"), ServingConfig())
-    found = server.choose(
-        strings(CONTEXTS[:3]), strings(questions), tf.constant(choices)
+    found = server.call(
+        "choose",
+        strings(CONTEXTS[:3]),
+        strings(questions),
+        tf.constant(choices),
     )
     close(found["probabilities"], wanted)
     best = wanted.argmax(axis=1)
@@ -185,9 +188,7 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
         "!",
     ] * 3
     server = load_server(str(tmp_path / "model"), ServingConfig())
-    served = tf.function(
-        server.entities, input_signature=server.inputs()["entities"]
-    )
+    served = server.concrete()["entities"]
     found = {
         k: v.numpy() for k, v in served(strings(["", text, "she"])).items()
     }

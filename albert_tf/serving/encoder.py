@@ -1,0 +1,253 @@
+"""The encoder and its tokenizer as graphs, of which signatures are made.
+
+Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
+heads.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.albert import AlbertModel
+from albert_tf.serving.blocks import Tensors, block_rows, in_blocks
+from albert_tf.text.tokenizer_graph import INPUTS, TextGraph
+from albert_tf.text.tokenizers import Tokenizer
+
+ENCODED = ("sequence_output", "pooled_output")
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingConfig:
+    """What is fixed when a model is exported."""
+
+    max_seq_length: int | None = setting(
+        None,
+        "Most tokens of an input; longer texts are cut as in training. "
+        "Default: that of fine-tuning, or else the model's positions.",
+        minimum=3,
+    )
+    fixed_length: bool = setting(
+        False,
+        "Pad every input to max_seq_length, for compilers that want one "
+        "shape; otherwise to the longest of the batch.",
+    )
+    batch_size: int | None = setting(
+        None, "The only batch size to take. Default: any.", minimum=1
+    )
+    jit_compile: bool = setting(
+        False,
+        "Have XLA compile the encoder of a SavedModel, once for each shape of "
+        "its inputs: fix the length, or the batch too.",
+    )
+    top_k: int = setting(
+        5, "Pieces that fill_mask gives for each mask.", minimum=1
+    )
+    null_score_diff_threshold: float | None = setting(
+        None,
+        "A question with null odds above this has no answer. Default: that "
+        "of the fine-tuned model.",
+    )
+
+    def __post_init__(self):
+        validate(self)
+
+
+def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
+    """Return a function as a graph, for the given inputs."""
+    return tf.function(body, input_signature=inputs, autograph=False)
+
+
+def body(graph, inputs: list[tf.TensorSpec]):
+    """Return what computes a block of rows, of what `function` returned.
+
+    It is traced, and stored in a SavedModel, once for all signatures.
+    """
+    return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
+
+
+def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
+    """Return assertions on the shapes of a model's inputs.
+
+    They must come before the model: fused kernels do not look, and would read
+    beyond the end of a mask that is too short.
+    """
+    ids, mask, segments = (tf.shape(inputs[name]) for name in INPUTS)
+    same = "`input_ids`, `input_mask` and `segment_ids` must have one shape"
+    length = f"`input_ids` must have 1 to {limit} tokens"
+    return [
+        tf.debugging.assert_equal(ids, mask, same),
+        tf.debugging.assert_equal(ids, segments, same),
+        tf.debugging.assert_positive(ids[1], length),
+        tf.debugging.assert_less_equal(ids[1], limit, length),
+    ]
+
+
+def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
+    """Return tensors [B, ...], refused unless each has as many rows.
+
+    What is computed from them waits for the check, or it may fail first, of
+    shapes that say nothing to a caller.
+    """
+    rows = [tf.shape(values)[0] for values in inputs.values()]
+    names = " and ".join(f"`{name}`" for name in inputs)
+    message = f"{names} must have as many rows"
+    checks = [
+        tf.debugging.assert_equal(rows[0], other, message) for other in rows[1:]
+    ]
+    with tf.control_dependencies(checks):
+        return [tf.identity(values) for values in inputs.values()]
+
+
+class Rows(NamedTuple):
+    """What a request gives the model.
+
+    Attributes:
+      inputs: those of the model [R, T], and further ones [R, ...].
+      request: what else is needed to say the answer.
+      most: most rows at a time, if the length alone does not tell.
+    """
+
+    inputs: Tensors
+    request: Any = None
+    most: tf.Tensor | None = None
+
+
+def outputs_alone(outputs: Tensors, rows: Rows) -> Tensors:
+    """Say the outputs of the model as they are."""
+    return outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A served function: a request becomes rows, their outputs an answer.
+
+    Attributes:
+      inputs: what it takes, in order.
+      rows: of what it takes, the rows of the model.
+      compute: a `function` to outputs [R, ...]; None if rows are enough.
+      decode: of the outputs and the rows, what is served.
+      one_each: whether there is one row for each element of the batch.
+    """
+
+    inputs: list[tf.TensorSpec]
+    rows: Callable[..., Rows]
+    compute: Any = None
+    decode: Callable[[Tensors, Rows], Tensors] = outputs_alone
+    one_each: bool = True
+
+
+class Encoder:
+    """An ALBERT with its tokenizer.
+
+    Args:
+      albert: the encoder.
+      config: `max_seq_length` must be given.
+      tokenizer: None for a model that takes ids alone.
+    """
+
+    def __init__(
+        self,
+        albert: AlbertModel,
+        config: ServingConfig,
+        tokenizer: Tokenizer | None,
+    ):
+        self.albert, self.config, self.tokenizer = albert, config, tokenizer
+        self.graphs: list[tf.Module] = []  # what holds a SavedModel's tables
+        if tokenizer:
+            self.text_graph = TextGraph(tokenizer)
+            self.graphs.append(self.text_graph)
+            self.vocabulary = tf.constant(
+                tokenizer.pieces(range(tokenizer.vocab_size))
+            )
+            strings = tf.TensorSpec([None], tf.string, "text")
+            self.segment = function(self.text_graph, [strings])
+        self._compiled = albert
+        if config.jit_compile:
+            self._compiled = tf.function(albert, jit_compile=True)
+        # A function that others call is stored once.
+        self.encode = function(self.outputs)
+
+    def outputs(self, **inputs) -> Tensors:
+        """Return `AlbertModel`'s outputs for ids, mask and segments [R, T]."""
+        encoded = self._compiled(**inputs)
+        return {name: encoded[name] for name in ENCODED}
+
+    def embeddings(self, **inputs) -> Tensors:
+        """Return embeddings: pooled [R, H], mean [R, H] and of every piece.
+
+        The mean goes over all tokens, [CLS] and [SEP] too, without padding.
+        """
+        encoded = self.encode(**inputs)
+        tokens = encoded["sequence_output"]  # [R, T, H]
+        weights = tf.cast(inputs["input_mask"], tf.float32)[..., None]
+        mean = tf.reduce_sum(tokens * weights, 1) / tf.reduce_sum(weights, 1)
+        pooled = encoded["pooled_output"]
+        return {"pooled": pooled, "mean": mean, "tokens": tokens}
+
+    def attention(self, **inputs) -> Tensors:
+        """Return what each head of each layer looks at, [R, L, A, T, T]."""
+        every = self.albert(**inputs, return_all=True)["attention_probs"]
+        return {"attention": tf.stack(every, axis=1)}
+
+    def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
+        """Return the inputs of a function of ids."""
+        config = self.config
+        length = config.max_seq_length if config.fixed_length else None
+        shape = [config.batch_size if one_each else None, length]
+        return [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
+
+    def strings(self, *names: str) -> list[tf.TensorSpec]:
+        """Return the inputs of a function of strings [B]."""
+        shape = [self.config.batch_size]
+        return [tf.TensorSpec(shape, tf.string, name) for name in names]
+
+    def run(self, compute, inputs: Tensors, most_rows=None) -> Tensors:
+        """Return the outputs of a `body` for a batch, in blocks of rows."""
+        limit = self.albert.config.max_position_embeddings
+        with tf.control_dependencies(check_shapes(inputs, limit)):
+            inputs = {k: tf.identity(x) for k, x in inputs.items()}
+        if compute.inputs[0].shape[0]:
+            return compute(**inputs)  # the number of rows is fixed
+        rows = block_rows(tf.shape(inputs["input_ids"])[1])
+        if most_rows is not None:
+            rows = tf.minimum(rows, most_rows)
+        return in_blocks(compute, inputs, rows)
+
+    def serve(self, signature: Signature, *request) -> Tensors:
+        """Return what a signature answers to a request."""
+        rows = signature.rows(*request)
+        outputs = {}
+        if signature.compute:
+            inputs = self.ids(signature.one_each)
+            for name in rows.inputs.keys() - set(INPUTS):
+                shape = [inputs[0].shape[0], None]
+                dtype = rows.inputs[name].dtype
+                inputs.append(tf.TensorSpec(shape, dtype, name))
+            compute = body(signature.compute, inputs)
+            outputs = self.run(compute, rows.inputs, rows.most)
+        return signature.decode(outputs, rows)
+
+    def pack(
+        self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
+    ) -> Tensors:
+        """Return the inputs [R, T] of the model for ids [R, N] of segments."""
+        config = self.config
+        return self.text_graph.pack(
+            a, b, config.max_seq_length, fixed=config.fixed_length
+        )
+
+    def text_rows(self, text: tf.Tensor) -> Rows:
+        """Return the rows for strings [B]."""
+        return Rows(self.pack(self.segment(text)))
+
+    def pair_rows(self, text: tf.Tensor, text_pair: tf.Tensor) -> Rows:
+        """Return the rows for pairs of strings [B]."""
+        text, text_pair = as_many(text=text, text_pair=text_pair)
+        return Rows(self.pack(self.segment(text), self.segment(text_pair)))
+
+    def pieces(self, rows: Rows) -> tf.Tensor:
+        """Return the pieces of rows as strings [R, T]."""
+        return tf.gather(self.vocabulary, rows.inputs["input_ids"])
