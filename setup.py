@@ -33,6 +33,7 @@ REQUIREMENTS = [
     "sentencepiece>=0.2.0,<0.2.2",
     "absl-py",
     "google-crc32c",
+    "jinja2",
     "matplotlib",
     "numpy",
     "protobuf",
@@ -79,6 +80,7 @@ setup(
     package_data={
         "albert_tf.configs": ["**/*.json", "**/*.flags"],
         "albert_tf.demo": ["static/*", "templates/*"],
+        "albert_tf.training": ["*.html"],
     },
     py_modules=["create_pretraining_data", "pretrain", "finetune"],
     install_requires=REQUIREMENTS,

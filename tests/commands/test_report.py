@@ -1,45 +1,57 @@
 """The report is one page with every curve, and needs nothing else."""
 
+import base64
 import html.parser
-import re
+import subprocess
+import sys
+from xml.etree import ElementTree
 
 import pytest
 
-from albert_tf import report
-from albert_tf.training import report_chart
+from albert_tf.base.errors import InputError
+from albert_tf.training import run_report
 from albert_tf.training.history import History
+
+VOID = ("meta", "img")  # tags without an end
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Page(html.parser.HTMLParser):
-    """Collects tags that must be closed, captions and links."""
+    """Collects the text, the links, and the pictures by their names."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.links, self.points = [], [], []
-        self.text = []
+        self.open, self.links, self.text, self.pictures = [], [], [], {}
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        if tag not in ("meta", "line", "circle", "polyline", "rect"):
+        if tag not in VOID:
             self.open.append(tag)
-        if tag == "polyline":
-            pairs = attributes["points"].split()
-            self.points.append([tuple(map(float, p.split(","))) for p in pairs])
         self.links += [
             attributes[k] for k in ("src", "href") if k in attributes
         ]
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag in self.open[-1:] and tag not in ("meta",):
-            self.open.pop()
+        if tag == "img":
+            kind, _, content = attributes["src"].partition(",")
+            assert kind == "data:image/svg+xml;base64"
+            self.pictures[attributes["alt"]] = base64.b64decode(content)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+def curves(svg):
+    """Return the points of every line that a legend's sample does not have."""
+    paths = [
+        path.get("d").replace("M", "").split("L")
+        for path in ElementTree.fromstring(svg).iter(f"{SVG}path")
+        if "fill: none" in path.get("style", "")
+    ]
+    points = [[tuple(map(float, p.split())) for p in path] for path in paths]
+    return [line for line in points if len(line) > 3]
 
 
 @pytest.fixture
@@ -56,7 +68,7 @@ def run_dir(tmp_path):
     for step in range(1, 1001):
         values = {
             "steps": 1,
-            "loss": 10 - step / 200,
+            "loss": 10 / (1 + step / 200),
             "examples_per_second": 30.0,
             "trust_ratio_min": 0.1,
             "trust_ratio_max": 10.0,
@@ -75,79 +87,85 @@ def run_dir(tmp_path):
 
 def test_the_page_holds_everything_and_links_nothing(run_dir):
     """Config, flags, data, notes and curves; tags close, text is escaped."""
-    text = report.page(str(run_dir))
+    text = run_report.page(str(run_dir))
     page = Page(text)
-    assert page.open == [] and page.links == []
+    assert page.open == []
+    assert all(link.startswith("data:") for link in page.links)
     assert "http" not in text and "<script" not in text
     shown = " ".join(page.text)
     for piece in ("run <b>", "5 < 6 & flat", "hidden_size", "77", "a=b"):
         assert piece in shown
-    for piece in ("1,000 of 2,000", "swapped_share", "0.4987", "odd_metric"):
+    for piece in ("1,000 of 2,000", "swapped_share", "0.4987", "128", "7.7"):
         assert piece in shown
+    assert list(page.pictures) == ["loss", "trust_ratio", "odd_metric"]
+    loss, trust = (page.pictures[k].decode() for k in ("loss", "trust_ratio"))
+    assert ">train<" in loss and ">eval<" in loss
+    assert ">train min<" in trust and ">train max<" in trust
 
 
 def test_curves_are_thinned_and_fall_as_the_loss_does(run_dir):
-    """At most 300 points, in the frame, down where the values go down."""
-    points = Page(report.page(str(run_dir))).points
-    loss = points[0]
-    assert 200 < len(loss) <= 300
-    xs, ys = zip(*loss, strict=True)
+    """300 points of 1,000, each a mean, down where the values go down."""
+    svg = Page(run_report.page(str(run_dir))).pictures["loss"]
+    (line,) = curves(svg)
+    xs, ys = zip(*line, strict=True)
     assert list(xs) == sorted(xs)
     assert list(ys) == sorted(ys)  # pixels grow downwards
-    assert all(0 <= x <= report_chart.WIDTH for x in xs)
-    assert all(0 <= y <= report_chart.HEIGHT for y in ys)
+    steps, means = run_report.thinned(list(range(1000)), [1.0, 3.0] * 500)
+    assert len(steps) == len(means) == 300
+    assert steps[-1] == 999 and 1.5 < min(means) < max(means) < 2.5
 
 
-def test_the_command_writes_the_page(run_dir, capsys):
+def test_powers_of_ten_are_equally_far_apart_where_ratios_count():
+    """The trust ratio's axis is logarithmic, that of the loss is not."""
+    history = History("")
+    for step in range(4):
+        values = {"trust_ratio_max": 10.0**step, "loss": 10.0**step}
+        history.add(step, "train", values)
+    heights = {}
+    for title, names in run_report.panels(history).items():
+        (line,) = curves(run_report.chart(history, title, names))
+        ys = [y for _, y in line]
+        heights[title] = [a - b for a, b in zip(ys, ys[1:], strict=False)]
+    assert heights["trust_ratio"] == pytest.approx(
+        [heights["trust_ratio"][0]] * 3, rel=1e-3
+    )
+    assert heights["loss"][2] > 5 * heights["loss"][0]
+
+
+def test_the_command_writes_the_page(run_dir, tmp_path):
     """`python -m albert_tf.report` names the file that it wrote."""
-    assert report.cli([str(run_dir)]) == 0
+    command = [sys.executable, "-m", "albert_tf.report", str(run_dir)]
+    printed = subprocess.check_output(command, text=True)
     path = run_dir / "report.html"
-    assert capsys.readouterr().out.strip() == str(path)
-    assert path.read_text("utf-8") == report.page(str(run_dir))
+    assert printed.splitlines() == [str(path)]
+    assert path.read_text("utf-8") == run_report.page(str(run_dir))
+    other = tmp_path / "other.html"
+    subprocess.run([*command, f"--output={other}"], check=True)
+    assert other.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("content", [None, "", "{broken\n"])
-def test_a_folder_without_a_history_is_one_error(tmp_path, capsys, content):
-    """Missing, empty and damaged histories are one line each."""
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "history.jsonl"), ("", "must hold"), ("{broken\n", "is damaged")],
+)
+def test_a_folder_without_a_history_is_one_error(tmp_path, content, message):
+    """Missing, empty and damaged histories say what is wrong."""
     if content is not None:
         (tmp_path / "history.jsonl").write_text(content)
-    assert report.cli([str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("error: ") and told.count("\n") == 1
+    with pytest.raises(InputError, match=message):
+        run_report.page(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    "low, high, expected",
+    ("value", "text"),
     [
-        (0, 10, [0, 2, 4, 6, 8, 10]),
-        (0.48, 0.61, [0.5, 0.55, 0.6]),
-        (0, 125000, [0, 50000, 100000]),
+        (1250000, "1,250,000"),
+        (0.001761234, "0.001761"),
+        (45678.9, "45,679"),
+        ([1, 0.5], "1, 0.5"),
+        (True, "True"),
     ],
 )
-def test_ticks_are_round_numbers(low, high, expected):
-    """Steps of 1, 2 or 5 times a power of ten, inside the bounds."""
-    assert report_chart.ticks(low, high) == pytest.approx(expected)
-
-
-def test_a_log_axis_gives_equal_ratios_equal_room():
-    """1, 10 and 100 are equally far apart, and are labelled."""
-    axis = report_chart.Axis([1.0, 100.0], 200, 0, log=True, margin=0.05)
-    assert axis(1) - axis(10) == pytest.approx(axis(10) - axis(100))
-    assert axis.ticks() == pytest.approx([1, 10, 100])
-
-
-@pytest.mark.parametrize(
-    "value, text",
-    [(1250000, "1.25M"), (20000, "20k"), (0.00176, "0.00176"), (3, "3")],
-)
-def test_labels_are_short(value, text):
-    """Large numbers get a letter."""
-    assert report_chart.label(value) == text
-
-
-def test_constant_values_have_a_frame(tmp_path):
-    """A curve without any range is drawn, not divided by zero."""
-    history = History(str(tmp_path))
-    history.add(5, "train", {"steps": 5, "loss": 0.0})
-    svg = report_chart.chart("Loss", history, ("loss",))
-    assert re.search(r"<circle", svg) and "nan" not in svg
+def test_numbers_are_short(value, text):
+    """Thousands are set apart, and digits that say nothing left out."""
+    assert run_report.number(value) == text
