@@ -48,7 +48,7 @@ REQUIREMENTS = [
 EXTRAS = {
     "test": ["pytest>=8", "pytest-xdist>=3", "ruff>=0.17,<0.18"],
     "beam": ["apache-beam"],
-    "demo": ["flask>=3", "waitress>=3"],
+    "demo": ["flask>=3", "sentencex>=1", "waitress>=3"],
     "litert": ["ai-edge-litert"],
     "convert": ["torch", "transformers"],
     "onnx": ["onnx", "onnxruntime", "tf2onnx"],

@@ -1,4 +1,4 @@
-"""Documents out of the docstrings of Python files, nothing imported.
+"""English sentences out of the docstrings of Python files, which never run.
 
 A document is a module (its docstring and those of its functions) or a class
 (its docstring and those of its methods), in the order of the file.
@@ -6,11 +6,11 @@ A document is a module (its docstring and those of its functions) or a class
 
 import ast
 import dataclasses
-import inspect
+import re
 import warnings
 from collections.abc import Iterator
 
-from albert_tf.demo.prose import sentences
+import sentencex
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,76 +21,116 @@ class Document:
     sentences: tuple[str, ...]
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# A table's rule, the line below a title, a fence; a row set apart by spaces.
+RULE = re.compile(r"\s*([-=~^*#+`|])\1\1.*|.*[^\s.?!:] {2,}\S.*")
+# What may stand before the text of a list's item, an argument or a note.
+ITEM = re.compile(
+    r"\s*([-*+•] |\(?\w{1,2}[.)] |\.\. \w+:: |:\w[^:]*: "
+    r"|[`*]*\w[\w.]*[`*]*( ?\([^)]*\))?: (?=\S))\s*"
+)
+CODE = (">>>", "...", "$ ", "In [", "@", "#")
+
+MARKUP = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"!?\[([^\]]+)\]\(\S*?\)", r"\1"),  # [text](address)
+        (r" ?<https?:[^>]*>", ""),  # `text <address>`_
+        (r":[\w:+-]+:`[~!.]*", ""),  # :class:`~name`
+        (r"`+_*|(?<!\w)\*+(?=\w)|(?<=[\w.])\*+(?!\w)|</?\w+/?>", ""),
+        (r"\[\d+\]_", ""),
+        (r"\s+", " "),
+        (r" (?=[.,;:](\s|$))", ""),
+    )
+)
+
+COMMON_WORDS = frozenset(
+    """a an the of to in on at by for from with as into and or but if when
+    while that which this these those it its is are was be been has have can
+    may will should must not no all each any only than then where there how
+    what whether until after before so such also other same more""".split()
+)
+WORD = re.compile(r"[\"'(\[]*[A-Za-z][A-Za-z'-]*[.,;:!?\"')\]]*")
+NEVER = re.compile(r"https?:|[\\{}]|\.\.\.|--|::|^[a-z]\w*:")
+ENDS = (".", "!", "?", '."', ".)", ".'", '?"', "?)", '!"')
 
 
-def _call_strings(node: ast.stmt) -> list[str]:
-    """Return the strings of `add_newdoc(...)`, docs of compiled code."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call):
-        return []
-    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-    if name != "add_newdoc":
-        return []
-    constants = [n for n in ast.walk(call) if isinstance(n, ast.Constant)]
-    return [c.value for c in constants if isinstance(c.value, str)]
+def paragraphs(docstring: str) -> Iterator[str]:
+    """Yield what stands together: till a blank, an item or another indent."""
+    current, depth = [], None
+    for line in [*docstring.expandtabs().split("\n"), ""]:
+        indent = len(line) - len(line.lstrip())
+        item = ITEM.match(line)
+        apart = not line.strip() or RULE.fullmatch(line)
+        if apart or item or depth not in (None, indent):
+            yield " ".join(current)
+            current = []
+        # The lines after an item's first are deeper by what they please.
+        depth = None if apart or item else indent
+        if not apart:
+            current.append(line[item.end() :] if item else line.strip())
 
 
-def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
-    """Return a module's or class's docstring and its functions', in order."""
-    found = [ast.get_docstring(node)]
-    for child in node.body:
-        if isinstance(child, _FUNCTIONS):
-            found.append(ast.get_docstring(child))
-        else:
-            found += map(inspect.cleandoc, _call_strings(child))
-    return [text for text in found if text]
+def whole_sentence(text: str) -> str:
+    """Return a sentence with its capital and its end, which docs leave out."""
+    text = text.strip()
+    if re.match(r"[a-z][a-z'-]*,?\s", text):
+        text = text[0].upper() + text[1:]
+    text = re.sub(r"\.\.$", ".", text.rstrip(":;, "))
+    return text if text.endswith(ENDS) else text + "."
 
 
-def _topics(name: str, tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield the language reference that `pydoc_data/topics.py` holds."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            for topic, text in ast.literal_eval(node.value).items():
-                yield f"{name}:{topic}", [text]
+def is_prose(sentence: str) -> bool:
+    """Say whether a sentence reads as English: words, not symbols or names."""
+    words = sentence.split()
+    if not 4 <= len(words) <= 80 or NEVER.search(sentence):
+        return False
+    plain = sum(WORD.fullmatch(word) is not None for word in words)
+    common = sum(word.lower() in COMMON_WORDS for word in words)
+    symbols = len(re.findall(r"[^\w\s.,;:!?'\"()-]", sentence))
+    return (
+        plain >= 0.75 * len(words)
+        and common >= max(1, 0.12 * len(words))
+        and symbols <= 0.03 * len(sentence)
+        and sentence.isascii()
+        and re.match(r"[\"'(]?[A-Za-z]", sentence) is not None
+    )
 
 
-def _module_and_classes(
-    name: str, node: ast.Module | ast.ClassDef
-) -> Iterator[tuple[str, list[str]]]:
-    yield name, _docstrings(node)
-    separator = ":" if isinstance(node, ast.Module) else "."
+def sentences(docstring: str) -> list[str]:
+    """Return the English sentences of a docstring, in order."""
+    kept = []
+    for text in paragraphs(docstring):
+        if not text or text.startswith(CODE):
+            continue
+        for pattern, plain in MARKUP:
+            text = pattern.sub(plain, text)
+        # A segment without its blank ends within a name: `tf.data.Dataset`.
+        segments = sentencex.segment("en", text)
+        ends = [s + "\n" if s[-1].isspace() else s for s in segments if s]
+        kept += [whole_sentence(s) for s in "".join(ends).splitlines()]
+    return [sentence for sentence in kept if is_prose(sentence)]
+
+
+def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the docstrings of a module and of each class in it."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    speaking = [n for n in node.body if isinstance(n, functions)]
+    yield name, [ast.get_docstring(n) or "" for n in (node, *speaking)]
     for child in node.body:
         if isinstance(child, ast.ClassDef):
-            yield from _module_and_classes(name + separator + child.name, child)
+            yield from docstrings(f"{name}:{child.name}", child)
 
 
-def docstrings(name: str, source: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Yield (document name, docstrings) for a module and each of its classes.
-
-    Args:
-      name: the file's name, the start of the documents' names.
-      source: the file's bytes; a file that is not Python yields nothing.
-    """
-    # Parsing is slow. The last mark is for the strings of `pydoc_data`.
-    if not any(mark in source for mark in (b'"""', b"'''", b"\\n")):
-        return
+def documents(name: str, source: bytes) -> list[Document]:
+    """Return the documents of a file that hold prose, none if not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return
-    if name.endswith("pydoc_data/topics.py"):
-        yield from _topics(name, tree)
-    yield from _module_and_classes(name, tree)
-
-
-def documents(name: str, source: bytes) -> list[Document]:
-    """Return the documents of a Python file that hold any prose."""
-    found = []
-    for title, texts in docstrings(name, source):
-        prose = tuple(s for text in texts for s in sentences(text))
-        if prose:
-            found.append(Document(title, prose))
-    return found
+        return []
+    found = [
+        Document(title, tuple(s for text in texts for s in sentences(text)))
+        for title, texts in docstrings(name, tree)
+    ]
+    return [document for document in found if document.sentences]

@@ -41,23 +41,17 @@ def four_libraries() -> list[Document]:
 
 def test_a_sentence_is_kept_once():
     """Repeats go, whatever their digits and case; lone sentences too."""
-    found = corpus.without_repeats(
+    kept = corpus.without_repeats(
         [
             Document("a", ("Layer 1 is here.", "It is red.", "It is new.")),
             Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old.")),
             Document("c", ("One more thing.", "It is odd.", "It is odd.")),
         ]
     )
-    assert list(found) == [
+    assert list(kept) == [
         Document("a", ("Layer 1 is here.", "It is red.", "It is new.")),
         Document("c", ("One more thing.", "It is odd.")),
     ]
-
-
-def test_corpus_text_has_a_line_per_sentence():
-    """One sentence per line, one empty line between documents."""
-    found = [Document("a", ("A.", "B.")), Document("b", ("C.", "D."))]
-    assert corpus.corpus_text(found) == "A.\nB.\n\nC.\nD.\n"
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
@@ -167,6 +161,10 @@ def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
     assert json.loads((tmp_path / "statistics.json").read_text()) == counts
     text = (tmp_path / "corpus.txt").read_text()
     assert counts["words"] == len(text.split())
+    assert sum(counts["packages"].values()) == counts["words"]
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    assert all(len(block) == 6 and all(block) for block in blocks)
+    assert text.endswith("it\n")
     for split in ("train", "dev", "test"):
         lines = (tmp_path / "task" / f"{split}.tsv").read_text().splitlines()
         assert lines[0] == "sentence\tlabel"
@@ -179,7 +177,7 @@ def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
 def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
     """Without the text of a label there is an error and no file."""
     monkeypatch.setattr(corpus, "corpus", lambda: library("keras", 9, 0))
-    with pytest.raises(InputError, match="no text of python, numpy_scipy"):
+    with pytest.raises(InputError, match="numpy_scipy, python, tensorflow"):
         corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
     assert list(tmp_path.iterdir()) == []
 

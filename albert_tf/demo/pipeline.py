@@ -1,0 +1,203 @@
+"""The steps from the docstrings of installed packages to a SavedModel.
+
+Every step after the corpus is a command that a user would type; a step whose
+command has already succeeded in the output folder is skipped.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+import numpy as np
+from scipy import stats
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.data import records
+from albert_tf.data.records import find, input_pipeline
+from albert_tf.demo import corpus
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.scoring import METRICS_FILE
+from albert_tf.training.history import CURVES_FILE, History
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+
+# Small enough for minutes on two cores, deep enough to share layers.
+MODEL = AlbertConfig(
+    vocab_size=8000,
+    embedding_size=128,
+    hidden_size=128,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=512,
+    max_position_embeddings=64,
+)
+
+FINETUNING = """finetune.py --task=classification
+    --train_file={dir}/corpus/task/train.tsv
+    --eval_file={dir}/corpus/task/dev.tsv
+    --text_column=sentence --label_column=label --max_seq_length=64
+    --model_dir={dir}/pretrained --do_train --do_eval
+    --num_train_steps={finetuning_steps} --eval_steps=100
+    --learning_rate=2e-4"""
+TESTING = """finetune.py --task=classification --do_eval
+    --eval_file={dir}/corpus/task/test.tsv"""
+
+# What Python is given, a script or a module, with its flags.
+STEPS = {
+    "tokenizer": """-m albert_tf.train_tokenizer
+        --input_file={dir}/corpus/corpus.txt --output_dir={dir}/tokenizer
+        --vocab_size=8000""",
+    "records": """create_pretraining_data.py
+        --input_file={dir}/corpus/corpus.txt
+        --spm_model_file={dir}/tokenizer/spiece.model
+        --output_dir={dir}/records --max_seq_length=64 --dupe_factor=4
+        --eval_fraction=0.03""",
+    "pretraining": """pretrain.py --data_dir={dir}/records
+        --albert_config_file={dir}/demo_model.json
+        --output_dir={dir}/pretrained --num_train_steps={pretraining_steps}
+        --train_batch_size=64 --optimizer=lamb --learning_rate=0.01
+        --num_warmup_steps={tenth} --eval_steps={tenth}""",
+    "fine-tuning": f"{FINETUNING} --output_dir={{dir}}/finetuned",
+    "fine-tuning-from-random-weights": f"""{FINETUNING} --init=random
+        --output_dir={{dir}}/finetuned_random""",
+    "testing-finetuned": f"""{TESTING} --model_dir={{dir}}/finetuned
+        --output_dir={{dir}}/test""",
+    "testing-finetuned_random": f"""{TESTING}
+        --model_dir={{dir}}/finetuned_random
+        --output_dir={{dir}}/test_random""",
+    "export-finetuned": """-m albert_tf.export --model_dir={dir}/finetuned
+        --export_dir={dir}/export/finetuned""",
+    "export-pretrained": """-m albert_tf.export --model_dir={dir}/pretrained
+        --export_dir={dir}/export/pretrained""",
+}
+# Folders of the metrics on the test examples.
+TESTED = {"finetuned": "test", "finetuned_random": "test_random"}
+
+
+def arguments(step: str, **values: object) -> list[str]:
+    """Return what Python is given in a step, the places in it filled."""
+    return [word.format(**values) for word in shlex.split(step)]
+
+
+def run_step(output_dir: str, name: str, words: list[str]) -> None:
+    """Run Python on arguments unless a marker says that it has succeeded."""
+    marker = files.join(output_dir, "steps", f"{name}.txt")
+    shown = shlex.join(["python", *words]) + "\n"
+    if os.path.exists(marker) and files.read_text(marker, "") == shown:
+        print(f"{name}: already done", flush=True)
+        return
+    print(f"\n{name}\n$ {shown}", end="", flush=True)
+    start = time.monotonic()
+    script = words if words[0] == "-m" else [files.join(ROOT, words[0])]
+    status = subprocess.run([sys.executable, *script, *words[len(script) :]])
+    rule = (
+        f"The step `{name}` failed; what it printed says why. The demo goes on "
+        "from here when run again."
+    )
+    require(status.returncode == 0, rule, status=status.returncode)
+    files.write_text(marker, shown)
+    print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+def make_corpus(folder: str) -> None:
+    """Make the corpus and the task, unless they are there, and show sizes."""
+    path = files.join(folder, corpus.STATISTICS_FILE)
+    if not os.path.exists(path):
+        corpus.write_corpus(folder, np.random.default_rng(0))
+    statistics = files.read_json(path, "The statistics")
+    print(f"corpus: {statistics['words']:,} words, {folder}")
+    for split, labels in statistics["task"].items():
+        print(f"{split}: {sum(labels.values())} examples, {labels}", flush=True)
+
+
+def unigram_entropy(data_dir: str) -> float:
+    """Return the entropy in nats of the masked words of held-out records.
+
+    No model that ignores the context has a lower MLM loss on them.
+    """
+    metadata = find.read_metadata(data_dir)
+    counts = np.zeros(metadata.vocab_size)
+    for batch in input_pipeline.eval_batches(data_dir, metadata, batch_size=64):
+        ids = batch["masked_lm_ids"].numpy()
+        np.add.at(counts, ids[batch["masked_lm_weights"].numpy() > 0], 1)
+    return float(stats.entropy(counts))
+
+
+def shown(share: float, number: int) -> str:
+    """Return a share with Wilson's interval and the number of examples."""
+    trials = stats.binomtest(round(share * number), number)
+    low, high = trials.proportion_ci(method="wilson")
+    return f"{share:.1%} (95 %: {low:.1%} to {high:.1%}, {number} examples)"
+
+
+def print_pretraining(output_dir: str) -> None:
+    """Print held-out losses at the first and the last evaluation."""
+    model_dir = files.join(output_dir, "pretrained")
+    data_dir = files.join(output_dir, "records")
+    history = History.read(model_dir)
+    print("\nHeld-out while pretraining")
+    for name in ("mlm_loss", "mlm_accuracy", "sop_loss", "sop_accuracy"):
+        at, values = history.column("eval", name)
+        print(
+            f"  {name:13} {values[0]:.4f} at step {at[0]}, "
+            f"{values[-1]:.4f} at step {at[-1]}"
+        )
+    number = find.read_metadata(data_dir).count(records.EVAL)
+    sop = history.column("eval", "sop_accuracy")[1][-1]
+    entropy = unigram_entropy(data_dir)
+    print(f"  unigram entropy of the masked words {entropy:.4f}")
+    print(f"  sentence order {shown(sop, number)}, chance 50 %")
+    print(f"  curves: {files.join(model_dir, CURVES_FILE)}")
+
+
+def print_finetuning(output_dir: str) -> None:
+    """Print test accuracy beside that of random weights and the majority."""
+    path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
+    labels = files.read_json(path, "The statistics")["task"]["test"].values()
+    print("\nWhich library does a docstring come from: accuracy on test")
+    for name, folder in TESTED.items():
+        metrics = files.join(output_dir, folder, METRICS_FILE)
+        values = files.read_json(metrics, "The metrics")["eval"]
+        accuracy = shown(values["accuracy"], values["examples"])
+        print(f"  {name:16} {accuracy}")
+    print(f"  {'majority class':16} {max(labels) / sum(labels):.1%}")
+
+
+def ask(output_dir: str) -> None:
+    """Load the SavedModels in a fresh process and print their answers."""
+    exports = [
+        files.join(output_dir, "export", name)
+        for name in ("finetuned", "pretrained")
+    ]
+    program = files.join(ROOT, "albert_tf", "demo", "client.py")
+    print("\nThe SavedModels, loaded by a process without this package")
+    if subprocess.run([sys.executable, program, *exports]).returncode:
+        raise InputError(
+            f"The exported models could not be asked. Received: {exports}"
+        )
+
+
+def demo(
+    output_dir: str, pretraining_steps: int, finetuning_steps: int
+) -> None:
+    """Run what is not yet done, and print what came out of it."""
+    start = time.monotonic()
+    path = files.join(output_dir, "demo_model.json")
+    files.write_text(path, MODEL.to_json())
+    make_corpus(files.join(output_dir, "corpus"))
+    values = {
+        "dir": output_dir,
+        "pretraining_steps": pretraining_steps,
+        "tenth": pretraining_steps // 10,
+        "finetuning_steps": finetuning_steps,
+    }
+    for name, step in STEPS.items():
+        run_step(output_dir, name, arguments(step, **values))
+    print_pretraining(output_dir)
+    print_finetuning(output_dir)
+    ask(output_dir)
+    minutes = (time.monotonic() - start) / 60
+    print(f"\nDone in {minutes:.1f} minutes; see {output_dir}/")

@@ -1,0 +1,80 @@
+"""The demo: skipped steps, honest intervals, the bound it compares with."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import records
+from albert_tf.data.records import find, input_pipeline
+from albert_tf.demo import pipeline
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """A script that appends its argument to the file `out`, or fails on 0."""
+    code = (
+        "import sys; 1 / int(sys.argv[1]); open('out', 'a').write(sys.argv[1])"
+    )
+    (tmp_path / "script.py").write_text(code)
+    monkeypatch.setattr(pipeline, "ROOT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return "script.py"
+
+
+def test_a_step_runs_once_for_one_command(script, tmp_path):
+    """A step that has succeeded is skipped; a changed command runs again."""
+    for argument in ("1", "1", "2"):
+        pipeline.run_step(str(tmp_path), "write", [script, argument])
+    assert (tmp_path / "out").read_text() == "12"
+
+
+def test_a_failed_step_is_not_marked(script, tmp_path):
+    """A step that fails names itself and runs again next time."""
+    for _ in range(2):
+        with pytest.raises(InputError, match="`broken` failed.*status=1"):
+            pipeline.run_step(str(tmp_path), "broken", [script, "0"])
+
+
+def test_commands_are_what_a_user_would_type():
+    """Every place is filled, also in folders whose names have blanks."""
+    values = dict.fromkeys(
+        ("pretraining_steps", "tenth", "finetuning_steps"), 7
+    )
+    words = {
+        name: pipeline.arguments(step, dir="a folder", **values)
+        for name, step in pipeline.STEPS.items()
+    }
+    assert words["tokenizer"][:3] == [
+        "-m",
+        "albert_tf.train_tokenizer",
+        "--input_file=a folder/corpus/corpus.txt",
+    ]
+    assert words["pretraining"][0] == "pretrain.py"
+    assert "--num_train_steps=7" in words["pretraining"]
+    for line in words.values():
+        flags = line[2:] if line[0] == "-m" else line[1:]
+        assert all(re.fullmatch(r"--\w+(=[^{}]+)?", flag) for flag in flags)
+
+
+def test_shares_are_shown_with_wilsons_interval():
+    """The interval of 15 of 20 is the published one of Wilson's formula."""
+    shown = "75.0% (95 %: 53.1% to 88.8%, 20 examples)"
+    assert pipeline.shown(0.75, 20) == shown
+
+
+def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
+    """Padding of weight 0 is no word; the entropy of 3:1 is 0.5623 nats."""
+    batch = {
+        "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
+        "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
+    }
+    metadata = records.Metadata(8, 3, 10, "", {})
+    monkeypatch.setattr(find, "read_metadata", lambda _: metadata)
+    monkeypatch.setattr(
+        input_pipeline, "eval_batches", lambda *_, **__: [batch]
+    )
+    expected = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    assert pipeline.unigram_entropy("") == pytest.approx(expected)
