@@ -48,7 +48,7 @@ REQUIREMENTS = [
 EXTRAS = {
     "test": ["pytest>=8", "pytest-xdist>=3", "ruff>=0.17,<0.18"],
     "beam": ["apache-beam"],
-    "demo": ["flask>=3", "sentencex>=1", "waitress>=3"],
+    "demo": ["gradio>=6,<7", "sentencex>=1"],
     "litert": ["ai-edge-litert"],
     "convert": ["torch", "transformers"],
     "onnx": ["onnx", "onnxruntime", "tf2onnx"],
@@ -79,7 +79,6 @@ setup(
     package_dir={"albert_tf.configs": "configs"},
     package_data={
         "albert_tf.configs": ["**/*.json", "**/*.flags"],
-        "albert_tf.demo": ["static/*", "templates/*"],
         "albert_tf.training": ["*.html"],
     },
     py_modules=["create_pretraining_data", "pretrain", "finetune"],

@@ -10,12 +10,12 @@ import dataclasses
 import importlib.util
 
 from albert_tf.base import settings
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 
 @dataclasses.dataclass(frozen=True)
-class DemoConfig:
+class PlaygroundConfig:
     """Which model is shown where."""
 
     saved_model: str = setting(
@@ -33,32 +33,24 @@ class DemoConfig:
 
 
 def check_packages() -> None:
-    """Say which packages are missing before anything slow is done."""
-    missing = [
-        name
-        for name in ("flask", "waitress")
-        if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        raise InputError(
-            "The page needs `pip install 'albert-tf[demo]'`. "
-            f"Received: no {', '.join(missing)}"
-        )
+    """Say that the page's library is missing before anything slow is done."""
+    there = importlib.util.find_spec("gradio")
+    require(there, "The page needs `pip install 'albert-tf[demo]'`.")
 
 
 def main() -> None:
     """Load the model and serve the page."""
-    from albert_tf.demo import page, page_answers
+    from albert_tf.demo import exported_model, page
 
-    config = settings.from_flags(DemoConfig)
+    config = settings.from_flags(PlaygroundConfig)
     limits = settings.from_flags(page.Limits)
-    model = page_answers.Model(config.saved_model)
+    model = exported_model.ExportedModel(config.saved_model)
     print(
-        f"{', '.join(model.tools)}\n"
+        f"{', '.join(model.inputs)}\n"
         f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
         flush=True,
     )
-    page.serve(page.make_app(model, limits), config.host, config.port, limits)
+    page.serve(page.make_page(model, limits), config.host, config.port, limits)
 
 
 def cli() -> None:
@@ -69,7 +61,7 @@ def cli() -> None:
         raise SystemExit(f"error: {problem}") from None
     from albert_tf.demo.page import Limits
 
-    settings.define_flags(DemoConfig, Limits)
+    settings.define_flags(PlaygroundConfig, Limits)
     settings.run(main)
 
 

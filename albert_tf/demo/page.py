@@ -1,35 +1,99 @@
-"""The page's web application: one page, one way to ask, limits on both."""
+"""The page that shows an exported model, its limits, and its server.
+
+The interface is Gradio's. Nothing is loaded from elsewhere: the browser is
+told so too, by the page's `Content-Security-Policy`.
+"""
 
 import dataclasses
-import threading
-import time
+from collections.abc import Callable
 
-from flask import Flask, jsonify, render_template, request
-from werkzeug.exceptions import HTTPException
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
-from albert_tf.demo.page_answers import BadRequest, Model
+from albert_tf.demo.exported_model import MAX_ATTENTION_TOKENS, ExportedModel
 
-# The page loads nothing from anywhere else, and nobody may frame it.
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
-    "style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
+GARDEN = "The small garden lies behind the old house."
+BRIDGE = (
+    "The bridge was built in 1902. It leads over the river to the mill, where "
+    "Anna Berg had her workshop."
+)
+# What a tool is called, says of itself, and shows; its fields at first.
+TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
+    "fill_mask": (
+        "Fill a mask",
+        "Write [MASK] where the model is to find a word.",
+        gr.Label,
+        {"text": "The [MASK] of the river was closed."},
+    ),
+    "sentence_order": (
+        "Order two sentences",
+        "Does the second sentence follow the first?",
+        gr.Label,
+        {"text": "It rained all day.", "text_pair": "So we stayed in."},
+    ),
+    "answer": (
+        "Ask a passage",
+        "The answer is a part of the passage.",
+        lambda: [gr.HighlightedText(), gr.Label()],
+        {"question": "When was the bridge built?", "context": BRIDGE},
+    ),
+    "choose": (
+        "Choose an answer",
+        "Which choice, one a line, answers the question about the passage?",
+        gr.Label,
+        {
+            "context": BRIDGE,
+            "question": "Where does the bridge lead?",
+            "choices": "to the mill\nto the sea\nto the school",
+        },
+    ),
+    "entities": (
+        "Find entities",
+        "Names in the text are marked with what they name.",
+        gr.HighlightedText,
+        {"text": BRIDGE},
+    ),
+    "classify": (
+        "Classify",
+        "Which label fits the text?",
+        gr.Label,
+        {"text": GARDEN, "text_pair": "Its gate was open."},
+    ),
+    "score": (
+        "Score",
+        "The model's number.",
+        gr.Number,
+        {"text": GARDEN, "text_pair": "Its gate was open."},
+    ),
+    "attention": (
+        "See attention",
+        "What a piece looks at; the strongest is 1. Head 0 is the mean.",
+        gr.HighlightedText,
+        {"text": GARDEN, "text_pair": "Its gate was open."},
+    ),
 }
+OPTIONAL = {"classify", "score", "attention"}  # whose second text may be empty
+OVERHEAD_BYTES = 10_000  # of a request beside the texts
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self' 'unsafe-inline' data: blob:; "
+        b"frame-ancestors 'none'; base-uri 'self'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one visitor, and all of them together, may ask of the model."""
+    """What visitors may ask of the model."""
 
     max_characters: int = setting(
         20_000, "Most characters of one field.", minimum=1
-    )
-    max_body_bytes: int = setting(
-        200_000, "Most bytes of a request.", minimum=1000
     )
     concurrent: int = setting(
         2, "Requests that the model works on at a time.", minimum=1
@@ -37,156 +101,117 @@ class Limits:
     waiting: int = setting(
         16,
         "Requests that may wait for that; others are told to come back.",
-        minimum=0,
-    )
-    max_wait_seconds: float = setting(
-        10.0, "Longest that a request waits for its turn.", minimum=0.0
+        minimum=1,
     )
 
     def __post_init__(self):
         validate(self)
 
-
-class Busy(Exception):
-    """There are too many requests."""
-
-
-class Gate:
-    """Lets a few requests in, some wait, and turns others away."""
-
-    def __init__(self, limits: Limits):
-        self._limits = limits
-        self._inside = threading.BoundedSemaphore(limits.concurrent)
-        self._lock = threading.Lock()
-        self._number = 0
-
-    def __enter__(self):
-        most = self._limits.concurrent + self._limits.waiting
-        with self._lock:
-            if self._number >= most:
-                raise Busy
-            self._number += 1
-        if not self._inside.acquire(timeout=self._limits.max_wait_seconds):
-            with self._lock:
-                self._number -= 1
-            raise Busy
-
-    def __exit__(self, *_):
-        self._inside.release()
-        with self._lock:
-            self._number -= 1
+    @property
+    def body_bytes(self) -> int:
+        """Return the most bytes of a request: three fields of any script."""
+        return 3 * 4 * self.max_characters + OVERHEAD_BYTES
 
 
-def read_values(tool, limits: Limits) -> dict[str, str]:
-    """Return the texts of a request, or say what is wrong with them."""
-    body = request.get_json(silent=True)
-    if not isinstance(body, dict):
-        raise BadRequest("The body must be a JSON object in UTF-8.")
-    names = {field.name for field in tool.fields}
-    unknown = sorted(set(body) - names)
-    if unknown:
-        raise BadRequest(
-            f"The fields are {', '.join(sorted(names))}. "
-            f"Received: {', '.join(unknown)[:200]}"
+class Guard:
+    """Refuses large requests, and adds `HEADERS` to what is answered."""
+
+    def __init__(self, app: Callable, most_bytes: int):
+        self.app, self.most_bytes = app, most_bytes
+
+    async def __call__(self, scope, receive, send):
+        """Answer one request of ASGI."""
+
+        async def send_safely(message):
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        headers = dict(scope.get("headers", ()))
+        # Without its length a body could be of any size.
+        endless = b"transfer-encoding" in headers
+        answer = self.app
+        if endless or int(headers.get(b"content-length", 0)) > self.most_bytes:
+            answer = PlainTextResponse("The request is too large.", 413)
+        await answer(scope, receive, send_safely)
+
+
+def check(field: str, text: object, optional: bool, most: int) -> None:
+    """Refuse what is no text, too long, or empty where it must not be."""
+    require(isinstance(text, str), f"`{field}` must be a text.")
+    rule = f"`{field}` may have {most:,} characters."
+    require(len(text) <= most, rule, characters=len(text))
+    require(text.strip() or optional, f"`{field}` must not be empty.")
+
+
+def make_ask(model: ExportedModel, name: str, fields: dict, most: int):
+    """Return what a form's button does: values of the form -> the answer."""
+
+    def ask(*values):
+        texts = dict(zip(fields, values, strict=False))
+        try:
+            for field, text in texts.items():
+                may_be_empty = field == "text_pair" and name in OPTIONAL
+                check(field, text, may_be_empty, most)
+            return model.ask(name, texts, *values[len(texts) :])
+        except InputError as error:
+            raise gr.Error(str(error)) from None
+
+    return ask
+
+
+def form(model: ExportedModel, name: str, limits: Limits) -> None:
+    """Add the form of one signature to the page."""
+    _, help, shown, examples = TOOLS[name]
+    fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
+    most = limits.max_characters
+    gr.Markdown(help)
+    inputs = [
+        gr.Textbox(
+            example, label=label.replace("_", " "), lines=3, max_length=most
         )
-    values = {}
-    for field in tool.fields:
-        value = body.get(field.name, "" if field.optional else None)
-        if not isinstance(value, str):
-            raise BadRequest(f"“{field.label}” must be given as a text.")
-        if not value.strip() and not field.optional:
-            raise BadRequest(f"“{field.label}” must not be empty.")
-        if len(value) > limits.max_characters:
-            raise BadRequest(
-                f"“{field.label}” may have {limits.max_characters:,} "
-                f"characters. Received: {len(value):,}"
-            )
-        # Half of a UTF-16 pair can stand in JSON, but in no text.
-        values[field.name] = value.encode("utf-8", "replace").decode()
-    return values
+        for label, example in fields.items()
+    ]
+    if name == "attention":
+        inputs += [
+            gr.Slider(1, model.layers, 1, step=1, label="layer"),
+            gr.Slider(0, model.heads, 0, step=1, label="head"),
+            gr.Slider(1, MAX_ATTENTION_TOKENS, 1, step=1, label="piece"),
+        ]
+    button = gr.Button("Ask", variant="primary")
+    button.click(
+        make_ask(model, name, fields, most),
+        inputs,
+        shown(),
+        api_name=name,
+        concurrency_id="model",
+        concurrency_limit=limits.concurrent,
+    )
 
 
-def error(message: str, status: int):
-    """Return an error as JSON."""
-    return jsonify(error=message), status
+def make_page(model: ExportedModel, limits: Limits) -> gr.Blocks:
+    """Return the page of a model: a tab for each thing it can do."""
+    with gr.Blocks(title="ALBERT", analytics_enabled=False) as page:
+        gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
+        for name in model.inputs:
+            with gr.Tab(TOOLS[name][0]):
+                form(model, name, limits)
+    return page.queue(max_size=limits.waiting)
 
 
-def make_app(model: Model, limits: Limits) -> Flask:
-    """Return the web application of a model."""
-    app = Flask(__name__)
-    app.config["MAX_CONTENT_LENGTH"] = limits.max_body_bytes
-    app.json.ensure_ascii = False
-    gate = Gate(limits)
-
-    @app.get("/")
-    def page():
-        return render_template(
-            "page.html", model=model, limits=limits, mask="[MASK]"
-        )
-
-    @app.get("/health")
-    def health():
-        return jsonify(status="ok", tools=list(model.tools))
-
-    @app.post("/ask/<name>")
-    def ask(name: str):
-        if name not in model.tools:
-            known = ", ".join(model.tools)
-            return error(f"The model has {known}. Received: {name[:50]}", 404)
-        values = read_values(model.tools[name], limits)
-        start = time.monotonic()
-        with gate:
-            found = model.answer(name, values)
-        seconds = round(time.monotonic() - start, 4)
-        return jsonify(answer=found, seconds=seconds)
-
-    handle_errors(app)
-    return app
-
-
-def handle_errors(app: Flask) -> None:
-    """Answer every error with JSON, without a trace; add safe headers."""
-
-    @app.errorhandler(BadRequest)
-    def bad(problem: BadRequest):
-        return error(str(problem), 400)
-
-    @app.errorhandler(Busy)
-    def busy(_):
-        found, status = error("The model is busy; try again in a moment.", 503)
-        found.headers["Retry-After"] = "2"
-        return found, status
-
-    @app.errorhandler(HTTPException)
-    def http(problem: HTTPException):
-        texts = {
-            413: "The request is too large.",
-            404: "There is no such page.",
-        }
-        return error(texts.get(problem.code, problem.name + "."), problem.code)
-
-    @app.errorhandler(Exception)
-    def unexpected(problem: Exception):
-        app.logger.error("%s: %s", type(problem).__name__, problem)
-        return error("The model failed on this input.", 500)
-
-    @app.after_request
-    def safe(response):
-        response.headers.update(HEADERS)
-        return response
-
-
-def serve(app: Flask, host: str, port: int, limits: Limits) -> None:
-    """Serve until interrupted."""
-    from waitress import serve as run
-
-    run(
-        app,
-        host=host,
-        port=port,
-        threads=limits.concurrent + min(limits.waiting, 8) + 2,
-        max_request_body_size=limits.max_body_bytes,
-        channel_timeout=30,
-        connection_limit=100,
-        ident=None,
+def serve(page: gr.Blocks, host: str, port: int, limits: Limits, **more):
+    """Serve until interrupted; return what `launch` does."""
+    return page.launch(
+        server_name=host,
+        server_port=port,
+        max_file_size=1,
+        theme=gr.themes.Default(font="system-ui", font_mono="monospace"),
+        footer_links=[],
+        ssr_mode=False,
+        share=False,
+        quiet=True,
+        app_kwargs={
+            "middleware": [Middleware(Guard, most_bytes=limits.body_bytes)]
+        },
+        **more,
     )

@@ -1,159 +1,178 @@
-"""The local page: answers as JSON, limits, errors, safe output."""
+"""The local page: answers are the model's, limits hold, nothing is foreign."""
 
 import json
+import re
+import socket
 import threading
+import urllib.error
+import urllib.request
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-pytest.importorskip("flask")
+pytest.importorskip("gradio")
 
 from albert_tf.base.errors import InputError  # noqa: E402
-from albert_tf.demo import page, page_answers  # noqa: E402
+from albert_tf.demo import exported_model, page  # noqa: E402
+
+LIMITS = page.Limits(max_characters=500, concurrent=1, waiting=1)
 
 
 @pytest.fixture(scope="module")
 def model(exported_dir):
     """The exported model as the page has it."""
-    return page_answers.Model(exported_dir)
+    return exported_model.ExportedModel(exported_dir)
 
 
-@pytest.fixture
-def client(model):
-    """A client of the page."""
-    limits = page.Limits(max_characters=500, max_body_bytes=5000)
-    return page.make_app(model, limits).test_client()
+@pytest.fixture(scope="module")
+def address(model):
+    """The address of a served page."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    blocks = page.make_page(model, LIMITS)
+    page.serve(blocks, "127.0.0.1", port, LIMITS, prevent_thread_lock=True)
+    yield f"http://127.0.0.1:{port}"
+    blocks.close()
 
 
-def test_the_page_offers_what_the_model_can(client, model):
+def ask(address, name, *values):
+    """Return the event and the data that the page answers a form with."""
+    address = f"{address}/gradio_api/call/{name}"
+    body = json.dumps({"data": values}).encode()
+    kind = {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, body, kind)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        event = json.load(reply)["event_id"]
+    with urllib.request.urlopen(f"{address}/{event}", timeout=60) as reply:
+        event, data = reply.read().decode().strip().split("\n")
+    return event, json.loads(data.removeprefix("data: "))
+
+
+def test_the_page_offers_what_the_model_can(model, address):
     """Every signature that the page knows has a form; all is local."""
-    page = client.get("/")
-    text = page.get_data(as_text=True)
-    names = {"fill_mask", "sentence_order", "attention"}
-    assert set(model.tools) == names
-    assert all(f'data-tool="{name}"' in text for name in names)
-    assert "http://" not in text and "https://" not in text
-    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
-    assert client.get("/static/page.js").status_code == 200
-    tools = client.get("/health").get_json()["tools"]
-    assert set(tools) == names
+    names = ["fill_mask", "sentence_order", "attention"]
+    assert list(model.inputs) == names
+    with urllib.request.urlopen(address) as reply:
+        text = reply.read().decode()
+        policy = reply.headers["Content-Security-Policy"]
+    assert all(f'"api_name":"{name}"' in text for name in names)
+    assert "default-src 'self'" in policy and "http" not in policy
+    foreign = r"""<(?:script|link|img)[^>]*(?:src|href)=["']?(?:https?:)?//"""
+    assert re.search(foreign, text) is None
 
 
-def test_answers_are_the_signatures(client, signatures):
+def test_answers_are_the_signatures(model, signatures, address):
     """What the page shows is what the SavedModel says."""
     text = "the [MASK] garden on the [MASK]."
-    found = client.post("/ask/fill_mask", json={"text": text}).get_json()
     wanted = signatures["fill_mask"](tf.constant([text]))
-    masks = found["answer"]["masks"]
-    assert len(masks) == 2
-    for i, mask in enumerate(masks):
-        pieces = [p.decode() for p in wanted["pieces"].numpy()[0, i]]
-        assert [bar["label"] for bar in mask] == pieces
-        shares = [bar["share"] for bar in mask]
-        assert shares == pytest.approx(
-            wanted["probabilities"].numpy()[0, i].tolist(), abs=1e-6
-        )
-    pair = {"text": "he reads.", "text_pair": "she writes."}
-    found = client.post("/ask/sentence_order", json=pair).get_json()
-    wanted = signatures["sentence_order"](
-        **{k: tf.constant([v]) for k, v in pair.items()}
-    )
-    share = found["answer"]["bars"][0]["share"]
-    assert share == pytest.approx(float(wanted["in_order"][0]), abs=1e-6)
-    found = client.post("/ask/attention", json={"text": "he reads"})
-    answer = found.get_json()["answer"]
-    rows = answer["attention"][0][0]
-    assert len(rows) == len(answer["pieces"])
-    assert sum(rows[0]) == pytest.approx(1.0, abs=0.02)
+    filled = model.ask("fill_mask", {"text": text})
+    shares = wanted["probabilities"].numpy()[0, :2].ravel()
+    assert list(filled.values()) == pytest.approx(shares.tolist())
+    first = wanted["pieces"].numpy()[0, 0, 0].decode().strip("\u2581")
+    assert next(iter(filled)) == f"[MASK] 1: {first}"
+
+    event, (shown,) = ask(address, "fill_mask", "the [MASK] garden")
+    filled = model.ask("fill_mask", {"text": "the [MASK] garden"})
+    likeliest = max(filled, key=filled.get)
+    assert event == "event: complete" and shown["label"] == likeliest
 
 
-ODD = ["\0", "😀 שלום [MASK]", "\ud800", "<script>alert(1)</script>", "a" * 500]
-
-
-@pytest.mark.parametrize("text", ODD)
-def test_odd_text_is_answered(client, text):
-    """Null bytes, emoji, half a surrogate pair and markup are just text."""
-    body = json.dumps({"text": text, "text_pair": text})
-    found = client.post(
-        "/ask/sentence_order", data=body, content_type="application/json"
-    )
-    assert found.status_code == 200
-    assert found.mimetype == "application/json"
+def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
+    """A row of a head's map, or of their mean, the strongest being 1."""
+    texts = {"text": "the garden", "text_pair": "a river"}
+    inputs = {k: tf.constant([v]) for k, v in texts.items()}
+    wanted = signatures["attention"](**inputs)["attention"].numpy()[0]
+    for head, rows in ((2, wanted[1, 1]), (0, wanted[1].mean(0))):
+        shown = model.ask("attention", texts, 2, head, 3)
+        row = rows[2, : len(shown)]
+        assert np.allclose([x for _, x in shown], row / row.max())
+    assert "".join(x for x, _ in shown).startswith("[CLS] the garden")
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "message"),
+    "text",
     [
-        ("fill_mask", {"text": "no mask"}, 400, "must have [MASK]"),
-        ("fill_mask", {"text": " "}, 400, "must not be empty"),
-        ("fill_mask", {"text": "[MASK]" + "a" * 500}, 400, "500 characters"),
-        ("fill_mask", {"text": "a " * 200 + "[MASK]"}, 400, "longer than"),
-        ("fill_mask", {}, 400, "given as a text"),
-        ("fill_mask", {"text": 5}, 400, "given as a text"),
-        ("fill_mask", {"text": "a", "more": "b"}, 400, "Received: more"),
-        ("fill_mask", ["text"], 400, "JSON object"),
-        ("sentence_order", {"text": "a"}, 400, "given as a text"),
-        ("tokenize", {"text": "a"}, 404, "The model has fill_mask"),
-        ("fill_mask", {"text": "a" * 6000}, 413, "too large"),
+        "nul\0byte",
+        "a 😀 👩‍👩‍👧 b",
+        "<script>x</script>",
+        "שלום",
+        "%s {0}",
+        "a" * 500,
     ],
 )
-def test_bad_requests_say_what_is_wrong(client, path, body, status, message):
-    """A user's mistake has a status and a clear sentence, as JSON."""
-    found = client.post(f"/ask/{path}", json=body)
-    assert found.status_code == status
-    assert message in found.get_json()["error"]
+def test_any_text_is_only_text(model, text):
+    """Null bytes, emoji, other scripts and markup are just text."""
+    shares = model.ask("sentence_order", {"text": text, "text_pair": text})
+    assert sum(shares.values()) == pytest.approx(1.0)
 
 
-def test_bodies_that_are_not_json(client):
-    """Bytes that are no UTF-8, other methods and paths are clear errors."""
-    found = client.post(
-        "/ask/fill_mask", data=b"\xff{", content_type="application/json"
-    )
-    assert found.status_code == 400 and "JSON" in found.get_json()["error"]
-    assert client.get("/ask/fill_mask").status_code == 405
-    assert "no such page" in client.get("/none").get_json()["error"]
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["no mask"], "must have [MASK]"),
+        ([" "], "must not be empty"),
+        (["[MASK]" + "a" * 500], "500 characters. Received: characters=506"),
+        (["a " * 200 + "[MASK]"], "longer than"),
+    ],
+)
+def test_bad_requests_say_what_is_wrong(address, values, message):
+    """A user's mistake is a clear sentence."""
+    event, data = ask(address, "fill_mask", *values)
+    assert event == "event: error" and message in data["error"]
 
 
-def test_too_many_requests_are_turned_away():
-    """Some requests wait for their turn, more are told to come back."""
-    gate = page.Gate(page.Limits(concurrent=1, waiting=1, max_wait_seconds=5.0))
+def test_large_requests_are_refused(address):
+    """Status 413 for too many bytes, and where their number is not given."""
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        ask(address, "fill_mask", "a" * 20_000)
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            b"POST /gradio_api/upload HTTP/1.1\r\nHost: x\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+        )
+        assert b" 413 " in connection.recv(100)
+
+
+def test_too_many_requests_are_turned_away(model, address, monkeypatch):
+    """One is worked on, one waits, four are told so; then all is well."""
     inside, leave, done = threading.Event(), threading.Event(), []
 
-    def hold():
-        with gate:
-            inside.set()
-            leave.wait(10)
+    def slow(*_):
+        inside.set()
+        leave.wait(30)
+        return {"slow": 1.0}
 
-    def wait():
-        with gate:
-            done.append(True)
+    def one():
+        try:
+            done.append(ask(address, "sentence_order", "a", "b")[0])
+        except urllib.error.HTTPError as error:
+            done.append(str(error.code))
 
-    first, second = (threading.Thread(target=f) for f in (hold, wait))
-    first.start()
-    inside.wait(10)
-    second.start()
-    for _ in range(1000):
-        if gate._number == 2:
+    monkeypatch.setattr(model, "ask", slow)
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    assert inside.wait(30)
+    # All but the one inside and the one that waits come back at once.
+    for thread in threads:
+        thread.join(5)
+        if len(done) == 4:
             break
-        threading.Event().wait(0.005)
-    with pytest.raises(page.Busy):
-        with gate:
-            pass
+    assert done == ["503"] * 4
     leave.set()
-    first.join(10)
-    second.join(10)
-    assert done == [True] and gate._number == 0
-    with gate:
-        pass
+    for thread in threads:
+        thread.join(30)
+    assert done[4:] == ["event: complete"] * 2
 
 
-def test_unexpected_errors_show_no_trace(model, monkeypatch):
-    """What fails inside is one sentence with status 500."""
-    monkeypatch.setattr(model, "answer", lambda *_: 1 / 0)
-    client = page.make_app(model, page.Limits()).test_client()
-    found = client.post("/ask/fill_mask", json={"text": "[MASK]"})
-    assert found.status_code == 500
-    assert found.get_json() == {"error": "The model failed on this input."}
+def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
+    """What fails inside says nothing of it."""
+    monkeypatch.setattr(model, "ask", lambda *_: 1 / 0)
+    event, data = ask(address, "fill_mask", "[MASK]")
+    assert event == "event: error" and not data["error"]
 
 
 class Foreign(tf.Module):
@@ -169,4 +188,39 @@ def test_foreign_models_are_refused(tmp_path):
     tf.saved_model.save(Foreign(), str(tmp_path / "model"))
     for folder in (tmp_path, tmp_path / "model", tmp_path / "none"):
         with pytest.raises(InputError, match="saved_model.*export"):
-            page_answers.Model(str(folder))
+            exported_model.ExportedModel(str(folder))
+
+
+def test_texts_are_marked_where_the_model_says():
+    """Spans count characters; what does not apply is not marked."""
+    row = {
+        "entity_count": np.array(1),
+        "starts": np.array([2, 0]),
+        "ends": np.array([6, 0]),
+        "kinds": np.array([b"PER", b""]),
+        "answer": b"",
+        "answers": np.array([b"", b"Anna"]),
+        "probabilities": np.array([0.75, 0.25]),
+    }
+    assert exported_model.entities(row, "😀 Anna") == {
+        "text": "😀 Anna",
+        "entities": [{"start": 2, "end": 6, "entity": "PER"}],
+    }
+    none = "the passage does not answer this"
+    assert exported_model.answer(row, "Who?", "😀 Anna") == (
+        {"text": "😀 Anna", "entities": []},
+        {none: 0.75, "Anna": 0.25},
+    )
+    row["answer"] = b"Anna"
+    marked, _ = exported_model.answer(row, "Who?", "😀 Anna")
+    assert marked["entities"][0]["start"] == 2
+
+
+def test_choices_are_one_a_line(model, monkeypatch):
+    """Empty lines are none; equal choices stay apart; one is too few."""
+    row = {"probabilities": np.array([0.2, 0.8])}
+    shown = exported_model.choose(row, "c", "q", "to sea\n\nto sea")
+    assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}
+    texts = {"context": "c", "question": "q", "choices": "a\n \n"}
+    with pytest.raises(InputError, match="2 to 8 choices"):
+        model.ask("choose", texts)

@@ -1,0 +1,199 @@
+"""What an exported model answers to one request, as the page shows it.
+
+A tool's function takes the outputs of its signature for one row, and the
+values of the form; it returns what the components of the page show: a label is
+{name: share}, a marked text is `{"text", "entities"}`.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+
+MASK = "[MASK]"
+MAX_CHOICES = 8
+MAX_ATTENTION_TOKENS = 48  # as many as can be looked at
+
+Row = dict[str, np.ndarray]
+
+
+def text_of(value: bytes) -> str:
+    """Return bytes of a model as text."""
+    return value.decode("utf-8", "replace")
+
+
+def shares(labels, probabilities) -> dict[str, float]:
+    """Return {label: probability}."""
+    names = map(text_of, labels)
+    return dict(zip(names, map(float, probabilities), strict=True))
+
+
+def marked(text: str, spans) -> dict:
+    """Return a text with spans (start, end, name), counted in characters."""
+    entities = [
+        {"start": int(start), "end": int(end), "entity": name}
+        for start, end, name in spans
+    ]
+    return {"text": text, "entities": entities}
+
+
+def fill_mask(row: Row, text: str) -> dict:
+    """Return the likeliest pieces for each mask."""
+    require(MASK in text, f"The text must have {MASK} where a word is wanted.")
+    count = int(row["mask_count"])
+    require(count, f"The text is longer than the model before {MASK}.")
+    filled = {}
+    for i in range(count):
+        title = f"{MASK} {i + 1}: " if count > 1 else ""
+        for piece, share in zip(
+            row["pieces"][i], row["probabilities"][i], strict=True
+        ):
+            word = text_of(piece)
+            word = word.replace("\u2581", " ").strip() or word
+            # `x` may be a word's beginning as well as its end.
+            while title + word in filled:
+                word += " "
+            filled[title + word] = float(share)
+    return filled
+
+
+def sentence_order(row: Row, *texts: str) -> dict:
+    """Return how likely the second sentence follows the first."""
+    share = float(row["in_order"])
+    return {"in this order": share, "the other way round": 1.0 - share}
+
+
+def classify(row: Row, *texts: str) -> dict:
+    """Return every label with its probability."""
+    return shares(row["labels"], row["probabilities"])
+
+
+def score(row: Row, *texts: str) -> float:
+    """Return the number of a regression."""
+    return float(row["score"])
+
+
+def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
+    """Return the passage with the best answer marked, and the likeliest."""
+    spans = [(row["starts"][0], row["ends"][0], "answer")]
+    answers = shares(row["answers"], row["probabilities"])
+    no_answer = answers.pop("", None)
+    if no_answer is not None:
+        answers["the passage does not answer this"] = no_answer
+    return marked(context, spans if row["answer"] else []), answers
+
+
+def choose(row: Row, context: str, question: str, choices: str) -> dict:
+    """Return every choice with its probability."""
+    numbered = [f"{i}. {x}" for i, x in enumerate(lines(choices), 1)]
+    return dict(zip(numbered, row["probabilities"].tolist(), strict=True))
+
+
+def entities(row: Row, text: str) -> dict:
+    """Return the text with its entities marked."""
+    count = int(row["entity_count"])
+    starts, ends = row["starts"][:count], row["ends"][:count]
+    names = map(text_of, row["kinds"][:count])
+    return marked(text, zip(starts, ends, names, strict=True))
+
+
+def attention(row: Row, *values) -> list[tuple[str, float]]:
+    """Return the pieces, and how much one of them looks at each.
+
+    Args:
+      row: the outputs of the signature.
+      values: the texts; the layer from 1; the head from 1, or 0 for the mean;
+        the number of the piece that looks, from 1.
+    """
+    layer, head, piece = map(int, values[-3:])
+    count = int(row["input_mask"].sum())
+    require(
+        count <= MAX_ATTENTION_TOKENS,
+        f"Attention is shown for at most {MAX_ATTENTION_TOKENS} pieces.",
+        pieces=count,
+    )
+    require(1 <= piece <= count, f"The text has {count} pieces.", piece=piece)
+    heads = row["attention"][layer - 1][:, piece - 1, :count]  # [A, T]
+    looked_at = heads[head - 1] if head else heads.mean(0)
+    words = [text_of(x).replace("\u2581", " ") for x in row["pieces"][:count]]
+    strongest = float(looked_at.max())
+    return [
+        (word, float(share) / strongest)
+        for word, share in zip(words, looked_at, strict=True)
+    ]
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of a text that say anything."""
+    return [line for line in text.splitlines() if line.strip()]
+
+
+# By the name of the signature, in the order of the page.
+TOOLS = {
+    "fill_mask": fill_mask,
+    "sentence_order": sentence_order,
+    "answer": answer,
+    "choose": choose,
+    "entities": entities,
+    "classify": classify,
+    "score": score,
+    "attention": attention,
+}
+
+
+class ExportedModel:
+    """An exported model and the texts that its signatures take.
+
+    Args:
+      folder: a SavedModel of `python -m albert_tf.export`.
+
+    Raises:
+      InputError: the folder is something else.
+    """
+
+    def __init__(self, folder: str):
+        rule = "`saved_model` must be a folder that `albert_tf.export` wrote"
+        path = files.join(folder, "assets", CONFIG_FILE)
+        require(files.is_file(path), f"{rule}.", saved_model=folder)
+        try:
+            self._loaded = tf.saved_model.load(folder)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"{rule}: {reason}. Received: saved_model={folder}"
+            ) from None
+        config = AlbertConfig.from_json_file(path)
+        self.layers = config.num_hidden_layers * config.inner_group_num
+        self.heads = config.num_attention_heads
+        signatures = self._loaded.signatures
+        self.inputs = {
+            name: list(signatures[name].structured_input_signature[1])
+            for name in TOOLS
+            if name in signatures
+        }
+        rule = (
+            "`saved_model` must take raw text, as exports of model "
+            "directories with a tokenizer do."
+        )
+        require(self.inputs, rule, signatures=", ".join(signatures))
+
+    def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
+        """Return a tool's answer to the texts of its signature's inputs."""
+        values: dict[str, Any] = dict(texts)
+        if "choices" in values:
+            values["choices"] = lines(values["choices"])
+            number = len(values["choices"])
+            rule = f"There must be 2 to {MAX_CHOICES} choices, one a line."
+            require(2 <= number <= MAX_CHOICES, rule, choices=number)
+        signature = self._loaded.signatures[name]
+        try:
+            row = signature(**{k: tf.constant([v]) for k, v in values.items()})
+        except tf.errors.InvalidArgumentError as error:
+            raise InputError(str(error).splitlines()[0]) from None
+        row = {k: value.numpy()[0] for k, value in row.items()}
+        return TOOLS[name](row, *texts.values(), *numbers)
