@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.base import files, settings
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.serving import litert, onnx_file
@@ -55,11 +55,12 @@ class ExportConfig:
 
     def __post_init__(self):
         validate(self)
-        if self.precision != "float32" and self.to != "litert":
-            raise InputError(
-                "`precision` must be float32 but for to=litert. Received: "
-                f"to={self.to}, precision={self.precision}"
-            )
+        require(
+            self.precision == "float32" or self.to == "litert",
+            "`precision` must be float32 but for to=litert.",
+            to=self.to,
+            precision=self.precision,
+        )
 
 
 # The files that an export has: its model, and the config that says which.
@@ -82,11 +83,12 @@ def check_target(folder: str) -> None:
     """Refuse a place that holds anything but an earlier export."""
     if not files.exists(folder) or is_export(folder):
         return
-    if not files.is_folder(folder) or files.names(folder):
-        raise InputError(
-            "`export_dir` must be new, empty or an earlier export, which is "
-            f"replaced. Received: export_dir={folder}"
-        )
+    require(
+        files.is_folder(folder) and not files.names(folder),
+        "`export_dir` must be new, empty or an earlier export, which is "
+        "replaced.",
+        export_dir=folder,
+    )
 
 
 def asset_paths(model_dir: str, server: Server) -> list[str]:
@@ -170,7 +172,7 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
         config.to == "saved_model" or not serving.jit_compile,
         "`jit_compile` is for to=saved_model.",
         to=config.to,
-        jit_compile=True,
+        jit_compile=serving.jit_compile,
     )
     folder = config.export_dir.rstrip("/")
     check_target(folder)
