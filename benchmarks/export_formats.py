@@ -2,15 +2,13 @@
 
     python benchmarks/export_formats.py --model_dir=DIR [--length=128]
         [--calibration_file=F] [--eval_file=F --number=500]
-        [--formats=saved_model,xla,litert_float32,...,keras_hub,hf_eager,...]
+        [--formats=saved_model,xla,litert_float32,...]
 
 Each format is exported to a temporary folder and run in a process of its own
 with two threads. Columns: file size beside the parameters' bytes, latency p50
 and p95 at batch 1, texts a second at batch 32, the largest difference of the
 probabilities (or the pooled output) from the Python model's, and, with
-`--eval_file`, the accuracy of a classifier. The last line sets raw-text
-throughput beside that of the model on the same ids. `export_peers.py` says
-what the formats of other libraries, `--peers`, need.
+`--eval_file`, the accuracy of a classifier.
 """
 
 import argparse
@@ -21,7 +19,6 @@ import sys
 import tempfile
 import time
 
-import export_peers
 import numpy as np
 
 LITERT = ("float32", "float16", "dynamic_int8", "int8")
@@ -115,8 +112,6 @@ def onnx_call(folder: str):
 
 def caller(name: str, folder: str):
     """Return the function of a format."""
-    if name in export_peers.PEERS:
-        return export_peers.caller(name, folder, tensorflow)
     if name.startswith("litert"):
         return litert_call(folder)
     if name == "onnx":
@@ -149,11 +144,6 @@ def work(args) -> None:
 
 def export(args, name: str, folder: str) -> int:
     """Export a format; return the bytes of the file with the weights."""
-    if name in export_peers.PEERS:
-        command = [sys.executable, export_peers.__file__, f"--format={name}"]
-        command += [f"--model_dir={args.model_dir}", f"--folder={folder}"]
-        subprocess.run(command, check=True, capture_output=True)
-        return export_peers.size(name, folder)
     from albert_tf.export import model_size
 
     command = [sys.executable, "-m", "albert_tf.export"]
@@ -210,47 +200,12 @@ def make_inputs(args, path: str) -> int:
     return 4 * sum(v.shape.num_elements() for v in server.weights.values())
 
 
-def raw_text(folder: str, seconds: float) -> None:
-    """Print raw-text throughput beside that of the model on the same ids."""
-    tf = tensorflow()
-    signatures = tf.saved_model.load(folder).signatures
-    words = "the small garden on the river was open all day and".split()
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(words, 90)) for _ in range(32)]
-    texts = tf.constant(texts)
-    tokens = signatures["tokenize"](text=texts)
-    inputs = {k: tokens[k] for k in IDS}
-    calls = {
-        "model": lambda: signatures["ids"](**inputs),
-        "text": lambda: signatures["text"](text=texts),
-        "tokenize": lambda: signatures["tokenize"](text=texts),
-    }
-    taken = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    until = time.monotonic() + 3 * seconds
-    while time.monotonic() < until:
-        for name, call in calls.items():  # in turn, so that noise is shared
-            start = time.monotonic()
-            call()
-            taken[name].append(time.monotonic() - start)
-    rates = {k: 32 / float(np.median(v)) for k, v in taken.items()}
-    print(
-        f"batch 32: {rates['text']:.1f} texts/s from raw text, "
-        f"{rates['model']:.1f} from ids, {rates['tokenize']:.0f} tokenized "
-        f"alone; the text costs {rates['model'] / rates['text'] - 1:+.1%}"
-    )
-
-
 def main() -> None:
     """Measure every format and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model_dir")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument(
-        "--peers", default="", help=f"of {','.join(export_peers.PEERS)}"
-    )
     parser.add_argument("--calibration_file")
     parser.add_argument("--eval_file")
     parser.add_argument("--number", type=int, default=500)
@@ -269,13 +224,11 @@ def main() -> None:
             f"{'format':20} {'MB':>7} {'ratio':>6} {'p50 ms':>8} "
             f"{'p95 ms':>8} {'rows/s':>7} {'difference':>10} {'accuracy':>8}"
         )
-        for name in filter(None, f"{args.formats},{args.peers}".split(",")):
+        for name in args.formats.split(","):
             if name == "litert_int8" and not args.calibration_file:
                 print(f"{name:20} needs --calibration_file")
                 continue
             row(args, name, folder, inputs, parameters)
-        if "saved_model" in args.formats:
-            raw_text(os.path.join(folder, "saved_model"), args.seconds)
 
 
 def row(args, name, folder, inputs, parameters) -> None:

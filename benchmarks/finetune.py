@@ -19,7 +19,6 @@ import tensorflow as tf
 from albert_tf.base import settings
 from albert_tf.base.settings import setting
 from albert_tf.describe import table
-from albert_tf.finetuning.feature_cache import convert
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.model.config import AlbertConfig
@@ -55,8 +54,6 @@ class BenchmarkConfig:
     batch_size: int = setting(32, "Examples of a batch.")
     eval_examples: int = setting(872, "Examples to evaluate on.")
     train_steps: int = setting(20, "Steps of training that count.")
-    converted_examples: int = setting(20000, "Examples to convert.")
-    num_processes: int = setting(2, "Processes of the second conversion.")
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -64,15 +61,6 @@ def seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-def measure_conversion(c: BenchmarkConfig, task: Task, tokenizer, examples):
-    """Return rows of the table for one and for several processes."""
-    some = examples[: c.converted_examples]
-    for processes in (1, c.num_processes):
-        taken = seconds(lambda n=processes: convert(task, some, tokenizer, n))
-        name = f"conversion, {processes} process(es), with starting them"
-        yield name, len(some) / taken
 
 
 def measure_evaluation(
@@ -225,8 +213,7 @@ def main() -> None:
         f"{len(dev)} examples of {lengths.mean():.1f} tokens, longest "
         f"{lengths.max()}, in batches of {c.batch_size}"
     )
-    rows = [*measure_conversion(c, task, tokenizer, examples)]
-    rows += measure_evaluation(c, task, config, dev_features)
+    rows = [*measure_evaluation(c, task, config, dev_features)]
     rows += measure_training(c, task, config, train)
     try:
         rows += measure_peer(c, config, dev_features, train)

@@ -10,7 +10,7 @@ products, forward and backward.
 
 A peer's environment, for example:
 
-    pip install torch transformers keras-hub tf-models-official tf-keras
+    pip install torch transformers keras-hub
 """
 
 import argparse

@@ -5,8 +5,8 @@
 Makes the model, then runs a step for each line on standard input and prints
 its seconds. All do the same work: ALBERT's two losses with the masked-LM head
 at the predicted positions only, clipping by the global norm and AdamW, without
-dropout, in float32. KerasHub, the Model Garden and transformers lack parts of
-that loss; what is missing is added here.
+dropout, in float32. KerasHub and transformers lack parts of that loss; what is
+missing is added here.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
@@ -157,56 +157,6 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     )
 
 
-def model_garden(case: Case, jit: bool) -> Callable[[], float]:
-    """The TensorFlow Model Garden's ALBERT encoder and masked-LM layer."""
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
-
-    # isort: split
-    import tensorflow as tf
-    from official.modeling import tf_utils
-    from official.nlp.modeling import layers, networks
-
-    encoder = networks.AlbertEncoder(
-        vocab_size=case.vocab,
-        embedding_width=case.embedding,
-        hidden_size=case.hidden,
-        num_layers=case.layers,
-        num_attention_heads=case.heads,
-        max_sequence_length=512,
-        type_vocab_size=2,
-        intermediate_size=case.intermediate,
-        activation=tf_utils.get_activation("gelu"),
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-    )
-    head = layers.MaskedLM(
-        embedding_table=encoder.get_embedding_table(),
-        activation=tf_utils.get_activation("gelu"),
-    )
-    order = tf.keras.layers.Dense(2)
-
-    def outputs(batch):
-        sequence, pooled = encoder(
-            [batch["input_ids"], batch["input_mask"], batch["segment_ids"]]
-        )[:2]
-        positions = batch["masked_lm_positions"]
-        return head(sequence, masked_positions=positions), order(pooled)
-
-    outputs({k: tf.constant(v) for k, v in case.data().items()})
-    models = (encoder, head, order)
-    unique = {v.ref(): v for m in models for v in m.trainable_variables}
-    variables = list(unique.values())
-    optimizer = tf.keras.optimizers.AdamW(
-        RATE, weight_decay=DECAY, epsilon=EPSILON, jit_compile=False
-    )
-    optimizer.build(variables)
-
-    def update(gradients):
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-    return _tensorflow_step(case, outputs, variables, update, jit)
-
-
 def hugging_face(case: Case, form: str) -> Callable[[], float]:
     """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
     import torch
@@ -283,8 +233,6 @@ IMPLEMENTATIONS = {
     "albert_tf XLA": (ours, True),
     "KerasHub": (keras_hub, False),
     "KerasHub XLA": (keras_hub, True),
-    "Model Garden": (model_garden, False),
-    "Model Garden XLA": (model_garden, True),
     "Hugging Face sdpa": (hugging_face, "sdpa"),
     "Hugging Face eager": (hugging_face, "eager"),
     "Hugging Face compiled": (hugging_face, "compiled"),
