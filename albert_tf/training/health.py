@@ -31,7 +31,7 @@ def windows(rows: list[dict], number: int) -> list[list[dict]]:
     cuts: list[list[dict]] = [[] for _ in range(number)]
     done = 0
     for row in rows:
-        cuts[min(done * number // total, number - 1)].append(row)
+        cuts[done * number // total].append(row)
         done += row["steps"]
     return [cut for cut in cuts if cut]
 
