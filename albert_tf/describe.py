@@ -7,227 +7,43 @@ the paper's Table 1, and the floating-point operations of one sequence. All of
 it follows from the config; nothing is built.
 """
 
-import argparse
 import dataclasses
-import math
-import sys
 
-from albert_tf.base.errors import InputError
-from albert_tf.conversion.released_names import variable_shapes
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import TRAINING_FACTOR, forward_flops
-
-# Parts of the model, by the beginning of their variables' names.
-PARTS = {
-    "word embeddings": "albert/embeddings/word_embeddings",
-    "positions, segments, norm": "albert/embeddings/",
-    "embedding projection": "albert/embeddings/embedding_hidden_mapping_in",
-    "attention": "albert/encoder/attention_",
-    "feed-forward": "albert/encoder/ffn_",
-    "pooler": "albert/pooler/",
-    "masked-LM head": "mlm/",
-    "sentence-order head": "sop/",
-}
-BACKBONE = tuple(p for p, name in PARTS.items() if name.startswith("albert/"))
-
-# How the paper's tables say what is shared.
-SHARED = {
-    "all": "True",
-    "attention": "attention",
-    "ffn": "FFN",
-    "none": "False",
-}
+from albert_tf.base import settings
+from albert_tf.base.errors import require
+from albert_tf.base.settings import setting
+from albert_tf.conversion.model_size import describe
 
 
-def part_of(name: str) -> str:
-    """Return the part of the model that a variable belongs to."""
-    fitting = [part for part, start in PARTS.items() if name.startswith(start)]
-    return max(fitting, key=lambda part: len(PARTS[part]))
+@dataclasses.dataclass(frozen=True)
+class DescribeConfig:
+    """Which configs are described, for which sequences."""
 
-
-def parameters(config: AlbertConfig) -> dict[str, int]:
-    """Return {part: number of parameters}."""
-    counts = dict.fromkeys(PARTS, 0)
-    for name, shape in variable_shapes(config).items():
-        counts[part_of(name)] += math.prod(shape)
-    return counts
-
-
-def as_bert(config: AlbertConfig) -> AlbertConfig:
-    """Return a BERT of the same shape: nothing factorized, nothing shared."""
-    layers = config.num_hidden_layers * config.inner_group_num
-    return dataclasses.replace(
-        config,
-        embedding_size=config.hidden_size,
-        embedding_norm="embedding",
-        num_hidden_layers=layers,
-        num_hidden_groups=layers,
-        inner_group_num=1,
-        sharing="all",
+    config: str = setting(
+        "", "Config files, comma-separated; may stand without --config."
+    )
+    sequence_length: int | None = setting(
+        None, "Tokens of a sequence; the longest possible by default."
+    )
+    max_predictions: int | None = setting(
+        None, "Predicted positions; 15 % of the tokens by default."
     )
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return aligned lines; the first column to the left, others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+def main() -> None:
+    """Print what the flags ask for."""
+    c = settings.from_flags(DescribeConfig)
+    require(c.config, "`config` must be given.", config=c.config)
+    for i, path in enumerate(c.config.split(",")):
+        lines = describe(path, c.sequence_length, c.max_predictions)
+        print("\n\n" * bool(i) + "\n".join(lines))
 
 
-def _ratio(ours: int, theirs: int) -> str:
-    return f"{theirs / ours:.1f}x" if ours and theirs else ""
-
-
-def parameter_lines(config: AlbertConfig) -> list[str]:
-    """Return the table of parameters."""
-    ours, bert = parameters(config), parameters(as_bert(config))
-    rows = [("parameters", "this model", "BERT, same shape", "BERT / this")]
-
-    def add(title: str, parts: tuple[str, ...]) -> None:
-        left = sum(ours[part] for part in parts)
-        right = sum(bert[part] for part in parts)
-        rows.append((title, f"{left:,}", f"{right:,}", _ratio(left, right)))
-
-    for part in BACKBONE:
-        add(f"  {part}", (part,))
-    add("backbone", BACKBONE)
-    for part in PARTS:
-        if part not in BACKBONE:
-            add(f"  {part}", (part,))
-    add("with both heads", tuple(PARTS))
-    return table(rows)
-
-
-def paper_lines(name: str, config: AlbertConfig) -> list[str]:
-    """Return the row of the paper's Table 1."""
-    counts = parameters(config)
-    millions = sum(counts[part] for part in BACKBONE) / 1e6
-    shared = config.num_hidden_groups < config.num_hidden_layers
-    heads = str(config.num_attention_heads)
-    if config.attention_head_size:  # not the H / A that the paper has
-        heads += f" of {config.attention_head_size}"
-    return table(
-        [
-            (
-                "Table 1",
-                "Parameters",
-                "Layers",
-                "Hidden",
-                "Embedding",
-                "Heads",
-                "Parameter-sharing",
-            ),
-            (
-                name,
-                f"{millions:.0f}M",
-                str(config.num_hidden_layers),
-                str(config.hidden_size),
-                str(config.embedding_size),
-                heads,
-                SHARED[config.sharing] if shared else "False",
-            ),
-        ]
-    )
-
-
-def flops_lines(
-    config: AlbertConfig, tokens: int, predictions: int
-) -> list[str]:
-    """Return the table of operations."""
-    flops = forward_flops(config, tokens, predictions)
-    total = sum(flops.values())
-    rows = [
-        (
-            f"GFLOPs, {tokens} tokens, {predictions} predictions",
-            "forward",
-            "training",
-            "share",
-        )
-    ]
-    parts = {f"  {part}": count for part, count in flops.items()}
-    for title, count in {**parts, "one sequence": total}.items():
-        rows.append(
-            (
-                title,
-                f"{count / 1e9:,.3f}",
-                f"{count * TRAINING_FACTOR / 1e9:,.3f}",
-                f"{count / total:.1%}",
-            )
-        )
-    return table(rows)
-
-
-def describe(
-    path: str,
-    sequence_length: int | None = None,
-    max_predictions: int | None = None,
-) -> list[str]:
-    """Return the lines that describe a config file.
-
-    Args:
-      path: a released or own `albert_config.json`.
-      sequence_length: tokens; the longest that the model takes by default.
-      max_predictions: predicted positions; 15 % of the tokens by default.
-    """
-    config = AlbertConfig.from_json_file(path)
-    longest = config.max_position_embeddings
-    tokens = longest if sequence_length is None else sequence_length
-    if not 1 <= tokens <= longest:
-        raise InputError(
-            "`sequence_length` must be from 1 to `max_position_embeddings`. "
-            f"Received: sequence_length={tokens}, "
-            f"max_position_embeddings={longest}"
-        )
-    predictions = max_predictions
-    if predictions is None:
-        predictions = max(1, round(0.15 * tokens))
-    if not 0 <= predictions <= tokens:
-        raise InputError(
-            "`max_predictions` must be from 0 to `sequence_length`. Received: "
-            f"max_predictions={predictions}, sequence_length={tokens}"
-        )
-    name = path.replace("\\", "/").split("/")[-1].removesuffix(".json")
-    return [
-        *paper_lines(name, config),
-        "",
-        *parameter_lines(config),
-        "",
-        *flops_lines(config, tokens, predictions),
-    ]
-
-
-def cli(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m albert_tf.describe",
-        description="Say how large and how costly a config's model is.",
-    )
-    parser.add_argument("config", nargs="+", help="albert_config.json files")
-    parser.add_argument(
-        "--sequence_length",
-        type=int,
-        help="tokens of a sequence; the longest possible by default",
-    )
-    parser.add_argument(
-        "--max_predictions",
-        type=int,
-        help="predicted positions; 15 %% of the tokens by default",
-    )
-    args = parser.parse_args(arguments)
-    try:
-        for i, path in enumerate(args.config):
-            lines = describe(path, args.sequence_length, args.max_predictions)
-            print("\n\n" * bool(i) + "\n".join(lines))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+def cli() -> None:
+    """Run as a console script."""
+    settings.define_flags(DescribeConfig)
+    settings.run(main, positional="config")
 
 
 if __name__ == "__main__":
-    sys.exit(cli())
+    cli()

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from albert_tf.base import settings
 from albert_tf.base.settings import setting
+from albert_tf.base.text_table import table
 from albert_tf.data import records
-from albert_tf.describe import table
 
 SCRIPT = Path(__file__).parents[1] / "create_pretraining_data.py"
 RELEASED = {128: 54_350, 512: 49_686}  # tokens a second

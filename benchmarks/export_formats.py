@@ -144,7 +144,7 @@ def work(args) -> None:
 
 def export(args, name: str, folder: str) -> int:
     """Export a format; return the bytes of the file with the weights."""
-    from albert_tf.export import model_size
+    from albert_tf.serving.exporting import model_size
 
     command = [sys.executable, "-m", "albert_tf.export"]
     command += [f"--model_dir={args.model_dir}"]

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from albert_tf.base import settings
 from albert_tf.base.settings import setting
-from albert_tf.describe import table
+from albert_tf.base.text_table import table
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.model.config import AlbertConfig

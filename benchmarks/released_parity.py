@@ -26,9 +26,9 @@ import numpy as np
 from albert_tf.base import settings
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import setting
+from albert_tf.base.text_table import table
 from albert_tf.conversion.released_names import GOOGLE, places
 from albert_tf.convert_checkpoint import convert
-from albert_tf.describe import table
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoints

@@ -24,7 +24,7 @@ import tempfile
 from train_step_cases import CASES
 from train_step_peers import IMPLEMENTATIONS
 
-from albert_tf.describe import table
+from albert_tf.base.text_table import table
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
 

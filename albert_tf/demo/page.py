@@ -15,7 +15,10 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.demo.exported_model import MAX_ATTENTION_TOKENS, ExportedModel
 
-GARDEN = "The small garden lies behind the old house."
+GARDEN = {
+    "text": "The small garden lies behind the old house.",
+    "text_pair": "Its gate was open.",
+}
 BRIDGE = (
     "The bridge was built in 1902. It leads over the river to the mill, where "
     "Anna Berg had her workshop."
@@ -56,23 +59,13 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
         gr.HighlightedText,
         {"text": BRIDGE},
     ),
-    "classify": (
-        "Classify",
-        "Which label fits the text?",
-        gr.Label,
-        {"text": GARDEN, "text_pair": "Its gate was open."},
-    ),
-    "score": (
-        "Score",
-        "The model's number.",
-        gr.Number,
-        {"text": GARDEN, "text_pair": "Its gate was open."},
-    ),
+    "classify": ("Classify", "Which label fits the text?", gr.Label, GARDEN),
+    "score": ("Score", "The model's number.", gr.Number, GARDEN),
     "attention": (
         "See attention",
         "What a piece looks at; the strongest is 1. Head 0 is the mean.",
         gr.HighlightedText,
-        {"text": GARDEN, "text_pair": "Its gate was open."},
+        GARDEN,
     ),
 }
 OPTIONAL = {"classify", "score", "attention"}  # whose second text may be empty
@@ -136,14 +129,6 @@ class Guard:
         await answer(scope, receive, send_safely)
 
 
-def check(field: str, text: object, optional: bool, most: int) -> None:
-    """Refuse what is no text, too long, or empty where it must not be."""
-    require(isinstance(text, str), f"`{field}` must be a text.")
-    rule = f"`{field}` may have {most:,} characters."
-    require(len(text) <= most, rule, characters=len(text))
-    require(text.strip() or optional, f"`{field}` must not be empty.")
-
-
 def make_ask(model: ExportedModel, name: str, fields: dict, most: int):
     """Return what a form's button does: values of the form -> the answer."""
 
@@ -151,8 +136,11 @@ def make_ask(model: ExportedModel, name: str, fields: dict, most: int):
         texts = dict(zip(fields, values, strict=False))
         try:
             for field, text in texts.items():
-                may_be_empty = field == "text_pair" and name in OPTIONAL
-                check(field, text, may_be_empty, most)
+                rule = f"`{field}` may have {most:,} characters."
+                require(len(text) <= most, rule, characters=len(text))
+                optional = field == "text_pair" and name in OPTIONAL
+                rule = f"`{field}` must not be empty."
+                require(text.strip() or optional, rule)
             return model.ask(name, texts, *values[len(texts) :])
         except InputError as error:
             raise gr.Error(str(error)) from None

@@ -15,9 +15,10 @@ import tiny_runs
 from tiny_corpus import contents
 from tiny_pretraining import run as run_pretraining
 
-from albert_tf import describe, inspect_records
+from albert_tf import inspect_records
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import model_size
 from albert_tf.convert_checkpoint import convert
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
@@ -123,14 +124,13 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
     assert remotely == locally and "Example 0" in locally
 
 
-def test_a_model_is_described_and_embeds(model_dir, tmp_path, capsys):
+def test_a_model_is_described_and_embeds(model_dir, tmp_path):
     """What is printed and written is that of the local model."""
     local, there = model_dir
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")
     for root, out in ((local, tmp_path / "a"), (there, tmp_path / "b")):
-        assert describe.cli([f"{root}/albert_config.json"]) == 0
-        printed.append(capsys.readouterr().out)
+        printed.append(model_size.describe(f"{root}/albert_config.json"))
         prefix = "file://" if files.is_remote(root) else ""
         text, output = f"{tmp_path}/text", f"{out}.npy"
         embed(EmbedConfig(root, prefix + text, prefix + output))
@@ -156,7 +156,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
     assert tf.saved_model.load(f"file://{tmp_path}/b/saved").signatures
 
 
-@pytest.mark.parametrize("program", [describe.describe, run_report.page])
+@pytest.mark.parametrize("program", [model_size.describe, run_report.page])
 def test_an_unreachable_path_is_the_users_mistake(program):
     """A scheme that TensorFlow does not know is named, as a line can say."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):

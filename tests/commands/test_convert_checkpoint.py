@@ -234,7 +234,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
     """More pieces than word embeddings are refused; fewer are not."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     vocabulary(tmp_path / "in" / "vocab.txt", 101)
-    refuse(tmp_path, source, "101 pieces, vocab_size=100")
+    refuse(tmp_path, source, "pieces=101, vocab_size=100")
     vocabulary(tmp_path / "in" / "vocab.txt", 100)
     convert(source, str(tmp_path / "dir"), "model_dir")
     vocabulary(tmp_path / "in" / "vocab_2.txt", 100)

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import goldens
 import pytest
 
-from albert_tf import describe
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import model_size
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 
@@ -23,7 +25,7 @@ BACKBONES = {
 
 
 def count(config, parts):
-    return sum(describe.parameters(config)[part] for part in parts)
+    return sum(model_size.parameters(config)[part] for part in parts)
 
 
 @pytest.mark.parametrize("size", BACKBONES)
@@ -33,9 +35,9 @@ def test_released_backbones(size, version):
     path = str(MODELS / f"albert_{size}_{version}.json")
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]
-    assert count(config, describe.BACKBONE) == backbone
-    assert count(config, describe.PARTS) == whole
-    text = "\n".join(describe.describe(path))
+    assert count(config, model_size.BACKBONE) == backbone
+    assert count(config, model_size.PARTS) == whole
+    text = "\n".join(model_size.describe(path))
     assert f"{backbone:,}" in text
     assert f"{whole:,}" in text
 
@@ -45,8 +47,8 @@ def test_parts_add_up_to_the_model(variant):
     """Every variable of the built model is counted once, in its part."""
     config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
     model = AlbertForPretraining(config)
-    assert count(config, describe.PARTS) == model.count_params()
-    parts = describe.parameters(config)
+    assert count(config, model_size.PARTS) == model.count_params()
+    parts = model_size.parameters(config)
     tables = model.albert.embeddings
     words = tables.word_embeddings
     assert parts["word embeddings"] == math.prod(words.shape)
@@ -62,33 +64,43 @@ def test_parts_add_up_to_the_model(variant):
 def test_bert_of_the_same_shape():
     """BERT-base over this vocabulary has the paper's 108M parameters."""
     config = AlbertConfig()
-    bert = describe.as_bert(config)
+    bert = model_size.as_bert(config)
     # Table 1: V x H, positions, segments, norm; 12 layers; pooler.
     h, i = 768, 3072
     layer = 4 * (h * h + h) + 2 * h * i + h + i + 4 * h
     tables = (30000 + 512 + 2 + 2) * h
-    assert count(bert, describe.BACKBONE) == tables + 12 * layer + h * h + h
+    assert count(bert, model_size.BACKBONE) == tables + 12 * layer + h * h + h
     inner = dataclasses.replace(config, inner_group_num=2, sharing="ffn")
-    assert describe.parameters(describe.as_bert(inner))["attention"] == (
-        2 * describe.parameters(bert)["attention"]
+    assert model_size.parameters(model_size.as_bert(inner))["attention"] == (
+        2 * model_size.parameters(bert)["attention"]
     )
 
 
-def test_command_line(capsys):
+def test_command_line():
     """Several configs are described; a mistake is one line and status 1."""
     paths = [str(MODELS / "tiny.json"), str(MODELS / "small.json")]
-    assert describe.cli([*paths, "--sequence_length=128"]) == 0
-    text = capsys.readouterr().out
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "albert_tf.describe", *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    text = run(*paths, "--sequence_length=128").stdout
     assert text.count("128 tokens, 19 predictions") == 2
-    assert describe.cli([*paths, "--sequence_length=513"]) == 1
-    assert "sequence_length=513" in capsys.readouterr().err
-    assert describe.cli([paths[0], "--max_predictions=513"]) == 1
-    assert "max_predictions=513" in capsys.readouterr().err
-    assert describe.cli(["nowhere.json"]) == 1
-    assert "nowhere.json" in capsys.readouterr().err
+    done = run(paths[0], "--max_predictions=513")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "max_predictions=513" in done.stderr.splitlines()[-1]
 
 
-def test_bad_lengths_are_refused():
+@pytest.mark.parametrize(
+    ("path", "values", "message"),
+    [
+        ("tiny.json", {"sequence_length": 0}, "sequence_length=0"),
+        ("tiny.json", {"sequence_length": 513}, "sequence_length=513"),
+        ("tiny.json", {"max_predictions": 513}, "max_predictions=513"),
+        ("nowhere.json", {}, "nowhere.json"),
+    ],
+)
+def test_mistakes_are_named(path, values, message):
     """A length of zero is an error, not a default."""
-    with pytest.raises(InputError, match="sequence_length=0"):
-        describe.describe(str(MODELS / "tiny.json"), 0)
+    with pytest.raises(InputError, match=message):
+        model_size.describe(str(MODELS / path), **values)

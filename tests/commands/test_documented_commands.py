@@ -36,12 +36,6 @@ def clear():
 def mistake(name, arguments):
     clear()
     module = importlib.import_module(name)
-    if not hasattr(module, "main"):  # one that reads its arguments by argparse
-        try:
-            module.cli(arguments)
-        except SystemExit:
-            return "wrong arguments"
-        return ""
     clear()
     getattr(module, "define_flags", module.cli)()
     given = [x for x in arguments if x != "..."]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from reference import albert_numpy
 
-from albert_tf import embed
 from albert_tf.base.errors import InputError
-from albert_tf.embed import EmbedConfig
+from albert_tf.embed import EmbedConfig, embed
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
@@ -34,7 +33,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(pretrained_dir):
-    """Return what each text gives: ids, embedding, layers, maps, pooled."""
+    """Return what each text gives: embedding, layers, maps, pooled."""
     config = AlbertConfig.from_model_dir(pretrained_dir)
     tokenizer = load_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
@@ -45,7 +44,7 @@ def oracle(pretrained_dir):
         pieces = tokenizer.encode(text)[:18]  # of 20 with [CLS] and [SEP]
         ids = np.array([tokenizer.cls_id, *pieces, tokenizer.sep_id])
         zeros = np.zeros_like(ids)
-        return ids, *albert_numpy.encode(table, config, ids, zeros + 1, zeros)
+        return albert_numpy.encode(table, config, ids, zeros + 1, zeros)
 
     return [encode(text) for text in LINES]
 
@@ -56,7 +55,7 @@ def made(pretrained_dir, source, tmp_path):
 
     def make(**values):
         path = str(tmp_path / "x.npy")
-        embed.embed(
+        embed(
             EmbedConfig(
                 model_dir=pretrained_dir,
                 input_file=source,
@@ -66,10 +65,7 @@ def made(pretrained_dir, source, tmp_path):
                 **values,
             )
         )
-        return {
-            name: np.load(tmp_path / name)
-            for name in os.listdir(tmp_path)
-        }  # fmt: skip
+        return np.load(path)
 
     return make
 
@@ -77,8 +73,8 @@ def made(pretrained_dir, source, tmp_path):
 @pytest.mark.parametrize("layer", [-1, 1, 0, -4])
 def test_means_of_every_layer(made, oracle, layer):
     """The mean of all tokens, of a layer from the bottom or the top."""
-    found = made(pooling="mean", layer=layer)["x.npy"]
-    levels = [[e, *layers] for _, e, layers, _, _ in oracle]
+    found = made(pooling="mean", layer=layer)
+    levels = [[e, *layers] for e, layers, _, _ in oracle]
     expected = [level[layer].mean(0) for level in levels]
     np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
     assert found.dtype == np.float32
@@ -86,62 +82,12 @@ def test_means_of_every_layer(made, oracle, layer):
 
 def test_first_tokens_and_the_pooler(made, oracle):
     """`cls` is the first token's vector, `pooled` what the pooler makes."""
-    expected = [layers[1][0] for _, _, layers, _, _ in oracle]
-    found = made(pooling="cls", layer=2)["x.npy"]
+    expected = [layers[1][0] for _, layers, _, _ in oracle]
+    found = made(pooling="cls", layer=2)
     np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
     expected = [pooled for *_, pooled in oracle]
-    found = made(pooling="pooled")["x.npy"]
+    found = made(pooling="pooled")
     np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
-
-
-def test_tokens(made, oracle):
-    """Offsets cut the array and the ids into the tokens of each text."""
-    found = made(pooling="tokens")
-    array, ids, offsets = (
-        found[name] for name in ("x.npy", "x.ids.npy", "x.offsets.npy")
-    )
-    assert len(offsets) == len(LINES) + 1
-    assert np.diff(offsets).max() == 20
-    for i, (own, _, layers, _, _) in enumerate(oracle):
-        part = slice(offsets[i], offsets[i + 1])
-        assert ids[part].tolist() == own.tolist()
-        np.testing.assert_allclose(array[part], layers[-1], 1e-4, 2e-5)
-
-
-def test_attention_maps(made, oracle):
-    """Each text has a map of its own size for every head."""
-    found = made(pooling="attention", layer=2)
-    array, offsets = found["x.npy"], found["x.offsets.npy"]
-    for i, (ids, _, _, maps, _) in enumerate(oracle):
-        part = array[offsets[i] : offsets[i + 1]]
-        shape = (4, len(ids), len(ids))
-        np.testing.assert_allclose(part.reshape(shape), maps[1], 1e-4, 2e-5)
-
-
-def test_pairs_are_packed_with_their_segments(pretrained_dir, tmp_path):
-    """The second text has segment 1, as in pretraining."""
-    path = tmp_path / "pairs.txt"
-    path.write_text("a river\tunder the bridge\n")
-    out = str(tmp_path / "x.npy")
-    values = {"model_dir": pretrained_dir, "max_seq_length": 24}
-    values |= {"input_file": str(path), "output_file": out, "pooling": "cls"}
-    embed.embed(EmbedConfig(pairs=True, **values))
-    config = AlbertConfig.from_model_dir(pretrained_dir)
-    tokenizer = load_tokenizer(pretrained_dir)
-    prefix = checkpoints.for_inference(pretrained_dir)
-    read = checkpoints.reader(prefix)
-    table = {
-        n: read(n)
-        for n in checkpoints.read_table(prefix)
-        if n.startswith("albert/")
-    }
-    a, b = tokenizer.encode("a river"), tokenizer.encode("under the bridge")
-    ids = [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]
-    segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    _, layers, _, _ = albert_numpy.encode(
-        table, config, np.array(ids), np.ones(len(ids)), np.array(segments)
-    )
-    np.testing.assert_allclose(np.load(out)[0], layers[-1][0], 1e-4, 2e-5)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +95,10 @@ def test_pairs_are_packed_with_their_segments(pretrained_dir, tmp_path):
     [
         ({"layer": 4}, "layer=4"),
         ({"layer": -5}, "layer=-5"),
-        ({"layer": 0, "pooling": "attention"}, "layer=0"),
         ({"layer": 1, "pooling": "pooled"}, "layer=1"),
         ({"max_seq_length": 25}, "max_seq_length=25"),
         ({"output_file": "x.txt"}, "output_file=x.txt"),
         ({"input_file": "nowhere"}, "input_file=nowhere"),
-        ({"pairs": True}, "lines.txt:1"),
         ({"pooling": "max"}, "pooling=max"),
     ],
     ids=str,
@@ -170,7 +114,7 @@ def test_what_cannot_be_embedded(
         "max_seq_length": 24,
     }
     with pytest.raises(InputError, match=named):
-        embed.embed(EmbedConfig(**base | values))
+        embed(EmbedConfig(**base | values))
     assert os.listdir(tmp_path) == []
 
 
@@ -181,7 +125,7 @@ def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     """An empty file, and a line that is not UTF-8, are named."""
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(InputError, match=named):
-        embed.embed(
+        embed(
             EmbedConfig(
                 model_dir=pretrained_dir,
                 input_file=str(tmp_path / "t"),

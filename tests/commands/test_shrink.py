@@ -10,9 +10,14 @@ from exporting import TEXTS, close, finetuned, packed
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import head_pruning
+from albert_tf.finetuning.shrinking import (
+    ShrinkConfig,
+    possible,
+    shorter,
+    shrink,
+)
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.shrink import ShrinkConfig, possible, shorter, shrink
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task import DataConfig

@@ -11,7 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Plan, Step
 from albert_tf.tpu.compiler import VERSIONS, Compiled
-from albert_tf.tpu_check import (
+from albert_tf.tpu.step_check import (
     TpuCheckConfig,
     compiled_facts,
     compiled_lines,

@@ -1,0 +1,186 @@
+"""How large and how costly a config's model is: it follows from the config.
+
+The row of the paper's Table 1; the parameters of each part beside an unshared
+BERT of the same shape; the floating-point operations of one sequence.
+"""
+
+import dataclasses
+import math
+
+from albert_tf.base.errors import require
+from albert_tf.base.text_table import table
+from albert_tf.conversion.released_names import variable_shapes
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.flops import TRAINING_FACTOR, forward_flops
+
+# Parts of the model, by the beginning of their variables' names.
+PARTS = {
+    "word embeddings": "albert/embeddings/word_embeddings",
+    "positions, segments, norm": "albert/embeddings/",
+    "embedding projection": "albert/embeddings/embedding_hidden_mapping_in",
+    "attention": "albert/encoder/attention_",
+    "feed-forward": "albert/encoder/ffn_",
+    "pooler": "albert/pooler/",
+    "masked-LM head": "mlm/",
+    "sentence-order head": "sop/",
+}
+BACKBONE = tuple(p for p, name in PARTS.items() if name.startswith("albert/"))
+
+# How the paper's tables say what is shared.
+SHARED = {
+    "all": "True",
+    "attention": "attention",
+    "ffn": "FFN",
+    "none": "False",
+}
+
+
+def part_of(name: str) -> str:
+    """Return the part of the model that a variable belongs to."""
+    fitting = [part for part, start in PARTS.items() if name.startswith(start)]
+    return max(fitting, key=lambda part: len(PARTS[part]))
+
+
+def parameters(config: AlbertConfig) -> dict[str, int]:
+    """Return {part: number of parameters}."""
+    counts = dict.fromkeys(PARTS, 0)
+    for name, shape in variable_shapes(config).items():
+        counts[part_of(name)] += math.prod(shape)
+    return counts
+
+
+def as_bert(config: AlbertConfig) -> AlbertConfig:
+    """Return a BERT of the same shape: nothing factorized, nothing shared."""
+    layers = config.num_hidden_layers * config.inner_group_num
+    return dataclasses.replace(
+        config,
+        embedding_size=config.hidden_size,
+        embedding_norm="embedding",
+        num_hidden_layers=layers,
+        num_hidden_groups=layers,
+        inner_group_num=1,
+        sharing="all",
+    )
+
+
+def _ratio(ours: int, theirs: int) -> str:
+    return f"{theirs / ours:.1f}x" if ours and theirs else ""
+
+
+def parameter_lines(config: AlbertConfig) -> list[str]:
+    """Return the table of parameters."""
+    ours, bert = parameters(config), parameters(as_bert(config))
+    rows = [("parameters", "this model", "BERT, same shape", "BERT / this")]
+
+    def add(title: str, parts: tuple[str, ...]) -> None:
+        left = sum(ours[part] for part in parts)
+        right = sum(bert[part] for part in parts)
+        rows.append((title, f"{left:,}", f"{right:,}", _ratio(left, right)))
+
+    for part in BACKBONE:
+        add(f"  {part}", (part,))
+    add("backbone", BACKBONE)
+    for part in PARTS:
+        if part not in BACKBONE:
+            add(f"  {part}", (part,))
+    add("with both heads", tuple(PARTS))
+    return table(rows)
+
+
+def paper_lines(name: str, config: AlbertConfig) -> list[str]:
+    """Return the row of the paper's Table 1."""
+    counts = parameters(config)
+    millions = sum(counts[part] for part in BACKBONE) / 1e6
+    shared = config.num_hidden_groups < config.num_hidden_layers
+    heads = str(config.num_attention_heads)
+    if config.attention_head_size:  # not the H / A that the paper has
+        heads += f" of {config.attention_head_size}"
+    return table(
+        [
+            (
+                "Table 1",
+                "Parameters",
+                "Layers",
+                "Hidden",
+                "Embedding",
+                "Heads",
+                "Parameter-sharing",
+            ),
+            (
+                name,
+                f"{millions:.0f}M",
+                str(config.num_hidden_layers),
+                str(config.hidden_size),
+                str(config.embedding_size),
+                heads,
+                SHARED[config.sharing] if shared else "False",
+            ),
+        ]
+    )
+
+
+def flops_lines(
+    config: AlbertConfig, tokens: int, predictions: int
+) -> list[str]:
+    """Return the table of operations."""
+    flops = forward_flops(config, tokens, predictions)
+    total = sum(flops.values())
+    rows = [
+        (
+            f"GFLOPs, {tokens} tokens, {predictions} predictions",
+            "forward",
+            "training",
+            "share",
+        )
+    ]
+    parts = {f"  {part}": count for part, count in flops.items()}
+    for title, count in {**parts, "one sequence": total}.items():
+        rows.append(
+            (
+                title,
+                f"{count / 1e9:,.3f}",
+                f"{count * TRAINING_FACTOR / 1e9:,.3f}",
+                f"{count / total:.1%}",
+            )
+        )
+    return table(rows)
+
+
+def describe(
+    path: str,
+    sequence_length: int | None = None,
+    max_predictions: int | None = None,
+) -> list[str]:
+    """Return the lines that describe a config file.
+
+    Args:
+      path: a released or own `albert_config.json`.
+      sequence_length: tokens; the longest that the model takes by default.
+      max_predictions: predicted positions; 15 % of the tokens by default.
+    """
+    config = AlbertConfig.from_json_file(path)
+    longest = config.max_position_embeddings
+    tokens = longest if sequence_length is None else sequence_length
+    require(
+        1 <= tokens <= longest,
+        "`sequence_length` must be from 1 to `max_position_embeddings`.",
+        sequence_length=tokens,
+        max_position_embeddings=longest,
+    )
+    predictions = max_predictions
+    if predictions is None:
+        predictions = max(1, round(0.15 * tokens))
+    require(
+        0 <= predictions <= tokens,
+        "`max_predictions` must be from 0 to `sequence_length`.",
+        max_predictions=predictions,
+        sequence_length=tokens,
+    )
+    name = path.replace("\\", "/").split("/")[-1].removesuffix(".json")
+    return [
+        *paper_lines(name, config),
+        "",
+        *parameter_lines(config),
+        "",
+        *flops_lines(config, tokens, predictions),
+    ]

@@ -1,0 +1,186 @@
+"""A SentencePiece vocabulary with ALBERT's symbols, trained on a corpus."""
+
+import dataclasses
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import sentencepiece
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import setting
+from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
+from albert_tf.text.normalization import TextConfig, normalize
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+
+# Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
+# google-research/albert.
+CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
+USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+
+# The trainer leaves out longer sentences; its default, as in the release.
+MAX_SENTENCE_BYTES = 4192
+
+# The trainer's sums, and so its pieces, depend on the number of threads.
+NUM_THREADS = 16
+
+VOCAB_LIST = "spiece.vocab"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainTokenizerConfig(TextConfig):
+    """How a vocabulary is trained; the defaults are the released ones."""
+
+    input_file: str | None = setting(
+        None,
+        "Text files or globs, comma-separated, `.gz` too: one sentence per "
+        "line.",
+        required=True,
+    )
+    output_dir: str | None = setting(
+        None, "Where the tokenizer is written.", required=True
+    )
+    vocab_size: int = setting(30000, "Pieces of the vocabulary.", minimum=14)
+    model_type: str = setting(
+        "unigram",
+        "How pieces are found; the release has unigram.",
+        choices=("unigram", "bpe"),
+    )
+    character_coverage: float = setting(
+        0.99995,
+        "Share of the text's characters that get a piece.",
+        minimum=0.9,
+        maximum=1.0,
+    )
+    input_sentence_size: int = setting(
+        10_000_000,
+        "Most sentences used; from more, this many are drawn.",
+        minimum=101,
+    )
+    on_bad_text: str = setting(
+        "fail",
+        "What to do with lines that are not UTF-8.",
+        choices=BAD_TEXT,
+    )
+
+
+class Sentences:
+    """The corpus line by line, normalised as the tokenizer will do.
+
+    The trainer takes an error of its input for the end, so it is kept.
+
+    Attributes:
+      counts: `sentences`, and how many are too `long` for the trainer.
+      error: what stopped the reading, None if it came to the end.
+    """
+
+    def __init__(self, config: TrainTokenizerConfig):
+        self.counts: Counter = Counter()
+        self.error: Exception | None = None
+        self._config = config
+        self._paths = files.glob(config.input_file, "`input_file`")
+        text_blocks.check_not_empty(self._paths)
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for path in self._paths:
+                yield from self._read(path)
+        except (InputError, OSError) as error:
+            self.error = error
+
+    def _read(self, path: str) -> Iterator[str]:
+        reading = ReadingConfig(on_bad_text=self._config.on_bad_text)
+        for block in text_blocks.blocks(path, 0, reading):
+            for document in text_blocks.read_documents(
+                block, reading, self.counts
+            ):
+                for line in document:
+                    line = normalize(line, self._config)
+                    self.counts["sentences"] += 1
+                    self.counts["long"] += (
+                        len(line.encode()) > MAX_SENTENCE_BYTES
+                    )
+                    yield line
+
+
+def _explain(
+    error: RuntimeError, config: TrainTokenizerConfig, counts: Counter
+) -> InputError:
+    """Return what the trainer's error says about the user's settings."""
+    message = str(error)
+    size = f"Received: vocab_size={config.vocab_size}"
+    if match := re.search(r"too high.*<= (\d+)", message):
+        return InputError(
+            "`vocab_size` is too large for this corpus: the largest possible "
+            f"is {match[1]}. {size}"
+        )
+    if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return InputError(
+            "`vocab_size` must hold every symbol and character of the corpus: "
+            f"give at least {match[1]}, or lower `character_coverage`. {size}"
+        )
+    if counts["sentences"] == counts["long"]:
+        return InputError(
+            "`input_file` must hold sentences of at most "
+            f"{MAX_SENTENCE_BYTES} bytes, one per line. Received: "
+            f"{counts['sentences']} sentences, all longer"
+        )
+    return InputError(f"SentencePiece could not train: {message}")
+
+
+def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
+    """Return a trained SentencePiece model.
+
+    It carries the trainer's default normalisation, `nmt_nfkc`, as the
+    released one does.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type=config.model_type,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            input_sentence_size=config.input_sentence_size,
+            shuffle_input_sentence=True,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            num_threads=NUM_THREADS,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=list(CONTROL_SYMBOLS),
+            user_defined_symbols=list(USER_SYMBOLS),
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise (
+            sentences.error or _explain(error, config, sentences.counts)
+        ) from None
+    if sentences.error:
+        raise sentences.error
+    return model.getvalue()
+
+
+def vocabulary_list(model: bytes) -> str:
+    """Return the pieces of a model and their scores, one per line."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return "".join(
+        f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
+        for i in range(processor.get_piece_size())
+    )
+
+
+def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
+    """Train a vocabulary and write its files; return what was read."""
+    sentences = Sentences(config)
+    model = train(config, sentences)
+    tokenizer = SentencePieceTokenizer(model, config)
+    tokenizer.save(config.output_dir)
+    path = files.join(config.output_dir, VOCAB_LIST)
+    files.write_text(path, vocabulary_list(model))
+    return sentences.counts

@@ -1,0 +1,285 @@
+"""Smaller or faster model directories, and what they cost."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base import files, settings
+from albert_tf.base.errors import require
+from albert_tf.base.settings import FLAG_FILE, setting, validate
+from albert_tf.base.text_table import table
+from albert_tf.finetuning import head_pruning
+from albert_tf.finetuning.job import FinetuningConfig, choose_task
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.scoring import Judge, Split, metric_name
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.task import TASK_FILE, DataConfig, Task, TaskConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
+
+EVAL_BATCH_SIZE = 32
+
+# How weights are kept: a function of their values.
+WEIGHTS: dict[str, Callable] = {
+    "float32": np.asarray,
+    "bfloat16": lambda x: x.astype(tf.bfloat16.as_numpy_dtype).astype("f4"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ShrinkConfig:
+    """What becomes of which model directory."""
+
+    model_dir: str = setting(
+        None, "Model directory, pretrained or fine-tuned.", required=True
+    )
+    output_dir: str = setting(
+        None, "New folder for the smaller model.", required=True
+    )
+    num_layers: int | None = setting(
+        None,
+        "Layers of the new model, the first ones. Default: all.",
+        minimum=1,
+    )
+    num_heads: int | None = setting(
+        None,
+        "Attention heads of the new model in each layer, those that the "
+        "task's training examples need most. Default: all.",
+        minimum=1,
+    )
+    head_examples: int = setting(
+        1000, "Training examples that say what heads are worth.", minimum=1
+    )
+    weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
+
+    def __post_init__(self):
+        validate(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An architecture and its weights {name: value}."""
+
+    config: AlbertConfig
+    weights: dict[str, np.ndarray]
+
+    def restore(self, model) -> None:
+        """Give a built model these weights."""
+        for name, variable in checkpoints.named_variables(model).items():
+            variable.assign(self.weights[name])
+
+
+def load(model_dir: str) -> Model:
+    """Return the model of a directory, without what its optimizer kept."""
+    prefix = checkpoints.for_inference(model_dir)
+    read = checkpoints.reader(prefix)
+    names = checkpoints.read_table(prefix)
+    kept = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
+    config = AlbertConfig.from_model_dir(model_dir)
+    return Model(config, {name: read(name) for name in kept})
+
+
+# Fewer layers.
+
+
+def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
+    """Return a config of fewer layers, of which each has the same weights."""
+    most = config.num_hidden_layers
+    rule = f"`num_layers` must be at most that of the model, {most}."
+    require(layers <= most, rule, num_layers=layers)
+    # Without sharing every layer is a group of its own.
+    groups = config.group(layers - 1) + 1
+    new = dataclasses.replace(
+        config, num_hidden_layers=layers, num_hidden_groups=groups
+    )
+    same = all(
+        new.attention_index(i) == config.attention_index(i)
+        and new.ffn_index(i) == config.ffn_index(i)
+        for i in range(layers)
+    )
+    require(
+        same,
+        "`num_layers` must keep each layer's group, so it must be one of "
+        f"{', '.join(map(str, possible(config)))} for "
+        f"num_hidden_groups={config.num_hidden_groups}.",
+        num_layers=layers,
+    )
+    return new
+
+
+def possible(config: AlbertConfig) -> list[int]:
+    """Return the numbers of layers that keep each layer's group."""
+    numbers = range(1, config.num_hidden_layers + 1)
+    groups = [config.group(layers - 1) + 1 for layers in numbers]
+    return [
+        layers
+        for layers, count in zip(numbers, groups, strict=True)
+        if all(i * count // layers == config.group(i) for i in range(layers))
+    ]
+
+
+def kept(name: str, config: AlbertConfig) -> bool:
+    """Return whether a variable belongs to a layer of a config."""
+    for part in name.split("/"):
+        kind, *numbers = part.split("_")
+        if kind in ("attention", "ffn") and len(numbers) == 2:
+            index = getattr(config, f"{kind}_index")
+            used = {index(i) for i in range(config.num_hidden_layers)}
+            return int(numbers[0]) in used
+    return True
+
+
+def with_layers(model: Model, layers: int) -> Model:
+    """Return the model with its first layers alone."""
+    config = shorter(model.config, layers)
+    weights = {n: w for n, w in model.weights.items() if kept(n, config)}
+    return Model(config, weights)
+
+
+# The task: what heads are worth, and what shrinking costs.
+
+
+class TaskData:
+    """The task of a fine-tuned model with data.
+
+    Args:
+      config: which model.
+      data: where the data is.
+    """
+
+    def __init__(self, config: ShrinkConfig, data: DataConfig):
+        require(
+            is_finetuned(config.model_dir),
+            "`num_heads` and data need a fine-tuned model, whose task they "
+            "are about.",
+            model_dir=config.model_dir,
+        )
+        run = FinetuningConfig(
+            config.model_dir, config.output_dir, do_eval=True
+        )
+        self.task: Task = choose_task(run, data, TaskConfig())
+        self.tokenizer = load_tokenizer(config.model_dir)
+        self.data, self.head_examples = data, config.head_examples
+        self.eval: list[Split] = []
+        if data.data_dir or data.eval_file:
+            for name, examples in read_splits(self.task, data, "eval").items():
+                features = self.task.features(examples, self.tokenizer)
+                title = "_".join(filter(None, ("eval", name)))
+                self.eval.append(Split(title, examples, features))
+
+    def with_heads(self, model: Model, number: int) -> Model:
+        """Return the model with its most important heads alone."""
+        head_pruning.check_number(model.config, number)
+        (examples,) = read_splits(self.task, self.data, "train").values()
+        order = np.random.default_rng(0).permutation(len(examples))
+        sample = [examples[i] for i in order[: self.head_examples]]
+        features = self.task.features(sample, self.tokenizer)
+        network = self.task.build_model(model.config, "float32")
+        model.restore(network)
+        worth = head_pruning.importances(
+            network, self.task, evaluation_batches(features, 1, bucketed=True)
+        )
+        for block, values in worth.items():
+            print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
+        kept = {
+            block: head_pruning.most_important(values, number)
+            for block, values in worth.items()
+        }
+        return Model(
+            *head_pruning.without_heads(model.config, model.weights, kept)
+        )
+
+    def measure(self, model: Model) -> dict[str, float]:
+        """Return the main metric and the loss of every split."""
+        evaluator = Evaluator(
+            make_strategy(DistributionConfig()),
+            lambda: self.task.build_model(model.config, "float32"),
+            self.task,
+            EVAL_BATCH_SIZE,
+        )
+        model.restore(evaluator.model)
+        metrics = Judge(evaluator, self.task, True).metrics(self.eval)
+        names = [
+            metric_name(split.name, name)
+            for split in self.eval
+            for name in (self.task.main_metric, "loss")
+        ]
+        return {name: metrics[name] for name in names}
+
+
+def stages(
+    config: ShrinkConfig, model: Model, task_data: TaskData | None
+) -> Iterator[tuple[str, Model]]:
+    """Yield the model as it was and after each thing that was asked for."""
+    yield "as it was", model
+    if config.num_layers:
+        model = with_layers(model, config.num_layers)
+        yield f"num_layers={config.num_layers}", model
+    if config.num_heads:
+        model = task_data.with_heads(model, config.num_heads)
+        yield f"num_heads={config.num_heads}", model
+    if config.weights != "float32":
+        change = WEIGHTS[config.weights]
+        weights = {n: change(value) for n, value in model.weights.items()}
+        model = Model(model.config, weights)
+        yield f"weights={config.weights}", model
+
+
+def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
+    """Write the model directory."""
+    source = config.model_dir
+    with files.atomic_folder(config.output_dir) as folder:
+        model.config.save(folder)
+        if files.exists(files.join(source, TOKENIZER_FILE)):
+            load_tokenizer(source).save(folder)
+        task = files.join(source, TASK_FILE)
+        if files.exists(task):
+            files.copy(task, files.join(folder, TASK_FILE))
+        flags = settings.flagfile(config, data)
+        files.write_text(files.join(folder, FLAG_FILE), flags)
+        variables = {n: tf.Variable(w) for n, w in model.weights.items()}
+        checkpoints.save(folder, variables)
+
+
+def cost_row(
+    title: str, model: Model, task_data: TaskData | None
+) -> dict[str, str]:
+    """Return a row of the table of costs: its size, and what it still can."""
+    size = sum(value.size for value in model.weights.values())
+    row = {"": title, "parameters": f"{size:,}"}
+    if task_data and task_data.eval:
+        measured = task_data.measure(model)
+        row |= {name: f"{value:.4f}" for name, value in measured.items()}
+    return row
+
+
+def shrink(config: ShrinkConfig, data: DataConfig) -> None:
+    """Write the smaller model directory; print what it costs.
+
+    Args:
+      config: what becomes of which model.
+      data: the task's data; none is needed if no head is removed.
+    """
+    require(
+        not files.exists(config.output_dir),
+        "`output_dir` must be new.",
+        output_dir=config.output_dir,
+    )
+    task_data, rows = None, []
+    if config.num_heads or data.data_dir or data.eval_file:
+        task_data = TaskData(config, data)
+    for title, model in stages(config, load(config.model_dir), task_data):
+        rows.append(cost_row(title, model, task_data))
+    write(config, data, model)
+    print(
+        "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
+    )
+    if not (task_data and task_data.eval):
+        print("With --data_dir or --eval_file, metrics stand here too.")
+    print(f"Wrote {config.output_dir}")

@@ -1,0 +1,186 @@
+"""Vectors of texts: one of each line of a file, as an array [N, H].
+
+The tokens of a text include [CLS] and [SEP], also in its mean.
+
+Shapes: B batch, T tokens, H width.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.progress import Progress
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.training import checkpoints
+
+CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
+
+
+def mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Return the mean [B, H] of vectors [B, T, H], padding left out."""
+    weights = tf.cast(mask, x.dtype)[..., None]
+    return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
+
+
+# From the layer's vectors [B, T, H] and the mask [B, T] to one vector [B, H].
+SENTENCE: dict[str, Callable] = {
+    "cls": lambda x, mask: x[:, 0],
+    "mean": mean,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedConfig:
+    """What is embedded, and how."""
+
+    model_dir: str = setting(
+        "", "Model directory, pretrained or fine-tuned.", required=True
+    )
+    input_file: str = setting(
+        "", "Text file, one text on each line.", required=True
+    )
+    output_file: str = setting("", "File to write, *.npy.", required=True)
+    pooling: str = setting(
+        "mean",
+        "Vector of the first token, mean of all tokens, or the pooler's "
+        "output.",
+        choices=(*SENTENCE, "pooled"),
+    )
+    layer: int = setting(
+        -1,
+        "0 is the embedding, of its own width, 1 the first layer; negative "
+        "numbers count from the last.",
+    )
+    max_seq_length: int | None = setting(
+        None,
+        "Tokens of a text; longer ones are cut. By default 128, or what the "
+        "model can take.",
+        minimum=4,
+    )
+    batch_size: int = setting(32, "Texts computed at once.", minimum=1)
+
+    def __post_init__(self):
+        validate(self)
+        require(
+            self.output_file.endswith(".npy"),
+            "`output_file` must end in .npy.",
+            output_file=self.output_file,
+        )
+        require(
+            self.pooling != "pooled" or self.layer == -1,
+            "pooling=pooled is of the last layer.",
+            layer=self.layer,
+        )
+
+
+def check(c: EmbedConfig, config: AlbertConfig) -> int:
+    """Return the layer counted from 0, or refuse what the model has not."""
+    layers = config.num_hidden_layers * config.inner_group_num
+    layer = c.layer + layers + 1 if c.layer < 0 else c.layer
+    rule = f"`layer` must be from 0 to {layers}, or negative."
+    require(0 <= layer <= layers, rule, layer=c.layer)
+    longest = config.max_position_embeddings
+    require(
+        (c.max_seq_length or 0) <= longest,
+        "`max_seq_length` must be at most the model's "
+        "`max_position_embeddings`.",
+        max_seq_length=c.max_seq_length,
+        max_position_embeddings=longest,
+    )
+    return layer
+
+
+def read_texts(path: str) -> Iterator[str]:
+    """Yield the text of every line."""
+    rule = "`input_file` must be an existing file."
+    require(files.is_file(path), rule, input_file=path)
+    with files.opened(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise InputError(
+                    f"{path}:{number}: the text must be UTF-8"
+                ) from None
+
+
+def chunks(c: EmbedConfig, tokenizer: Tokenizer) -> Iterator[Features]:
+    """Yield the features of a few batches of texts after the other."""
+    texts = read_texts(c.input_file)
+    nothing = np.zeros(0, np.int32)
+    while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
+        rows = [
+            packed_row(tokenizer, ids, nothing, c.max_seq_length)
+            for ids in tokenizer.encode_batch(chunk)
+        ]
+        yield Features.from_rows(rows, {}, tokenizer.pad_id, c.max_seq_length)
+
+
+def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
+    """Return batch -> the vectors [B, H] of its texts."""
+
+    def step(batch):
+        inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
+        encoded = model(*inputs, return_all=True)
+        if pooling == "pooled":
+            return encoded["pooled_output"]
+        x = encoded["embedding_output"]
+        if layer:
+            x = encoded["hidden_states"][layer - 1]
+        return SENTENCE[pooling](x, batch["input_mask"])
+
+    return tf.function(step, reduce_retracing=True)
+
+
+def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
+    """Return the vector of each text [N, H], in order."""
+    vectors: dict[int, np.ndarray] = {}
+    for batch in evaluation_batches(chunk, batch_size, bucketed=True):
+        numbers = batch["example_numbers"].numpy().tolist()
+        vectors |= zip(numbers, step(batch).numpy(), strict=True)
+    return np.stack([vectors[i] for i in range(len(chunk))])
+
+
+@contextlib.contextmanager
+def array_file(path: str, shape: tuple) -> Iterator[Callable]:
+    """Yield a function that appends rows to an `.npy` file of that shape."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with files.atomic_path(path) as temporary:
+        with files.opened(temporary, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            yield lambda rows: file.write(rows.astype("<f4").tobytes())
+
+
+def embed(c: EmbedConfig) -> tuple[int, int]:
+    """Write the vectors of every line; return the array's shape."""
+    config = AlbertConfig.from_model_dir(c.model_dir)
+    layer = check(c, config)
+    length = c.max_seq_length or min(128, config.max_position_embeddings)
+    c = dataclasses.replace(c, max_seq_length=length)
+    tokenizer = load_tokenizer(c.model_dir)
+    count = sum(1 for _ in read_texts(c.input_file))
+    require(count, "`input_file` must have a text.", input_file=c.input_file)
+    model = AlbertModel(config)
+    model.build()
+    checkpoints.restore_weights(model, c.model_dir, only=("albert/",))
+    step = make_step(model, c.pooling, layer)
+    own_width = layer == 0 and config.embedding_norm == "embedding"
+    width = config.embedding_size if own_width else config.hidden_size
+    progress = Progress(count, unit="text")
+    with array_file(c.output_file, (count, width)) as write:
+        for chunk in chunks(c, tokenizer):
+            write(vectors_of(chunk, c.batch_size, step))
+            progress.advance(len(chunk), "embedded")
+    progress.close()
+    return count, width

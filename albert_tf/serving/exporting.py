@@ -1,0 +1,183 @@
+"""Write what a model directory serves, in the format that is asked for."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.config import CONFIG_FILE
+from albert_tf.serving import litert, onnx_file
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.model_servers import load_server, served_task
+from albert_tf.serving.server import Server
+from albert_tf.tasks.task import TASK_FILE
+from albert_tf.text.tokenizers import TOKENIZER_FILE
+
+GRAPH_FILE = "saved_model.pb"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """What is exported, and where to."""
+
+    model_dir: str = setting(
+        None, "Model directory, pretrained or fine-tuned.", required=True
+    )
+    export_dir: str = setting(
+        None, "Folder to write; an earlier export is replaced.", required=True
+    )
+
+    to: str = setting(
+        "saved_model",
+        "What to write: saved_model takes raw strings; litert and onnx take "
+        "ids.",
+        choices=("saved_model", "litert", "onnx"),
+    )
+    precision: str = setting(
+        "float32",
+        "Numbers of a LiteRT file: dynamic_int8 has weights in 8 bits, int8 "
+        "activations too.",
+        choices=litert.PRECISIONS,
+    )
+    calibration_file: str | None = setting(
+        None,
+        "What int8 is calibrated with: examples as the task reads them, or "
+        "plain text for a pretrained model.",
+    )
+
+    def __post_init__(self):
+        validate(self)
+        require(
+            self.precision == "float32" or self.to == "litert",
+            "`precision` must be float32 but for to=litert.",
+            to=self.to,
+            precision=self.precision,
+        )
+
+
+# The files that an export has: its model, and the config that says which.
+EXPORTS = (
+    (GRAPH_FILE, files.join("assets", CONFIG_FILE)),
+    (litert.LITERT_FILE, CONFIG_FILE),
+    (onnx_file.ONNX_FILE, CONFIG_FILE),
+)
+
+
+def is_export(folder: str) -> bool:
+    """Return whether a folder was written by this program."""
+    return any(
+        all(files.exists(files.join(folder, name)) for name in written)
+        for written in EXPORTS
+    )
+
+
+def check_target(folder: str) -> None:
+    """Refuse a place that holds anything but an earlier export."""
+    if not files.exists(folder) or is_export(folder):
+        return
+    require(
+        files.is_folder(folder) and not files.names(folder),
+        "`export_dir` must be new, empty or an earlier export, which is "
+        "replaced.",
+        export_dir=folder,
+    )
+
+
+def asset_paths(model_dir: str, server: Server) -> list[str]:
+    """Return the files that say what the model is: config, vocabulary, task."""
+    names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
+    if tokenizer:
+        names += [TOKENIZER_FILE, tokenizer.file_name]
+    paths = [files.join(model_dir, name) for name in names]
+    return [path for path in paths if files.exists(path)]
+
+
+def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
+    """Write a SavedModel with each weight once, under its name."""
+    root = tf.Module(name="albert")
+    root.weights = server.weights
+    assets = asset_paths(config.model_dir, server)
+    root.assets = [tf.saved_model.Asset(path) for path in assets]
+    root.graphs = server.encoder.graphs
+    tf.saved_model.save(root, to, signatures=server.concrete())
+
+
+def copy_assets(server: Server, config: ExportConfig, to: str) -> None:
+    """Put the files that say what the model is beside it."""
+    for path in asset_paths(config.model_dir, server):
+        name = path.rsplit("/", 1)[-1]
+        files.copy(path, files.join(to, name))
+
+
+def write_litert(server: Server, config: ExportConfig, to: str) -> None:
+    """Write a LiteRT file, with vocabulary and task beside it."""
+    litert.write(server, to, config.precision, config.calibration_file)
+    copy_assets(server, config, to)
+
+
+def write_onnx(server: Server, config: ExportConfig, to: str) -> None:
+    """Write an ONNX file, with vocabulary and task beside it."""
+    onnx_file.write(server, to)
+    copy_assets(server, config, to)
+
+
+FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
+    "saved_model": write_saved_model,
+    "litert": write_litert,
+    "onnx": write_onnx,
+}
+
+
+def model_size(folder: str) -> int:
+    """Return the bytes of the files of an export that hold weights."""
+    names = (
+        files.join("variables", "*"),
+        litert.LITERT_FILE,
+        onnx_file.ONNX_FILE,
+    )
+    return sum(
+        files.size(path)
+        for name in names
+        for path in files.matches(files.join(folder, name))
+    )
+
+
+def report(server: Server, config: ExportConfig, folder: str) -> None:
+    """Print what was written, and the size beside that of the parameters."""
+    if config.to == "saved_model":
+        print(
+            f"Signatures: {', '.join(server.signatures)}; serving_default is "
+            f"{server.default}"
+        )
+    count = sum(v.shape.num_elements() for v in server.weights.values())
+    size = model_size(folder)
+    print(
+        f"{count:,} parameters, {4 * count / 1e6:.1f} MB in float32; on disk "
+        f"{size / 1e6:.1f} MB, {size / (4 * count):.3f} of that\n"
+        f"Wrote {folder}"
+    )
+
+
+def export(config: ExportConfig, serving: ServingConfig) -> None:
+    """Write what a model directory serves, whole or not at all."""
+    require(
+        config.to == "saved_model" or not serving.jit_compile,
+        "`jit_compile` is for to=saved_model.",
+        to=config.to,
+        jit_compile=serving.jit_compile,
+    )
+    folder = config.export_dir.rstrip("/")
+    check_target(folder)
+    if config.to == "litert":
+        serving = litert.fixed(serving)
+    server = load_server(config.model_dir, serving)
+    with files.atomic_folder(folder) as temporary:
+        FORMATS[config.to](server, config, temporary)
+        if serving.null_score_diff_threshold is not None:
+            assets = "assets" if config.to == "saved_model" else ""
+            task = served_task(config.model_dir, serving)
+            task.save(files.join(temporary, assets))
+    report(server, config, folder)

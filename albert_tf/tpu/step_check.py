@@ -1,0 +1,231 @@
+"""A pretraining step, compiled for a TPU without one: memory and times."""
+
+import dataclasses
+from collections.abc import Callable
+
+from albert_tf.base.errors import require
+from albert_tf.base.settings import setting, validate
+from albert_tf.data.records import find
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tpu.chips import Topology, parse
+from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
+from albert_tf.tpu.compiler import GIB, Compiled, require_versions
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import PretrainingConfig
+from albert_tf.training.trainer import TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TpuCheckConfig:
+    """What to compile for, beside the flags of the run."""
+
+    topology: str = setting(
+        "v5e-8", "Slice of TPUs: v5e-8, v5litepod-8 or v5e:2x4, v2 to v6e."
+    )
+    max_seq_length: int = setting(
+        0,
+        "Tokens of a sequence; 0: of the records in data_dir, or without "
+        "them the longest of the model.",
+        minimum=0,
+    )
+    max_predictions_per_seq: int = setting(
+        0,
+        "Masked positions of a sequence; 0: of the records, or 15 % of the "
+        "tokens.",
+        minimum=0,
+    )
+    find_largest_batch: bool = setting(
+        False, "Also find the largest micro-batch of a core that fits."
+    )
+    json: str | None = setting(None, "File to write the results to, as JSON.")
+
+    def __post_init__(self):
+        validate(self)
+
+
+def lengths(
+    check: TpuCheckConfig, data_dir: str | None, config: AlbertConfig
+) -> tuple[int, int]:
+    """Return the tokens and the predictions of a sequence."""
+    tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
+    if data_dir:
+        metadata = find.read_metadata(data_dir)
+        tokens = tokens or metadata.max_seq_length
+        predictions = predictions or metadata.max_predictions_per_seq
+    longest = config.max_position_embeddings
+    tokens = tokens or longest
+    predictions = predictions or max(1, round(0.15 * tokens))
+    require(
+        predictions <= tokens <= longest,
+        "`max_seq_length` must be at most `max_position_embeddings`, and "
+        "`max_predictions_per_seq` at most `max_seq_length`.",
+        max_seq_length=tokens,
+        max_predictions_per_seq=predictions,
+        max_position_embeddings=longest,
+    )
+    return tokens, predictions
+
+
+def make_plan(
+    check: TpuCheckConfig,
+    run: PretrainingConfig,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+) -> Plan:
+    """Return the run that the flags describe."""
+    config = AlbertConfig.from_json_file(run.albert_config_file)
+    tokens, predictions = lengths(check, run.data_dir, config)
+    return Plan(config, run.compat, optimizer, training, tokens, predictions)
+
+
+def gib(number: int) -> str:
+    """Return bytes as GiB."""
+    return f"{number / GIB:.2f} GiB"
+
+
+def plan_lines(plan: Plan, topology: Topology) -> list[str]:
+    """Say what is compiled."""
+    t, bodies = plan.training, len(plan.config.shared_layers())
+    pieces = t.gradient_accumulation_steps
+    loop = f"{plan.loop.form}"
+    if plan.loop.form == "while":
+        loop += f", {bodies} bodies for {plan.config.num_hidden_layers} layers"
+    return [
+        f"{topology} ({topology.accelerator_type}): {topology.chips} chips, "
+        f"{topology.replicas} replicas",
+        f"batch {t.train_batch_size} = {topology.replicas} replicas x {pieces} "
+        f"micro-batches x {plan.micro_batch(topology.replicas)} examples of "
+        f"{plan.tokens} tokens, {plan.predictions} predictions, {t.dtype}",
+        f"encoder loop: {loop}, "
+        f"{'layers' if plan.loop.rematerialize else 'nothing'} rematerialized",
+    ]
+
+
+def compiled_facts(compiled: Compiled, memory: int) -> dict:
+    """Return what the compiler said, for JSON."""
+    needed = compiled.needed
+    return {
+        "fits": compiled.fits,
+        "compile_seconds": round(compiled.seconds, 1),
+        "compile_cpu_seconds": round(compiled.cpu_seconds, 1),
+        "hbm_bytes": memory,
+        "hbm_needed_bytes": needed,
+        "hbm_left_bytes": None if needed is None else memory - needed,
+        "hbm_parts": compiled.parts,
+    }
+
+
+def cost_facts(step: Step, micro_batch: int, compiled: Compiled) -> dict:
+    """Return the roofline of a step and of the whole run, for JSON."""
+    bound = roofline(step, micro_batch, compiled)
+    hours = bound.seconds * step.plan.training.num_train_steps / 3600
+    return {
+        "flops_per_replica": bound.flops,
+        "model_flops_share": bound.model_share,
+        "bytes_per_replica": bound.bytes_moved,
+        "flops_per_byte": bound.flops / bound.bytes_moved,
+        "collectives": bound.collectives,
+        "seconds": {
+            "compute": bound.compute,
+            "memory": bound.memory,
+            "network": bound.network,
+            "step": bound.seconds,
+        },
+        "num_train_steps": step.plan.training.num_train_steps,
+        "job_hours": hours,
+        "job_chip_hours": hours * step.topology.chips,
+    }
+
+
+def compiled_lines(facts: dict, topology: Topology) -> list[str]:
+    """Say whether the step compiles and fits."""
+    name, seconds = topology.generation, facts["compile_seconds"]
+    needed = facts["hbm_needed_bytes"]
+    there = gib(facts["hbm_bytes"])
+    said = f"according to the TPU compiler ({seconds:.0f} s)"
+    if not facts["fits"]:
+        amount = "more" if needed is None else gib(needed)
+        return [f"does not fit {name}: needs {amount} of {there}, {said}"]
+    parts = ", ".join(f"{k} {gib(n)}" for k, n in facts["hbm_parts"].items())
+    left = gib(facts["hbm_left_bytes"])
+    return [
+        f"compiles for {name} and fits, {said}",
+        f"memory of a replica at its peak: {gib(needed)} of {there}, {left} "
+        f"left ({parts})",
+    ]
+
+
+def cost_lines(facts: dict) -> list[str]:
+    """Say what a step and the run cost at least."""
+    seconds = facts["seconds"]
+    lines = [
+        f"arithmetic of a replica: {facts['flops_per_replica'] / 1e12:.2f} "
+        f"TFLOP a step, {facts['model_flops_share']:.0%} of it the model's, "
+        "the rest repeated",
+        f"memory traffic: {facts['bytes_per_replica'] / 1e9:.1f} GB a step, "
+        f"{facts['flops_per_byte']:.0f} FLOP/byte",
+    ]
+    for x in facts["collectives"]:
+        lines.append(
+            f"{x['kind']} over {x['replicas']} replicas: "
+            f"{x['bytes'] / 1e6:.3f} MB, {x['times']} times a step"
+        )
+    return [
+        *lines,
+        "at peak rates (a lower bound, real steps take longer): "
+        f"arithmetic {seconds['compute'] * 1e3:.1f} ms, memory "
+        f"{seconds['memory'] * 1e3:.1f} ms, network "
+        f"{seconds['network'] * 1e3:.1f} ms, step "
+        f"{seconds['step'] * 1e3:.1f} ms",
+        f"{facts['num_train_steps']:,} steps: {facts['job_hours']:.3g} hours, "
+        f"{facts['job_chip_hours']:.4g} chip-hours at least",
+    ]
+
+
+def check(config: TpuCheckConfig, plan: Plan, say: Callable = print) -> dict:
+    """Compile, say what was found, and return it."""
+    topology = parse(config.topology)
+    require_versions()
+    for line in plan_lines(plan, topology):
+        say(line)
+    step = Step(plan, topology)
+    memory = step.compiler.memory()
+    micro_batch = plan.micro_batch(topology.replicas)
+    compiled = step.compile(micro_batch)
+    result = {
+        "topology": str(topology),
+        "replicas": topology.replicas,
+        "micro_batch": micro_batch,
+        "max_seq_length": plan.tokens,
+        "max_predictions_per_seq": plan.predictions,
+        "encoder_loop": dataclasses.asdict(plan.loop),
+        **compiled_facts(compiled, memory),
+    }
+    lines = compiled_lines(result, topology)
+    if compiled.fits:
+        costs = cost_facts(step, micro_batch, compiled)
+        lines += cost_lines(costs)
+        result |= costs
+    for line in lines:
+        say(line)
+    if config.find_largest_batch:
+        result |= search(step, {micro_batch: compiled}, memory, say)
+    return result
+
+
+def search(
+    step: Step, tried: dict[int, Compiled], memory: int, say: Callable
+) -> dict:
+    """Find the largest micro-batch; return it for JSON."""
+
+    def compile_size(size: int) -> Compiled:
+        compiled = step.compile(size)
+        facts = compiled_facts(compiled, memory)
+        said = compiled_lines(facts, step.topology)[0]
+        say(f"micro-batch of {size}: {said}")
+        return compiled
+
+    most = largest(compile_size, tried, memory)
+    say(f"largest micro-batch of a replica that fits: {most}")
+    facts = {n: compiled_facts(c, memory) for n, c in sorted(tried.items())}
+    return {"largest_micro_batch": most, "tried": facts}
