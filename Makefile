@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # More requirements for pip, for example REQUIREMENTS="tensorflow==2.20.*".
 REQUIREMENTS ?=
-# The extras of setup.py that VENV has.
+# The extras of pyproject.toml that VENV has.
 EXTRAS ?= test
 # Processes that run the quick tests; each needs about 2 GB.
 TEST_PROCESSES ?= 2

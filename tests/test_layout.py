@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10, where pytest brings it
+    import tomli as tomllib
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
@@ -148,16 +153,10 @@ def test_every_test_states_its_property():
     assert silent == []
 
 
-def console_scripts() -> dict[str, str]:
-    """Return the table of `setup.py`, which cannot be imported."""
-    for node in ast.parse((ROOT / "setup.py").read_text()).body:
-        if isinstance(node, ast.Assign):
-            if node.targets[0].id == "CONSOLE_SCRIPTS":
-                return ast.literal_eval(node.value)
-    raise AssertionError("setup.py has no CONSOLE_SCRIPTS")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize(("command", "target"), console_scripts().items())
+@pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())
 def test_console_scripts_exist(command, target):
     """Each installed command names a function of a module that is there."""
     module, function = target.split(":")

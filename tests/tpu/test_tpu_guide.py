@@ -1,11 +1,15 @@
 """`docs/cloud_tpu.md` says what the code says."""
 
-import ast
 import pathlib
 import re
 import shlex
 
 import pytest
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10, where pytest brings it
+    import tomli as tomllib
 
 from albert_tf.tpu.chips import CHIPS, parse
 
@@ -13,21 +17,16 @@ ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "cloud_tpu.md").read_text(encoding="utf-8")
 
 
-def requirements():
-    """Return the packages that setup.py requires, with their versions."""
-    for node in ast.parse((ROOT / "setup.py").read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id.startswith(
-            "REQ"
-        ):
-            return ast.literal_eval(node.value)
-    raise AssertionError("setup.py has no requirements")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_guide_installs_what_is_required():
     """All but TensorFlow and its text library, which a TPU has otherwise."""
     lines = GUIDE.replace("\\\n", " ").splitlines()
     [line] = [x for x in lines if x.startswith("pip install 'sentencepiece")]
-    others = {r for r in requirements() if not r.startswith("tensorflow")}
+    others = {
+        r for r in PROJECT["dependencies"] if not r.startswith("tensorflow")
+    }
     assert set(shlex.split(line)[2:]) == others
 
 
