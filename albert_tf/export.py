@@ -6,8 +6,8 @@ nothing of this package: a SavedModel loads where `tensorflow` and
 """
 
 from albert_tf.base import settings
+from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
-from albert_tf.serving.server import ServingConfig
 
 
 def main() -> None:
