@@ -84,6 +84,10 @@ class MaskingConfig:
             weights = weights[::-1]
         return weights / weights.sum()
 
+    def ngram_steps(self) -> np.ndarray:
+        """Return the uniform numbers at which n grows by one, [N - 1]."""
+        return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
+
 
 @dataclasses.dataclass(frozen=True)
 class Words:
@@ -93,13 +97,14 @@ class Words:
     replacements: np.ndarray  # ids that a random word is drawn from
 
     @classmethod
-    def of(cls, tokenizer) -> "Words":
-        """Take the roles from a tokenizer; special tokens are no words."""
+    def of(cls, tokenizer, released: bool = False) -> "Words":
+        """Take the roles from a tokenizer.
+
+        Special tokens are no words; in the `released` code they are.
+        """
         every = np.arange(tokenizer.vocab_size, dtype=np.int32)
-        return cls(
-            mask_id=tokenizer.mask_id,
-            replacements=np.setdiff1d(every, tokenizer.not_words),
-        )
+        words = np.setdiff1d(every, tokenizer.not_words)
+        return cls(tokenizer.mask_id, every if released else words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +134,9 @@ def draw_ngrams(
     shape: tuple[int, int], config: MaskingConfig, rng: np.random.Generator
 ) -> np.ndarray:
     """Draw the n-gram length of every visit, [B, T] int8 of 1..N."""
-    steps = np.cumsum(config.ngram_probabilities())[:-1].astype(np.float32)
     uniform = rng.random(shape, dtype=np.float32)
     ngrams = np.ones(shape, np.int8)
-    for step in steps:
+    for step in config.ngram_steps():
         ngrams += uniform >= step
     return ngrams
 
@@ -175,6 +179,7 @@ def cover(
     return choose_spans(
         random_order(begins, rng),
         word_ends(begins, maskable),
+        maskable,
         free,
         budget,
         draw_ngrams(starts.shape, config, rng),

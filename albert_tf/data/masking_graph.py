@@ -124,12 +124,19 @@ def random_order(begins: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
 def draw_ngrams(bits: tf.Tensor, config: MaskingConfig) -> tf.Tensor:
     """Return the n-gram length of every visit, int32 1..N."""
-    steps = np.cumsum(config.ngram_probabilities())[:-1].astype(np.float32)
     value = uniform(bits)
     ngrams = tf.ones_like(value, tf.int32)
-    for step in steps:
+    for step in config.ngram_steps():
         ngrams += tf.cast(value >= step, tf.int32)
     return ngrams
+
+
+def _paths(ends: tf.Tensor, longest: int) -> tf.Tensor:
+    """Return where a word and the N after it begin, [B * (T + 1), N + 1]."""
+    hops = [tf.zeros_like(ends) + tf.range(ends.shape[1])]
+    for _ in range(longest):
+        hops.append(tf.gather(ends, hops[-1], batch_dims=1))
+    return tf.reshape(tf.stack(hops, axis=-1), [-1, longest + 1])
 
 
 def choose_spans(
@@ -142,20 +149,11 @@ def choose_spans(
 ) -> tf.Tensor:
     """Return the covered tokens, [B, T] bool; no randomness here.
 
-    Args:
-      order: [B, T] word starts in the order to visit, padded with T.
-      bounds: the words.
-      maskable: [B, T] bool, false at special tokens and padding.
-      budget: [B] tokens to cover.
-      ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
-      longest: N.
+    Arguments are those of `masking_spans.choose_spans`, `bounds` the words.
     """
     batch, tokens = tf.shape(order)[0], order.shape[1]
     row = tf.range(batch)[:, None] * (tokens + 1)  # [B, 1]
-    hops = [tf.tile(tf.range(tokens + 1)[None], [batch, 1])]
-    for _ in range(longest):
-        hops.append(tf.gather(bounds.ends, hops[-1], batch_dims=1))
-    hops = tf.reshape(tf.stack(hops, axis=-1), [-1, longest + 1])
+    paths = _paths(bounds.ends, longest)
     order, ngrams = tf.transpose(order), tf.transpose(ngrams)  # [T, B]
     closed = tf.pad(~maskable, [[0, 0], [0, 1]], constant_values=True)
     closed = tf.cast(tf.reshape(closed, [-1]), tf.int32)
@@ -167,7 +165,7 @@ def choose_spans(
 
     def visit_words(visit, left, closed):
         start = order[visit]  # [B]
-        path = tf.gather(hops, row[:, 0] + start)  # [B, N + 1]
+        path = tf.gather(paths, row[:, 0] + start)  # [B, N + 1]
         cells = row + path[:, :-1]  # [B, N]
         taken = tf.gather(closed, cells)
         sizes = path[:, 1:] - start[:, None]

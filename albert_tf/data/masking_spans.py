@@ -70,51 +70,79 @@ def visits(
         yield rows, start, ngrams[rows, visit]
 
 
+def _follow(
+    ends: np.ndarray,
+    barred: np.ndarray,
+    rows: np.ndarray,
+    start: np.ndarray,
+    wanted: np.ndarray,
+    room: np.ndarray,
+    longest: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Go on from word to word, up to a barred one or to the end of the room.
+
+    Returns:
+      where the words begin [n, N], filled with the first; where the last of
+      them ends, and how many they are, [n].
+    """
+    end, taken, heads = start, np.zeros_like(wanted), []
+    for n in range(longest):
+        further = ends[rows, end]
+        fits = (taken == n) & (n < wanted) & ~barred[rows, end]
+        fits &= further - start <= room
+        heads.append(np.where(fits, end, start))
+        end = np.where(fits, further, end)
+        taken += fits
+    return np.stack(heads, axis=1), end, taken
+
+
 def choose_spans(
     order: np.ndarray,
     ends: np.ndarray,
-    maskable: np.ndarray,
+    words: np.ndarray,
+    free: np.ndarray,
     budget: np.ndarray,
     ngrams: np.ndarray,
     longest: int,
+    released: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the covered tokens and the n-gram counts; no randomness here.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
       ends: [B, T + 1] from `word_ends`.
-      maskable: [B, T] bool, false at special tokens and padding.
+      words: [B, T] bool, true at the tokens of words.
+      free: [B, T] bool, true where nothing is masked yet.
       budget: [B] tokens to cover.
       ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
       longest: N.
+      released: an n-gram that meets a masked word is left out instead of
+        shortened; its length is drawn also where it begins at one.
 
     Returns:
       covered [B, T] bool; n-grams by length drawn and by length used, each
       [N + 1].
     """
-    batch, tokens = maskable.shape
-    closed = np.ones((batch, tokens + 1), bool)  # at word starts: not free
-    closed[:, :-1] = ~maskable
-    steps = np.zeros((batch, tokens + 1), np.int8)  # +1 begins, -1 ends a span
-    drawn = np.zeros(longest + 1, np.int64)
-    used = np.zeros(longest + 1, np.int64)
+    closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
+    barred = closed
+    if released:
+        barred = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
+    steps = np.zeros(closed.shape, np.int8)  # +1 begins, -1 ends a span
+    drawn, used = np.zeros((2, longest + 1), np.int64)
     left = budget.copy()
     for rows, start, wanted in visits(order, ngrams, left):
-        room = left[rows]
-        free = ~closed[rows, start]
-        drawn += np.bincount(wanted[free], minlength=longest + 1)
-        end, taken = start, np.zeros_like(wanted)
-        for n in range(longest):
-            further = ends[rows, end]
-            fits = (taken == n) & (n < wanted) & ~closed[rows, end]
-            fits &= further - start <= room
-            closed[rows, end] |= fits
-            end = np.where(fits, further, end)
-            taken += fits
-        steps[rows, start] += taken > 0
-        steps[rows, end] -= taken > 0
-        left[rows] = room - (end - start)
-        used += np.bincount(taken, minlength=longest + 1)
-    used[0] = 0
+        counted = wanted if released else wanted[~closed[rows, start]]
+        drawn += np.bincount(counted, minlength=longest + 1)
+        heads, end, taken = _follow(
+            ends, barred, rows, start, wanted, left[rows], longest
+        )
+        clear = (taken > 0) & ~closed[rows[:, None], heads].any(axis=1)
+        closed[rows[clear, None], heads[clear]] = True
+        steps[rows, start] += clear
+        steps[rows, end] -= clear
+        left[rows] -= np.where(clear, end - start, 0)
+        if released:  # after the last word of a record n counts on
+            taken = np.where(barred[rows, end], wanted, taken)
+        used += np.bincount(taken[clear], minlength=longest + 1)
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
     return covered, drawn, used

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.data import records
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import forward_flops, training_flops
 from albert_tf.model.shared_layers import EncoderLoop, choose
@@ -89,13 +88,13 @@ class Step:
         ids = (size, self.plan.tokens)
         places = (size, self.plan.predictions)
         shapes = {
-            records.INPUT_IDS: (ids, tf.int32),
-            records.INPUT_MASK: (ids, tf.int32),
-            records.SEGMENT_IDS: (ids, tf.int32),
-            records.MASKED_LM_POSITIONS: (places, tf.int32),
-            records.MASKED_LM_IDS: (places, tf.int32),
-            records.MASKED_LM_WEIGHTS: (places, tf.float32),
-            records.SENTENCE_ORDER_LABELS: ((size,), tf.int32),
+            "input_ids": (ids, tf.int32),
+            "input_mask": (ids, tf.int32),
+            "segment_ids": (ids, tf.int32),
+            "masked_lm_positions": (places, tf.int32),
+            "masked_lm_ids": (places, tf.int32),
+            "masked_lm_weights": (places, tf.float32),
+            "sentence_order_labels": ((size,), tf.int32),
             "example_weights": ((size,), tf.float32),
         }
         return {k: tf.TensorSpec(s, t, k) for k, (s, t) in shapes.items()}

@@ -111,21 +111,21 @@ def test_beam_goes_on(corpus, monkeypatch):
 
     It goes on with the same text alone; another is refused and costs nothing.
     """
-    beam = pytest.importorskip("albert_tf.data.builder.beam")
+    beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
 
     class Interrupted(Exception):
         """Stands for a lost pipeline."""
 
-    def interrupted(jobs, runner, options):
-        whole(jobs[:4], runner, options)
+    def interrupted(runner, jobs):
+        list(whole(runner, jobs[:4]))
         raise Interrupted
 
-    whole = beam.make_files
-    monkeypatch.setattr(beam, "make_files", interrupted)
+    whole = beam.BeamRunner.make_files
+    monkeypatch.setattr(beam.BeamRunner, "make_files", interrupted)
     with pytest.raises(Interrupted):
         run(corpus, "beam", runner="DirectRunner")
-    monkeypatch.setattr(beam, "make_files", whole)
+    monkeypatch.setattr(beam.BeamRunner, "make_files", whole)
     finished = {p: p.stat().st_mtime_ns for p in files_in(corpus / "beam")}
     words = (corpus / "b.txt").read_text()
     (corpus / "b.txt").write_text(words.replace("w7", "w8", 1))
@@ -146,7 +146,7 @@ def test_runner_without_beam(corpus, monkeypatch):
     """Without the extra, `runner` is refused with what to install."""
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(
-        sys.modules, "albert_tf.data.builder.beam", raising=False
+        sys.modules, "albert_tf.data.builder.beam_runner", raising=False
     )
     with pytest.raises(InputError, match=r"albert-tf\[beam\]"):
         run(corpus, "beam", runner="DirectRunner")

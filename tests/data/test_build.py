@@ -130,9 +130,9 @@ def test_the_probe_does_not_wait_for_every_duplicate(
     """It runs once, when the files of the first duplicate are there."""
     output, calls, probe = tmp_path / "out", [], build.probe_leak
 
-    def noted(builder, jobs):
+    def noted(jobs):
         calls.append(sorted(p.name[:11] for p in output.glob("*.tfrecord")))
-        return probe(builder, jobs)
+        return probe(jobs)
 
     monkeypatch.setattr(build, "probe_leak", noted)
     build.run(*settings(corpus, output))

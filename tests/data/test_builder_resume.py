@@ -10,8 +10,8 @@ import pytest
 from tiny_corpus import command, contents, settings, small_blocks, write_corpus
 
 from albert_tf.data import records
-from albert_tf.data.builder import build, shards
-from albert_tf.data.builder.build_config import Builder
+from albert_tf.data.builder import build, local_runner, record_files, shards
+from albert_tf.data.builder.build_folder import BuildFolder
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,10 @@ def interrupt(monkeypatch, module, name, calls):
     [
         (shards, "deal_block", 4),
         (shards.files, "write_json", 5),
-        (build, "make_file", 0),
-        (build, "make_file", 3),
+        (local_runner, "make_file", 0),
+        (local_runner, "make_file", 3),
         (records.Metadata, "write", 0),
-        (Builder, "clean", 0),
+        (BuildFolder, "clean", 0),
     ],
 )
 def test_interrupted_build_goes_on(
@@ -81,15 +81,17 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     """A resumed build reads no text again and makes only missing files."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, build, "make_file", 3)
+        interrupt(patch, local_runner, "make_file", 3)
         with pytest.raises(Interrupted):
             build.run(*settings(corpus, output))
     assert len(list(output.glob("*.tfrecord"))) == 3
     interrupt(monkeypatch, shards, "deal_block", 0)
     made = []
-    make_file = build.make_file
+    write = record_files.framing.write
     monkeypatch.setattr(
-        build, "make_file", lambda job: made.append(job.path) or make_file(job)
+        record_files.framing,
+        "write",
+        lambda path, content: made.append(path) or write(path, content),
     )
     metadata = build.run(*settings(corpus, output))
     files = sum(len(entries) for entries in metadata.splits.values())

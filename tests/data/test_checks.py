@@ -69,9 +69,9 @@ def cut_off(path):
 
 
 FAULTS = {
-    "cut off": (cut_off, " is damaged or cut off in record 2"),
-    "length": (flip(3), " is damaged or cut off in record 2"),
-    "content": (flip(50), " is damaged or cut off in record 2"),
+    "cut off": (cut_off, ", damaged or cut off in record 2"),
+    "length": (flip(3), ", damaged or cut off in record 2"),
+    "content": (flip(50), ", damaged or cut off in record 2"),
     "fewer": (rewrite(lambda r: []), " ended before its last record"),
     "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is no tf.train"),
     "half": (rewrite(lambda r: [r[:99]]), ", record 2 is no tf.train.Example"),

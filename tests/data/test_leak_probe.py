@@ -158,7 +158,7 @@ def test_labels_of_one_kind():
 
 def test_nothing_to_probe():
     """Without a record there is no accuracy, and no failure."""
-    assert leak_probe.probe("", [], V)["accuracy"] is None
+    assert leak_probe.probe([], V)["accuracy"] is None
     assert measure([])["records"] == 0
 
 

@@ -75,6 +75,7 @@ def test_spans_equal_reference(budget):
         order,
         masking_spans.word_ends(begins, maskable),
         maskable,
+        maskable,
         np.full(len(starts), budget),
         ngrams,
         4,

@@ -68,6 +68,7 @@ def test_spans_equal_numpy(budget, whole_words):
         order,
         masking_spans.word_ends(begins, maskable),
         maskable,
+        maskable,
         due,
         ngrams,
         4,

@@ -166,9 +166,9 @@ def test_every_id_is_a_random_word():
     """Special tokens are drawn for random words as often as others."""
 
     class Vocabulary:
-        vocab_size, mask_id = V, MASK_ID
+        vocab_size, mask_id, not_words = V, MASK_ID, np.arange(5)
 
-    words = released_masking.words_of(Vocabulary())
+    words = masking.Words.of(Vocabulary(), released=True)
     assert words.replacements.tolist() == list(range(V))
     ids = np.full(200_000, 30, np.int32)
     changed, _ = masking.replace(ids, words, np.random.default_rng(9))

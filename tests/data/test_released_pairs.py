@@ -155,21 +155,30 @@ def test_truncation_by_hand():
     assert (made.b_end - made.b_start == 12).all()
 
 
-def test_policy_of_compat():
-    """--compat=google is its own policy of one-segment chunks."""
+RELEASED = [{"compat": "google"}, {"random_next_sentence": True}]
+
+
+@pytest.mark.parametrize("changes", RELEASED)
+def test_policy_of_released_pairs(changes):
+    """They are their own policy of one-segment chunks."""
     with pytest.raises(InputError, match="`single_segment_policy`.*drop"):
-        PairsConfig(compat="google", single_segment_policy="drop")
+        PairsConfig(single_segment_policy="drop", **changes)
 
 
-def test_build(tmp_path):
-    """A build with --compat=google writes such pairs, and counts them."""
+@pytest.mark.parametrize("changes", RELEASED)
+def test_build(tmp_path, changes):
+    """A build with released pairs writes them, and counts them."""
     write_corpus(tmp_path)
     output = tmp_path / "out"
-    metadata = build.run(*settings(tmp_path, output, compat="google"))
+    metadata = build.run(*settings(tmp_path, output, **changes))
     statistics = metadata.statistics
     assert statistics["swapped_share"] > 0.5
     assert statistics["truncated_tokens"] > 0
-    assert 0 < statistics["random_document_share"] < 0.5
+    share = statistics["random_document_share"]
+    assert share > 0
+    # Next-sentence pairs are never swapped.
+    nsp = "random_next_sentence" in changes
+    assert (share == statistics["swapped_share"]) == nsp
     lengths = [
         len(a) + len(b)
         for entry in metadata.splits["train"]

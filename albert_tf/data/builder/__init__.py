@@ -1,7 +1,16 @@
-"""Text to TFRecords: documents -> segment pairs -> masks -> records.
+"""Text to TFRecords, in two passes; `build.run` is the whole of it.
 
-`text` reads blocks of lines, `documents` holds tokenised documents as arrays
-and deals them to shards on disk, `pairs` cuts them into segment pairs,
-`instances` lays pairs out as [CLS] A [SEP] B [SEP], `wire` writes them as
-TFRecords, `statistics` counts, and `build` runs the stages over processes.
+First pass, block by block: `text_blocks` reads files in the `text_files`
+formats, `boundaries` finds tokens, words and sentences, `dealing` deals
+`documents` to shards, and `held_out` chooses what is held out.
+
+Second pass, shard by shard: `record_files` makes one file, by cutting
+`pairs` (or `released_pairs`), laying them out as `instances`, masking them
+(or by `released_masking`) and encoding them (`example_encoding`).
+
+Then `leak_probe` and `statistics` say what was made, and `advice` warns.
+
+`recipe` is what goes to every process; `local_runner` and `beam_runner` run
+the same stages on one machine and on many; `build_folder` knows a folder that
+was begun before, and `shards` and finished files let a build go on.
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
@@ -208,22 +208,26 @@ RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 def check(rule: str | None, tokenizer: Tokenizer) -> None:
     """Raise `InputError` if a rule cannot be used with a tokenizer."""
-    if rule in RELEASED.values() and rule != RELEASED[tokenizer.kind]:
-        raise InputError(
-            f"`word_boundaries` must not be {rule} with a {tokenizer.kind} "
-            f"vocabulary; {RELEASED[tokenizer.kind]} is its rule. "
-            f"Received: word_boundaries={rule}"
-        )
-    if rule == "chinese" and not importlib.util.find_spec("jieba"):
-        raise InputError(
-            "`word_boundaries` needs jieba to be chinese: "
-            "pip install 'albert-tf[zh]'. "
-            f"Received: word_boundaries={rule}"
-        )
+    released = RELEASED[tokenizer.kind]
+    require(
+        rule == released or rule not in RELEASED.values(),
+        f"`word_boundaries` must not be {rule} with a {tokenizer.kind} "
+        f"vocabulary; {released} is its rule.",
+        word_boundaries=rule,
+    )
+    require(
+        rule != "chinese" or importlib.util.find_spec("jieba"),
+        "`word_boundaries` needs jieba to be chinese: "
+        "pip install 'albert-tf[zh]'.",
+        word_boundaries=rule,
+    )
 
 
 def encode(
     tokenizer: Tokenizer, rule: str | None, lines: Sequence[str]
 ) -> Encoded:
-    """Encode lines, at least one, and find where their words begin."""
+    """Encode lines and find where their words begin."""
+    if not lines:
+        nothing = np.zeros(0, np.int32)
+        return nothing, nothing, nothing > 0
     return RULES[rule or RELEASED[tokenizer.kind]](tokenizer, lines)

@@ -12,7 +12,6 @@ import functools
 
 import numpy as np
 
-from albert_tf.data import records
 from albert_tf.data.builder.instances import Instances
 from albert_tf.data.masking import Masked
 
@@ -100,14 +99,14 @@ def encode(instances: Instances, masked: Masked) -> list[bytes]:
     """Return each instance as a serialised static record."""
     place = np.arange(instances.input_ids.shape[1])
     return _join(
-        ints(records.INPUT_IDS, masked.input_ids),
-        bits(records.INPUT_MASK, place < instances.lengths[:, None]),
-        bits(records.SEGMENT_IDS, instances.segment_ids),
-        bits(records.TOKEN_BOUNDARY, instances.starts),
-        ints(records.MASKED_LM_POSITIONS, masked.positions),
-        ints(records.MASKED_LM_IDS, masked.labels),
-        floats(records.MASKED_LM_WEIGHTS, masked.weights),
-        bits(records.NEXT_SENTENCE_LABELS, instances.swapped[:, None]),
+        ints("input_ids", masked.input_ids),
+        bits("input_mask", place < instances.lengths[:, None]),
+        bits("segment_ids", instances.segment_ids),
+        bits("token_boundary", instances.starts),
+        ints("masked_lm_positions", masked.positions),
+        ints("masked_lm_ids", masked.labels),
+        floats("masked_lm_weights", masked.weights),
+        bits("next_sentence_labels", instances.swapped[:, None]),
     )
 
 
@@ -142,8 +141,8 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
     sizes = np.count_nonzero(real, axis=1)
     in_b = np.count_nonzero(real & instances.segment_ids, axis=1)
     return _join(
-        strings(records.TOKEN_IDS, ids, np.cumsum(sizes) * id_type.itemsize),
-        strings(records.WORD_STARTS, *_packed(instances.starts[real], sizes)),
-        ints(records.SEGMENT_LENGTHS, np.stack([sizes - in_b, in_b], axis=1)),
-        bits(records.NEXT_SENTENCE_LABELS, instances.swapped[:, None]),
+        strings("token_ids", ids, np.cumsum(sizes) * id_type.itemsize),
+        strings("word_starts", *_packed(instances.starts[real], sizes)),
+        ints("segment_lengths", np.stack([sizes - in_b, in_b], axis=1)),
+        bits("next_sentence_labels", instances.swapped[:, None]),
     )

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from albert_tf.data import records
-from albert_tf.data.builder.documents import first_of_each, part_sizes
+from albert_tf.data.builder.documents import read_shard
+from albert_tf.data.builder.recipe import Recipe
+from albert_tf.data.records import EVAL, TRAIN
 
 # A document's bucket is the first bits of its hash.
 BUCKET_BITS = 16
@@ -23,7 +24,7 @@ def buckets(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Measured:
     """What some shards hold.
 
@@ -33,44 +34,40 @@ class Measured:
       counts: what is left out because it was there before.
     """
 
-    tokens: np.ndarray
-    ends: dict[int, tuple[int, int]]
-    counts: Counter
+    tokens: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros(BUCKETS, np.int64)
+    )
+    ends: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    counts: Counter = dataclasses.field(default_factory=Counter)
 
 
-def measure(dtype: np.dtype, distinct: bool, item: tuple[int, str]) -> Measured:
-    """Measure a shard, given as its number and its file.
-
-    Args:
-      dtype: of the ids.
-      distinct: as in `read_shard`.
-      item: the shard.
-    """
+def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
+    """Measure a shard, given as its number and its file."""
     number, path = item
-    counts: Counter = Counter()
-    frames = list(part_sizes(path, dtype))
-    if not frames:
-        return Measured(np.zeros(BUCKETS, np.int64), {}, counts)
-    hashes, keys, sizes = map(np.concatenate, zip(*frames, strict=True))
-    if distinct:
-        first = first_of_each(keys)
+    measured = Measured()
+    documents = read_shard(path, recipe.id_type)
+    if documents is None:
+        return measured
+    ends = documents.offsets()[np.cumsum(documents.parts)]
+    hashes, sizes = documents.hashes, np.diff(ends, prepend=0)
+    if recipe.reading.drop_duplicates:
+        first = documents.first_of_each()
         # The first part of a document has the document's hash for its key.
-        again = ~first & (keys == hashes)
-        counts["duplicate_documents"] = int(np.sum(again))
-        counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
+        again = ~first & (documents.keys == hashes)
+        measured.counts["duplicate_documents"] = int(np.sum(again))
+        measured.counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
         hashes, sizes = hashes[first], sizes[first]
     held = buckets(hashes)
-    tokens = np.zeros(BUCKETS, np.int64)
-    np.add.at(tokens, held, sizes)
-    ends = {number: (int(held.min()), int(held.max()))}
-    return Measured(tokens, ends, counts)
+    np.add.at(measured.tokens, held, sizes)
+    measured.ends[number] = (int(held.min()), int(held.max()))
+    return measured
 
 
 def add_up(items: Iterable[Measured]) -> Measured:
     """Return what several groups of shards hold together."""
-    total = Measured(np.zeros(BUCKETS, np.int64), {}, Counter())
+    total = Measured()
     for item in items:
-        np.add(total.tokens, item.tokens, out=total.tokens)
+        total.tokens += item.tokens
         total.ends.update(item.ends)
         total.counts.update(item.counts)
     return total
@@ -109,7 +106,7 @@ def hold_out(fraction: float, measured: Measured) -> HeldOut:
     below = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
     shards = {
-        records.EVAL: [shard for shard, (low, _) in ends if low < below],
-        records.TRAIN: [shard for shard, (_, high) in ends if high >= below],
+        EVAL: [shard for shard, (low, _) in ends if low < below],
+        TRAIN: [shard for shard, (_, high) in ends if high >= below],
     }
     return HeldOut(below, shards, dict(measured.counts))

@@ -22,7 +22,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.preprocessing import normalize
 
-from albert_tf.base import files
 from albert_tf.data.records import framing
 from albert_tf.data.records.decoding import Example, decode
 
@@ -197,21 +196,16 @@ def measure(segments: Segments) -> dict:
     )
 
 
-def _first_records(path: str, count: int) -> list[Example]:
-    return list(map(decode, itertools.islice(framing.read(path), count)))
-
-
-def probe(data_dir: str, names: list[str], vocab_size: int) -> dict:
+def probe(paths: list[str], vocab_size: int) -> dict:
     """Probe files of records that share no text; see `measure`.
 
     Args:
-      data_dir: where the files are.
-      names: their names, for example those of the first duplicate.
+      paths: the files, for example those of the first duplicate.
       vocab_size: V; 0 if it is not known.
     """
-    chosen = names[:: max(1, -(-len(names) // MOST_FILES))]
+    chosen = paths[:: max(1, -(-len(paths) // MOST_FILES))]
     examples = []
-    for name in chosen:
+    for path in chosen:
         share = -(-SAMPLE // len(chosen))
-        examples += _first_records(files.join(data_dir, name), share)
+        examples += map(decode, itertools.islice(framing.read(path), share))
     return measure(_segments(examples[:SAMPLE], vocab_size or 1 << 16))

@@ -17,7 +17,7 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data.builder.documents import Documents
 
@@ -53,7 +53,8 @@ class PairsConfig:
     random_next_sentence: bool = setting(
         False,
         "Whether B comes from another document in half of the pairs, "
-        "labelled 1 (BERT's next-sentence task), and pairs are not swapped.",
+        "labelled 1 (BERT's next-sentence task), and pairs are not swapped; "
+        "pairs are then made as the released code makes them.",
     )
     compat: str = setting(
         "none",
@@ -65,12 +66,17 @@ class PairsConfig:
     def __post_init__(self):
         validate(self)
 
-        if self.compat == "google" and self.single_segment_policy:
-            raise InputError(
-                "`single_segment_policy` must not be given with "
-                "--compat=google, which has its own. Received: "
-                f"single_segment_policy={self.single_segment_policy}"
-            )
+        require(
+            not (self.as_released and self.single_segment_policy),
+            "`single_segment_policy` must not be given with --compat=google "
+            "or --random_next_sentence, which have their own.",
+            single_segment_policy=self.single_segment_policy,
+        )
+
+    @property
+    def as_released(self) -> bool:
+        """Whether pairs are made as the released code makes them."""
+        return self.compat == "google" or self.random_next_sentence
 
     @property
     def room(self) -> int:
@@ -102,17 +108,6 @@ class Pairs:
         return len(self.a_start)
 
 
-def join(first: Pairs, second: Pairs) -> Pairs:
-    """Return the pairs of both."""
-    fields = [field.name for field in dataclasses.fields(Pairs)]
-    return Pairs(
-        *(
-            np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in fields
-        )
-    )
-
-
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -121,8 +116,7 @@ def sentences(
     A line is a sentence; one longer than `room` is cut at all its breaks. A
     part end is an index into the offsets.
     """
-    lines = np.zeros(len(documents.sentences) + 1, np.int64)
-    np.cumsum(documents.sentences, out=lines[1:])
+    lines = documents.offsets()
     part_ends = lines[np.cumsum(documents.parts, dtype=np.int64)]
     line = np.searchsorted(lines, breaks, side="right") - 1
     long = np.diff(lines) > room
@@ -161,11 +155,11 @@ def chunk_ends(
 def chain(following: np.ndarray) -> np.ndarray:
     """Return the sentences that chunks begin at; each leads to the next."""
     steps = following.tolist()
-    first, found = 0, []
+    first, begins = 0, []
     while first < len(steps):
-        found.append(first)
+        begins.append(first)
         first = steps[first]
-    return np.array(found, np.int64)
+    return np.array(begins, np.int64)
 
 
 def pack(

@@ -103,8 +103,7 @@ def make_pairs(
     Every choice is drawn for each sentence, as if a chunk began there, before
     it is known which ones do.
     """
-    offsets = np.zeros(len(documents.sentences) + 1, np.int64)
-    np.cumsum(documents.sentences, out=offsets[1:])
+    offsets = documents.offsets()
     part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)
     part_ends = np.cumsum(documents.parts, dtype=np.int64)[part_of]
     target = targets(len(documents.parts), config, rng)[part_of]

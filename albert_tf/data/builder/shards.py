@@ -1,4 +1,4 @@
-"""The first pass: text dealt to shards on a local disk, resumable.
+"""Shards of tokenised text on a local disk, resumable.
 
 Shards only grow. `progress.json` holds how far the text was read when they
 were last complete, and their sizes then; after an interruption they are cut
@@ -8,36 +8,23 @@ back to that, and reading goes on from there.
 import functools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 
 from albert_tf.base import files
 from albert_tf.base.processes import ordered_map
 from albert_tf.base.progress import Progress
-from albert_tf.data.builder.documents import TextJob, tokenize_block
+from albert_tf.data.builder.dealing import deal_block
+from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.text_blocks import Block, blocks
-from albert_tf.data.builder.text_files import ReadingConfig
-from albert_tf.text.tokenizers import load_tokenizer
-
-# Text of one shard, and so the memory of a process.
-SHARD_BYTES = 1 << 25
 
 # Tokens kept in memory before all shards are written.
 BUFFER_BYTES = 1 << 26
 
 
-@functools.cache
-def cached_tokenizer(tokenizer_dir: str, fingerprint: str):
-    """Load a tokenizer once per process."""
-    return load_tokenizer(tokenizer_dir)
-
-
-def deal_block(job: TextJob, block: Block) -> tuple[dict[int, bytes], Counter]:
-    """Tokenise one block; see `tokenize_block`."""
-    tokenizer = cached_tokenizer(job.tokenizer_dir, job.fingerprint)
-    frames, counts = tokenize_block(job, block, tokenizer)
-    counts["blocks"] += 1
-    counts["bytes"] += len(block.data)
-    return frames, counts
+def shard_path(folder: str, shard: int) -> str:
+    """Return the name of a shard's file."""
+    return files.join(folder, f"shard-{shard:05d}")
 
 
 class ShardStore:
@@ -49,9 +36,10 @@ class ShardStore:
     """
 
     def __init__(self, folder: str, num_shards: int):
-        self.folder, self.num_shards = folder, num_shards
+        self.paths = [shard_path(folder, s) for s in range(num_shards)]
         self.counts: Counter = Counter()
         self.done = False
+        self._progress = os.path.join(folder, "progress.json")
         self._buffers: dict[int, list[bytes]] = defaultdict(list)
         self._buffered = 0
         os.makedirs(folder, exist_ok=True)
@@ -60,17 +48,9 @@ class ShardStore:
             state = files.read_json(self._progress, "`progress.json`")
             self.counts.update(state["counts"])
             self.done, sizes = state["done"], state["sizes"]
-        for shard, size in enumerate(sizes):
-            with open(self.path(shard), "ab") as file:
+        for path, size in zip(self.paths, sizes, strict=True):
+            with open(path, "ab") as file:
                 file.truncate(size)
-
-    @property
-    def _progress(self) -> str:
-        return os.path.join(self.folder, "progress.json")
-
-    def path(self, shard: int) -> str:
-        """Return the name of a shard's file."""
-        return os.path.join(self.folder, f"shard-{shard:05d}")
 
     def add(self, frames: dict[int, bytes], counts: Counter) -> None:
         """Add the frames of the next block."""
@@ -84,36 +64,31 @@ class ShardStore:
     def flush(self, done: bool = False) -> None:
         """Write what is buffered, and then how far the text was read."""
         for shard, frames in self._buffers.items():
-            with open(self.path(shard), "ab") as file:
+            with open(self.paths[shard], "ab") as file:
                 file.writelines(frames)
         self._buffers.clear()
         self._buffered, self.done = 0, done
-        sizes = [os.path.getsize(self.path(s)) for s in range(self.num_shards)]
+        sizes = list(map(os.path.getsize, self.paths))
         state = {"done": done, "counts": dict(self.counts), "sizes": sizes}
         files.write_json(self._progress, state)
 
 
-def _all_blocks(
-    paths: Iterable[str], seed: int, reading: ReadingConfig
-) -> Iterator[Block]:
+def _all_blocks(paths: list[str], recipe: Recipe) -> Iterator[Block]:
     for path in paths:
-        yield from blocks(path, seed, reading)
+        yield from blocks(path, recipe.random_seed, recipe.reading)
 
 
 def fill(
-    store: ShardStore, paths: list[str], job: TextJob, num_processes: int
+    store: ShardStore, paths: list[str], recipe: Recipe, num_processes: int
 ) -> None:
     """Tokenise the text that is not yet in the shards."""
     if store.done:
         return
-    text = _all_blocks(paths, job.seed, job.reading)
-    skipped = store.counts["blocks"]
-    for _ in range(skipped):
-        next(text)
+    unread = islice(_all_blocks(paths, recipe), store.counts["blocks"], None)
     total = sum(files.size(path) for path in paths) >> 20
     progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
-    work = functools.partial(deal_block, job)
-    for frames, counts in ordered_map(work, text, num_processes):
+    work = functools.partial(deal_block, recipe)
+    for frames, counts in ordered_map(work, unread, num_processes):
         before = store.counts["bytes"] >> 20
         store.add(frames, counts)
         progress.advance(

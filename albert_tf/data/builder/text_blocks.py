@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.data.builder.text_files import FORMATS, BadRecord, ReadingConfig
 
 # The unit of work of one process. A document is cut over blocks only if it is
@@ -101,11 +101,11 @@ def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
     line, offset, document, piece = 1, 0, None, 0
     try:
         for data, open_end in _raw_blocks(path, reading):
-            if open_end and longest:
-                raise InputError(
-                    f"A JSON object must have at most {longest:,} bytes. "
-                    f"Received: a longer one in {path}, line {line}"
-                )
+            require(
+                not (open_end and longest),
+                f"A JSON object must have at most {longest or 0:,} bytes.",
+                file=f"{path}, line {line}",
+            )
             block = Block(path, line, offset, data, document, piece)
             yield block
             line += data.count(b"\n")
@@ -132,7 +132,7 @@ def _bad_line(
       error: what decoding the line raised.
       block: where the line stands.
       start: the line's first byte in the block.
-      policy: one of `reading.BAD_TEXT`.
+      policy: one of `text_files.BAD_TEXT`.
     """
     if policy == "fail":
         line = block.first_line + block.data.count(b"\n", 0, start)
@@ -191,8 +191,8 @@ def read_documents(
 def check_not_empty(paths: list[str]) -> None:
     """Raise `InputError` for input files without a byte."""
     for path in paths:
-        if files.size(path) == 0:
-            raise InputError(
-                "`input_file` must not hold empty files; remove it from the "
-                f"list. Received: {path}"
-            )
+        require(
+            files.size(path),
+            "`input_file` must not hold empty files; remove it from the list.",
+            file=path,
+        )

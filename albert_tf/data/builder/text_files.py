@@ -5,7 +5,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
@@ -160,12 +160,12 @@ class ReadingConfig:
     def __post_init__(self):
         validate(self)
 
-        if self.split_sentences and not importlib.util.find_spec("sentencex"):
-            raise InputError(
-                "`split_sentences` needs sentencex: "
-                "pip install 'albert-tf[sentences]'. "
-                f"Received: split_sentences={self.split_sentences}"
-            )
+        require(
+            not self.split_sentences or importlib.util.find_spec("sentencex"),
+            "`split_sentences` needs sentencex: "
+            "pip install 'albert-tf[sentences]'.",
+            split_sentences=self.split_sentences,
+        )
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:

@@ -2,19 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator
+from itertools import islice
 
 import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import examples
+from albert_tf.data.records import examples, framing
 from albert_tf.data.records.metadata import (
     METADATA_FILE,
-    NEXT_SENTENCE_LABELS,
-    SEGMENT_LENGTHS,
-    TOKEN_IDS,
-    WORD_STARTS,
     Metadata,
     RecordFile,
     entry_path,
@@ -22,59 +19,57 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 
+# The values of every feature of a dynamic record.
+DYNAMIC_SIZES = {
+    "token_ids": 1,
+    "word_starts": 1,
+    "segment_lengths": 2,
+    "next_sentence_labels": 1,
+}
 
-def _wrong_static(feature, metadata: Metadata) -> str:
-    """Return what is wrong with a static record, or an empty string."""
-    wrong = []
-    for name, size in static_sizes(metadata).items():
-        found = len(feature[name])
-        if found != size:
-            wrong.append(f"`{name}` holds {found} values instead of {size}")
-    return "; ".join(wrong)
+
+def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
+    """Return which features of a record hold another number of values."""
+    return "; ".join(
+        f"`{name}` holds {len(feature[name])} values instead of {size}"
+        for name, size in sizes.items()
+        if len(feature[name]) != size
+    )
 
 
 def _wrong_dynamic(feature, metadata: Metadata) -> str:
     """Return what is wrong with a dynamic record, or an empty string."""
-    sizes = {
-        TOKEN_IDS: 1,
-        WORD_STARTS: 1,
-        SEGMENT_LENGTHS: 2,
-        NEXT_SENTENCE_LABELS: 1,
-    }
-    for name, size in sizes.items():
-        found = len(feature[name])
-        if found != size:
-            return f"`{name}` holds {found} values instead of {size}"
-    tokens = sum(feature[SEGMENT_LENGTHS])
-    room = metadata.max_seq_length - 3
+    if wrong := _wrong_sizes(feature, DYNAMIC_SIZES):
+        return wrong
+    tokens, room = sum(feature["segment_lengths"]), metadata.max_seq_length - 3
     if not 0 < tokens <= room:
-        return f"`{SEGMENT_LENGTHS}` sum to {tokens} instead of 1 to {room}"
-    size = len(feature[TOKEN_IDS][0])
-    if size != tokens * id_type(metadata.vocab_size).itemsize:
-        return f"`{TOKEN_IDS}` is {size} bytes long for {tokens} tokens"
-    size = len(feature[WORD_STARTS][0])
-    if size != -(-tokens // 8):
-        return f"`{WORD_STARTS}` is {size} bytes long for {tokens} tokens"
+        return f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
+    bytes_due = {
+        "token_ids": tokens * id_type(metadata.vocab_size).itemsize,
+        "word_starts": -(-tokens // 8),
+    }
+    for name, due in bytes_due.items():
+        if (size := len(feature[name][0])) != due:
+            return f"`{name}` is {size} bytes long for {tokens} tokens"
     return ""
 
 
 def _first_fault(
-    path: str, metadata: Metadata, split: str, limit: int = -1
+    path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
     """Return what is wrong with the first, or all, records of a file."""
     dynamic = metadata.masking(split) == DYNAMIC
-    wrong_with = _wrong_dynamic if dynamic else _wrong_static
-    number = -1
-    try:
-        for number, record in enumerate(
-            tf.data.TFRecordDataset(path).take(limit).as_numpy_iterator()
-        ):
-            if wrong := wrong_with(examples.parse(record), metadata):
-                return f"{path}, record {number}: {wrong}"
-    except tf.errors.DataLossError:
-        return f"{path} is damaged or cut off in record {number + 1}"
-    except ValueError:
-        return f"{path}, record {number} is no tf.train.Example"
+    for number, record in enumerate(islice(framing.read(path), limit)):
+        try:
+            feature = examples.parse(record)
+        except ValueError:
+            return f"{path}, record {number} is no tf.train.Example"
+        if dynamic:
+            wrong = _wrong_dynamic(feature, metadata)
+        else:
+            wrong = _wrong_sizes(feature, static_sizes(metadata))
+        if wrong:
+            return f"{path}, record {number}: {wrong}"
     return ""
 
 
@@ -131,8 +126,9 @@ def _explained(
 def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Turn errors that name a file of records into an `InputError`.
 
-    `reading` sees to it that all errors of damaged records do. The others,
-    such as those of a compiler, pass as they are, and no record is read.
+    `input_pipeline` sees to it that all errors of damaged records do. The
+    others, such as those of a compiler, pass as they are, and no record is
+    read.
     """
     try:
         yield

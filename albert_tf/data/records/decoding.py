@@ -8,19 +8,6 @@ import dataclasses
 import numpy as np
 
 from albert_tf.data.records import examples
-from albert_tf.data.records.metadata import (
-    INPUT_IDS,
-    INPUT_MASK,
-    MASKED_LM_IDS,
-    MASKED_LM_POSITIONS,
-    MASKED_LM_WEIGHTS,
-    NEXT_SENTENCE_LABELS,
-    SEGMENT_IDS,
-    SEGMENT_LENGTHS,
-    TOKEN_BOUNDARY,
-    TOKEN_IDS,
-    WORD_STARTS,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +46,11 @@ CLS, SEP = -1, -2
 
 
 def _decode_dynamic(feature) -> Example:
-    a_size, b_size = feature[SEGMENT_LENGTHS]
+    a_size, b_size = feature["segment_lengths"]
     total = a_size + b_size
-    data = feature[TOKEN_IDS][0]
+    data = feature["token_ids"][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
-    packed = np.frombuffer(feature[WORD_STARTS][0], np.uint8)
+    packed = np.frombuffer(feature["word_starts"][0], np.uint8)
     starts = np.unpackbits(packed, count=total).astype(bool)
 
     def framed(values, cls, sep):
@@ -77,7 +64,7 @@ def _decode_dynamic(feature) -> Example:
         starts=framed(starts, True, True),
         positions=nothing,
         labels=nothing,
-        swapped=bool(feature[NEXT_SENTENCE_LABELS][0]),
+        swapped=bool(feature["next_sentence_labels"][0]),
         slots=0,
         length=total + 3,
     )
@@ -87,16 +74,16 @@ def _decode_static(feature) -> Example:
     def array(name):
         return np.array(feature[name])
 
-    real = array(INPUT_MASK) > 0
-    weights = array(MASKED_LM_WEIGHTS)
-    starts = array(TOKEN_BOUNDARY)
+    real = array("input_mask") > 0
+    weights = array("masked_lm_weights")
+    starts = array("token_boundary")
     return Example(
-        input_ids=array(INPUT_IDS)[real],
-        segment_ids=array(SEGMENT_IDS)[real],
+        input_ids=array("input_ids")[real],
+        segment_ids=array("segment_ids")[real],
         starts=starts[real] > 0 if len(starts) else None,
-        positions=array(MASKED_LM_POSITIONS)[weights > 0],
-        labels=array(MASKED_LM_IDS)[weights > 0],
-        swapped=bool(array(NEXT_SENTENCE_LABELS)[0]),
+        positions=array("masked_lm_positions")[weights > 0],
+        labels=array("masked_lm_ids")[weights > 0],
+        swapped=bool(array("next_sentence_labels")[0]),
         slots=len(weights),
         length=len(real),
     )
@@ -109,7 +96,7 @@ def decode(serialized: bytes) -> Example:
       ValueError: it is no record for pretraining.
     """
     feature = examples.parse(serialized)
-    decode_form = _decode_dynamic if TOKEN_IDS in feature else _decode_static
+    decode_form = _decode_dynamic if "token_ids" in feature else _decode_static
     try:
         return decode_form(feature)
     except (IndexError, TypeError) as error:

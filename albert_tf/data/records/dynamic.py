@@ -7,32 +7,21 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.data import masking_graph
 from albert_tf.data.masking import Words
 from albert_tf.data.records.metadata import (
-    INPUT_IDS,
-    INPUT_MASK,
-    MASKED_LM_IDS,
-    MASKED_LM_POSITIONS,
-    MASKED_LM_WEIGHTS,
-    NEXT_SENTENCE_LABELS,
-    SEGMENT_IDS,
-    SEGMENT_LENGTHS,
-    SENTENCE_ORDER_LABELS,
-    TOKEN_IDS,
-    WORD_STARTS,
     Metadata,
     id_type,
 )
-from albert_tf.data.records.parsing import parse_examples, require
+from albert_tf.data.records.parsing import parse_examples, require_all
 from albert_tf.text.tokenizers import load_tokenizer
 
 FEATURES = {
-    TOKEN_IDS: tf.io.FixedLenFeature([], tf.string),
-    WORD_STARTS: tf.io.FixedLenFeature([], tf.string),
-    SEGMENT_LENGTHS: tf.io.FixedLenFeature([2], tf.int64),
-    NEXT_SENTENCE_LABELS: tf.io.FixedLenFeature([1], tf.int64),
+    "token_ids": tf.io.FixedLenFeature([], tf.string),
+    "word_starts": tf.io.FixedLenFeature([], tf.string),
+    "segment_lengths": tf.io.FixedLenFeature([2], tf.int64),
+    "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
 }
 
 
@@ -60,18 +49,18 @@ def parse(
     room = metadata.max_seq_length - 3
     found = parse_examples(names, serialized, FEATURES)
     dtype = id_type(metadata.vocab_size)
-    sizes = tf.cast(found[SEGMENT_LENGTHS], tf.int32)
+    sizes = tf.cast(found["segment_lengths"], tf.int32)
     total = tf.reduce_sum(sizes, axis=1)
-    length = tf.strings.length(found[TOKEN_IDS])
+    length = tf.strings.length(found["token_ids"])
     fits = (total <= room) & (length == total * dtype.itemsize)
-    require(fits, names, "its lengths contradict each other")
+    require_all(fits, names, "its lengths contradict each other")
     ids = tf.io.decode_raw(
-        found[TOKEN_IDS],
+        found["token_ids"],
         tf.dtypes.as_dtype(dtype),
         fixed_length=room * dtype.itemsize,
     )
-    starts = _unpack_bits(found[WORD_STARTS], room)
-    labels = tf.cast(found[NEXT_SENTENCE_LABELS][:, 0], tf.int32)
+    starts = _unpack_bits(found["word_starts"], room)
+    labels = tf.cast(found["next_sentence_labels"][:, 0], tf.int32)
     return tf.cast(ids, tf.int32), starts, sizes, labels
 
 
@@ -116,11 +105,12 @@ def lay_out(
 def _tokenizer(data_dir: str, metadata: Metadata):
     """Load the tokenizer that made the records."""
     tokenizer = load_tokenizer(data_dir)
-    if tokenizer.fingerprint() != metadata.tokenizer_fingerprint:
-        raise InputError(
-            "The tokenizer beside unmasked records must be the one that made "
-            f"them; make or copy them again. Received: another in {data_dir}"
-        )
+    require(
+        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
+        "The tokenizer beside unmasked records must be the one that made "
+        "them; make or copy them again.",
+        data_dir=f"{data_dir} with another",
+    )
     return tokenizer
 
 
@@ -130,7 +120,7 @@ def masker(
     """Return what makes masked batches of dynamic examples.
 
     It takes positions in the stream [B] int64, names and serialised examples
-    [B], and returns what `reading.parse` returns.
+    [B], and returns what `input_pipeline.parse` returns.
 
     Args:
       data_dir: where the records and their tokenizer are.
@@ -158,13 +148,13 @@ def masker(
         )
         place = tf.range(metadata.max_seq_length)
         return {
-            INPUT_IDS: masked_ids,
-            INPUT_MASK: tf.cast(place < lengths[:, None], tf.int32),
-            SEGMENT_IDS: tf.cast(segments, tf.int32),
-            MASKED_LM_POSITIONS: where,
-            MASKED_LM_IDS: originals,
-            MASKED_LM_WEIGHTS: weights,
-            SENTENCE_ORDER_LABELS: labels,
+            "input_ids": masked_ids,
+            "input_mask": tf.cast(place < lengths[:, None], tf.int32),
+            "segment_ids": tf.cast(segments, tf.int32),
+            "masked_lm_positions": where,
+            "masked_lm_ids": originals,
+            "masked_lm_weights": weights,
+            "sentence_order_labels": labels,
         }
 
     return read

@@ -8,13 +8,10 @@ import os
 import posixpath
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.data.records import examples, framing
 from albert_tf.data.records.metadata import (
     EVAL,
-    INPUT_IDS,
-    MASKED_LM_POSITIONS,
-    TOKEN_IDS,
     TRAIN,
     Metadata,
     RecordFile,
@@ -30,33 +27,29 @@ PATTERN = "*.tfrecord*"
 def _lengths(path: str) -> tuple[int, int]:
     """Return T and P of the first record of a file without metadata."""
     record = next(framing.read(path), None)
-    if record is None:
-        raise InputError(
-            f"A file of records must not be empty; remove it. Received: {path}"
-        )
+    require(
+        record is not None,
+        "A file of records must not be empty; remove it.",
+        file=path,
+    )
     try:
-        found = examples.parse(record)
+        feature = examples.parse(record)
     except ValueError:
-        found = {}
-    if TOKEN_IDS in found:
-        raise InputError(
-            "Unmasked records (--masking=dynamic) must have their "
-            f"metadata.json and tokenizer beside them. Received: {path}"
-        )
-    sizes = {name: len(found[name]) for name in found}
-    missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - sizes)
-    if missing:
-        raise InputError(
-            "Records for pretraining must be examples with the features of "
-            "the released code. Received: "
-            f"{path}, record 0 without {', '.join(missing)}"
-        )
-    return sizes[INPUT_IDS], sizes[MASKED_LM_POSITIONS]
-
-
-def _count(path: str) -> int:
-    """Return the number of records of a file; reads it whole."""
-    return sum(1 for _ in framing.read(path))
+        feature = {}
+    require(
+        "token_ids" not in feature,
+        "Unmasked records (--masking=dynamic) must have their metadata.json "
+        "and tokenizer beside them.",
+        file=path,
+    )
+    missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - feature)
+    require(
+        not missing,
+        "Records for pretraining must be examples with the features of the "
+        "released code.",
+        file=f"{path}, record 0 without {', '.join(missing)}",
+    )
+    return len(feature["input_ids"]), len(feature["masked_lm_positions"])
 
 
 def _name(path: str, folder: str) -> str:
@@ -77,9 +70,9 @@ def describe(paths: list[str], folder: str) -> Metadata:
     splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
     for path in paths:
         held_out = posixpath.basename(path).startswith(EVAL)
-        size = files.size(path)
+        count = sum(1 for _ in framing.read(path))
         splits[EVAL if held_out else TRAIN].append(
-            RecordFile(_name(path, folder), _count(path), size)
+            RecordFile(_name(path, folder), count, files.size(path))
         )
     return Metadata(
         max_seq_length=tokens,
@@ -90,12 +83,12 @@ def describe(paths: list[str], folder: str) -> Metadata:
     )
 
 
-def _refuse(data_dir: str) -> None:
-    raise InputError(
-        "`data_dir` must be a finished folder of create_pretraining_data.py, "
-        "with a metadata.json, a folder of released records, *.tfrecord*, or "
-        f"a glob of such files. Received: data_dir={data_dir}"
-    )
+def _released_paths(folder: str) -> list[str]:
+    """Return the files of records of a folder that no build is to finish."""
+    if files.exists(files.join(folder, "manifest.json")):
+        return []
+    names = files.matches(files.join(folder, PATTERN))
+    return [name for name in names if ".tmp" not in name]
 
 
 def read_metadata(data_dir: str) -> Metadata:
@@ -107,13 +100,17 @@ def read_metadata(data_dir: str) -> Metadata:
     """
     if is_described(data_dir):
         return load_metadata(data_dir)
-    if not files.is_folder(data_dir):
-        if not any(mark in data_dir for mark in "*?[,"):
-            if not files.exists(data_dir):
-                _refuse(data_dir)
-        return describe(files.glob(data_dir, "`data_dir`"), "")
-    names = files.matches(files.join(data_dir, PATTERN))
-    paths = [name for name in names if ".tmp" not in name]
-    if not paths or files.exists(files.join(data_dir, "manifest.json")):
-        _refuse(data_dir)
-    return describe(paths, data_dir)
+    if files.is_folder(data_dir):
+        folder, paths = data_dir, _released_paths(data_dir)
+    elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
+        folder, paths = "", files.glob(data_dir, "`data_dir`")
+    else:
+        paths = []
+    require(
+        paths,
+        "`data_dir` must be a finished folder of create_pretraining_data.py, "
+        "with a metadata.json, a folder of released records, *.tfrecord*, or "
+        "a glob of such files.",
+        data_dir=data_dir,
+    )
+    return describe(paths, folder)

@@ -9,9 +9,6 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.dynamic import masker
 from albert_tf.data.records.metadata import (
     EVAL,
-    MASKED_LM_WEIGHTS,
-    NEXT_SENTENCE_LABELS,
-    SENTENCE_ORDER_LABELS,
     TRAIN,
     Metadata,
     paths_of,
@@ -26,7 +23,7 @@ SHUFFLE_BLOCK = 1 << 14
 def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
     return {
         name: tf.io.FixedLenFeature(
-            [size], tf.float32 if name == MASKED_LM_WEIGHTS else tf.int64
+            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
         )
         for name, size in static_sizes(metadata).items()
     }
@@ -50,8 +47,8 @@ def parse(
         name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
         for name, value in batch.items()
     }
-    labels = batch.pop(NEXT_SENTENCE_LABELS)  # [B, 1]
-    return batch | {SENTENCE_ORDER_LABELS: tf.squeeze(labels, 1)}
+    labels = batch.pop("next_sentence_labels")  # [B, 1]
+    return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
 
 def _fail(path: tf.Tensor) -> tf.Tensor:
@@ -168,7 +165,7 @@ def train_stream(
 
 
 def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    labels = batch[SENTENCE_ORDER_LABELS]
+    labels = batch["sentence_order_labels"]
     return batch | {"example_weights": tf.ones_like(labels, tf.float32)}
 
 
@@ -229,7 +226,7 @@ def eval_batches(
     """
 
     def pad(batch):
-        missing = batch_size - tf.shape(batch[SENTENCE_ORDER_LABELS])[0]
+        missing = batch_size - tf.shape(batch["sentence_order_labels"])[0]
         return {
             name: tf.ensure_shape(
                 tf.pad(value, [[0, missing]] + [[0, 0]] * (value.ndim - 1)),

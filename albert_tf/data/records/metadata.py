@@ -21,26 +21,12 @@ import zlib
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.data.masking import STATIC, MaskingConfig
 
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
-
-INPUT_IDS = "input_ids"
-INPUT_MASK = "input_mask"
-SEGMENT_IDS = "segment_ids"
-TOKEN_BOUNDARY = "token_boundary"
-MASKED_LM_POSITIONS = "masked_lm_positions"
-MASKED_LM_IDS = "masked_lm_ids"
-MASKED_LM_WEIGHTS = "masked_lm_weights"
-NEXT_SENTENCE_LABELS = "next_sentence_labels"
-SENTENCE_ORDER_LABELS = "sentence_order_labels"
-
-TOKEN_IDS = "token_ids"
-WORD_STARTS = "word_starts"
-SEGMENT_LENGTHS = "segment_lengths"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +83,12 @@ def load_metadata(data_dir: str) -> Metadata:
     """Read `metadata.json`, which must be there."""
     path = files.join(data_dir, METADATA_FILE)
     values = files.read_json(path, "`metadata.json`")
-    if not isinstance(values, dict) or values.pop("version", None) != VERSION:
-        raise InputError(
-            f"`metadata.json` must have version {VERSION}; make the records "
-            f"again with this create_pretraining_data.py. Received: {path}"
-        )
+    require(
+        isinstance(values, dict) and values.pop("version", None) == VERSION,
+        f"`metadata.json` must have version {VERSION}; make the records again "
+        "with this create_pretraining_data.py.",
+        file=path,
+    )
     try:
         values["splits"] = {
             split: tuple(RecordFile(**entry) for entry in entries)
@@ -117,12 +104,12 @@ def load_metadata(data_dir: str) -> Metadata:
 
 def static_sizes(metadata: Metadata) -> dict[str, int]:
     """Return the number of values of every feature of a static record."""
-    tokens = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
-    predictions = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
+    tokens = ("input_ids", "input_mask", "segment_ids")
+    predictions = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     return (
         dict.fromkeys(tokens, metadata.max_seq_length)
         | dict.fromkeys(predictions, metadata.max_predictions_per_seq)
-        | {NEXT_SENTENCE_LABELS: 1}
+        | {"next_sentence_labels": 1}
     )
 
 
@@ -133,11 +120,11 @@ def id_type(vocab_size: int) -> np.dtype:
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
     """Return the files of a split; none is an error."""
-    if not metadata.count(split):
-        raise InputError(
-            f"`data_dir` must hold {split} records. Received: {data_dir} "
-            f"with none"
-        )
+    require(
+        metadata.count(split),
+        f"`data_dir` must hold {split} records.",
+        data_dir=f"{data_dir} with none",
+    )
     return [entry_path(data_dir, e) for e in metadata.splits[split]]
 
 

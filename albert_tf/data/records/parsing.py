@@ -9,7 +9,7 @@ import tensorflow as tf
 FEATURES_TAG = 10
 
 
-def require(
+def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
     """Stop with the names [B] of the records that are not sound, [B] bool."""
@@ -42,6 +42,6 @@ def parse_examples(
     """
     # TensorFlow's error quotes such a record instead of its name, and bytes
     # that are no text make it a UnicodeDecodeError.
-    whole = require(_is_example(serialized), names, "no tf.train.Example")
+    whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)

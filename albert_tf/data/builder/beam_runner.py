@@ -1,0 +1,190 @@
+"""The builder's stages as Apache Beam pipelines, for many machines.
+
+Whole blocks of text and whole shards go through the functions that one
+machine uses, so that the records are the same, byte for byte. Nothing but
+this module imports Beam, which is an extra of the package.
+
+The launcher, which runs this module, opens neither text nor shards: it knows
+names and sizes of files, and what workers summed up in a JSON file.
+
+Text, output and `scratch_dir` must be where all workers reach them. An
+interrupted first pass begins anew; of the second, finished files are kept.
+"""
+
+import dataclasses
+import functools
+import secrets
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from albert_tf.base import files
+from albert_tf.data.builder import corpus_digest
+from albert_tf.data.builder.dealing import deal_block
+from albert_tf.data.builder.held_out import HeldOut, add_up, hold_out, measure
+from albert_tf.data.builder.recipe import Recipe
+from albert_tf.data.builder.record_files import (
+    FileJob,
+    make_file,
+    read_counts,
+)
+from albert_tf.data.builder.shards import shard_path
+from albert_tf.data.builder.text_blocks import Block, blocks
+
+# Where a block or a piece stands in the text: its file, and its number or its
+# first byte in it.
+Place = tuple[int, int]
+
+FRAMES, COUNTS = "frames", "counts"
+
+
+def _cut(item: tuple[int, str]) -> Iterator[tuple[Place, str]]:
+    """Yield the pieces of a file that are hashed."""
+    number, path = item
+    for place in corpus_digest.places(path):
+        yield (number, place), path
+
+
+def _digest(item: tuple[Place, str]) -> tuple[Place, bytes]:
+    (number, place), path = item
+    return (number, place), corpus_digest.digest(path, place)
+
+
+def _joined(digests: list[tuple[Place, bytes]]) -> str:
+    return corpus_digest.joined(digest for _, digest in sorted(digests))
+
+
+def _read(
+    recipe: Recipe, item: tuple[int, str]
+) -> Iterator[tuple[Place, Block]]:
+    """Yield the blocks of a file."""
+    number, path = item
+    for place, block in enumerate(
+        blocks(path, recipe.random_seed, recipe.reading)
+    ):
+        yield (number, place), block
+
+
+def _deal(recipe: Recipe, item: tuple[Place, Block]) -> Iterator:
+    """Yield a block's frames by shard, and what was counted."""
+    place, block = item
+    frames, counts = deal_block(recipe, block)
+    yield beam.pvalue.TaggedOutput(COUNTS, counts)
+    for shard, frame in frames.items():
+        yield shard, (place, frame)
+
+
+def _write_shard(
+    folder: str, item: tuple[int, Iterable[tuple[Place, bytes]]]
+) -> tuple[int, str]:
+    """Write the frames of a shard in the order of the text; return its file."""
+    shard, frames = item
+    path = shard_path(folder, shard)
+    files.write_bytes(path, b"".join(frame for _, frame in sorted(frames)))
+    return shard, path
+
+
+def _total(counts: Iterable[Counter]) -> Counter:
+    return sum(counts, Counter())
+
+
+def _write_json(path: str, form: Callable[[Any], Any], result: Any) -> None:
+    files.write_json(path, form(result))
+
+
+def _end(values, name: str, path: str, form: Callable[[Any], Any]) -> None:
+    """Write the one value that a pipeline comes to, in a form, as JSON."""
+    write = functools.partial(_write_json, path, form)
+    _ = values | f"write {name}" >> beam.Map(write)
+
+
+class BeamRunner:
+    """Runs the stages; see `LocalRunner`.
+
+    Args:
+      runner: Beam's name of where pipelines run.
+      options: of the pipelines, as on a command line.
+    """
+
+    def __init__(self, runner: str, options: str):
+        self.options = [f"--runner={runner}", *shlex.split(options)]
+
+    def _pipeline(self) -> beam.Pipeline:
+        return beam.Pipeline(options=PipelineOptions(self.options))
+
+    def corpus_hash(self, paths: list[str], folder: str) -> str:
+        """Return the hash of the text, left in a folder by the workers."""
+        files.make_folder(folder)
+        path = files.join(folder, f"corpus.tmp-{secrets.token_hex(4)}")
+        with self._pipeline() as pipeline:
+            digests = (
+                pipeline
+                | "files" >> beam.Create(list(enumerate(paths)))
+                | "cut" >> beam.FlatMap(_cut)
+                | "spread pieces" >> beam.Reshuffle()
+                | "hash" >> beam.Map(_digest)
+                | "gather" >> beam.combiners.ToList()
+            )
+            _end(digests, "hash", path, _joined)
+        corpus = files.read_json(path, "the hash of the text")
+        files.remove(path)
+        return corpus
+
+    def deal(
+        self, recipe: Recipe, paths: list[str], folder: str
+    ) -> tuple[Counter, HeldOut]:
+        """Deal the text to shards in a folder, unless that was done before."""
+        counts_path = files.join(folder, "text.json")
+        held_out_path = files.join(folder, "held_out.json")
+        if not all(map(files.exists, (counts_path, held_out_path))):
+            files.make_folder(folder)
+            for shard in range(recipe.num_shards):
+                files.write_bytes(shard_path(folder, shard), b"")
+            with self._pipeline() as pipeline:
+                dealt = self._dealt(pipeline, recipe, paths)
+                counts = dealt[COUNTS] | "count" >> beam.CombineGlobally(_total)
+                _end(counts, "counts", counts_path, dict)
+                held_out = self._held_out(dealt[FRAMES], recipe, folder)
+                _end(held_out, "held out", held_out_path, dataclasses.asdict)
+        counts = Counter(files.read_json(counts_path, "`text.json`"))
+        held_out = files.read_json(held_out_path, "`held_out.json`")
+        return counts, HeldOut(**held_out)
+
+    def _dealt(self, pipeline: beam.Pipeline, recipe: Recipe, paths: list[str]):
+        """Return frames by shard, and the counts of blocks."""
+        deal = beam.FlatMap(functools.partial(_deal, recipe))
+        return (
+            pipeline
+            | "files" >> beam.Create(list(enumerate(paths)))
+            | "spread files" >> beam.Reshuffle()
+            | "read" >> beam.FlatMap(functools.partial(_read, recipe))
+            | "spread blocks" >> beam.Reshuffle()
+            | "deal" >> deal.with_outputs(COUNTS, main=FRAMES)
+        )
+
+    def _held_out(self, frames, recipe: Recipe, folder: str):
+        """Write the shards; return what of them is held out."""
+        hold = functools.partial(hold_out, recipe.eval_fraction)
+        return (
+            frames
+            | "shards" >> beam.GroupByKey()
+            | "write" >> beam.Map(functools.partial(_write_shard, folder))
+            | "measure" >> beam.Map(functools.partial(measure, recipe))
+            | "add up" >> beam.CombineGlobally(add_up)
+            | "hold out" >> beam.Map(hold)
+        )
+
+    def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
+        """Yield the counts of the files in order; finished ones are kept."""
+        with self._pipeline() as pipeline:
+            _ = (
+                pipeline
+                | "jobs" >> beam.Create(jobs)
+                | "spread jobs" >> beam.Reshuffle()
+                | "make" >> beam.Map(make_file)
+            )
+        yield from map(read_counts, jobs)

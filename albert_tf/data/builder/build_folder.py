@@ -1,0 +1,91 @@
+"""The folder of a build: whether it already holds some of it, or another."""
+
+import hashlib
+import json
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.data import records
+from albert_tf.data.records.metadata import METADATA_FILE
+
+MANIFEST_FILE = "manifest.json"
+
+
+class BuildFolder:
+    """A folder of records, and what is kept until they are complete.
+
+    Attributes:
+      scratch: the folder of the first pass, no other build's.
+
+    Args:
+      output_dir: the folder.
+      scratch_dir: where `scratch` is to be, if not in `output_dir`.
+      identity: tells this build from others, see `Recipe.identity`.
+    """
+
+    def __init__(
+        self, output_dir: str, scratch_dir: str | None, identity: dict
+    ):
+        self.output_dir, self.identity = output_dir, identity
+        self._manifest = files.join(output_dir, MANIFEST_FILE)
+        text = json.dumps(identity, sort_keys=True).encode()
+        name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
+        self.scratch = files.join(scratch_dir or output_dir, name)
+
+    def _require_same(self, identity: dict) -> None:
+        """Raise `InputError` if the folder was begun with something else."""
+        names = sorted(identity.keys() | self.identity.keys())
+        changes = {
+            name: f"{identity.get(name)} then, {self.identity.get(name)} now"
+            for name in names
+            if identity.get(name) != self.identity.get(name)
+        }
+        if "builder_version" in changes:  # the hashes then differ too
+            changes = {"builder_version": changes["builder_version"]}
+        listed = ", ".join(f"{name}: {text}" for name, text in changes.items())
+        require(
+            not changes,
+            "`output_dir` holds records made from other settings, text or "
+            "tokenizer, or by another version; give another folder or remove "
+            "it.",
+            output_dir=f"{self.output_dir} ({listed})",
+        )
+
+    def _records(self) -> list[str]:
+        return files.matches(files.join(self.output_dir, "*.tfrecord"))
+
+    def claim(self) -> bool:
+        """Take the folder; return whether the build is already complete."""
+        files.make_folder(self.output_dir)
+        if files.exists(files.join(self.output_dir, METADATA_FILE)):
+            metadata = records.load_metadata(self.output_dir)
+            self._require_same(metadata.settings)
+            return True
+        if files.exists(self._manifest):
+            self._require_same(
+                files.read_json(self._manifest, f"`{MANIFEST_FILE}`")
+            )
+        else:
+            require(
+                not self._records(),
+                "`output_dir` must not hold other records; give another "
+                "folder.",
+                output_dir=self.output_dir,
+            )
+        for left_over in files.matches(files.join(self.output_dir, "*.tmp*")):
+            files.remove(left_over)
+        files.write_json(self._manifest, self.identity)
+        return False
+
+    def clean(self) -> None:
+        """Remove what only an unfinished build needs."""
+        if files.is_folder(self.scratch):
+            files.remove_folder(self.scratch)
+        if files.exists(self._manifest):
+            files.remove(self._manifest)
+
+    def give_up(self) -> None:
+        """Leave nothing of a build whose text cannot be used."""
+        for path in self._records():
+            files.remove(path)
+        self.clean()

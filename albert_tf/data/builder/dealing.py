@@ -1,0 +1,128 @@
+"""The first pass over one block of text: tokenised and dealt to shards."""
+
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf.data.builder import boundaries
+from albert_tf.data.builder.documents import PART_TOKENS, Documents
+from albert_tf.data.builder.recipe import Recipe
+from albert_tf.data.builder.text_blocks import (
+    Block,
+    document_hash,
+    read_documents,
+)
+from albert_tf.data.builder.text_files import split_sentences
+
+# What is known of a part: its sentences, and the fields of `Documents`. Parts
+# of shard -1 are left out.
+PART = np.dtype(
+    [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
+)
+
+
+def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
+    """Deal a part to a shard, independently of everything around it."""
+    packed = struct.pack("<QQQ", document, piece, part)
+    digest = hashlib.blake2b(packed, digest_size=8).digest()
+    return int.from_bytes(digest, "little") % num_shards
+
+
+def _parts(
+    recipe: Recipe, sizes: np.ndarray, document: int, piece: int, key: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Cut a document, or a piece of one, into parts; yield `PART`s.
+
+    Args:
+      recipe: gives the number of shards.
+      sizes: [S] tokens of its sentences, none 0.
+      document: the document's hash.
+      piece: which piece of the document it is.
+      key: the hash of its text.
+    """
+    lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
+    for part, length in enumerate(lengths[lengths > 0]):
+        shard = _shard_of(document, piece, part, recipe.num_shards)
+        yield length, document, (key + part) % (1 << 64), shard
+
+
+def _deal(
+    recipe: Recipe,
+    block: Block,
+    documents: list[list[str]],
+    sizes: list[np.ndarray],
+    counts: Counter,
+) -> np.ndarray:
+    """Deal the documents of a block; return their `PART`s.
+
+    Args:
+      recipe: how.
+      block: where the documents come from.
+      documents: their lines.
+      sizes: for each the tokens of its sentences; those without a token
+        belong to no part.
+      counts: what is counted.
+    """
+    dealt = []
+    for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
+        key = document_hash(lines, recipe.random_seed)
+        document, piece = key, 0
+        # A document that is cut over blocks is never short.
+        short = 0 < tokens.sum() < recipe.reading.min_document_tokens
+        if index == 0 and block.document is not None:
+            document, piece, short = block.document, block.piece, False
+        parts = _parts(recipe, tokens[tokens > 0], document, piece, key)
+        counts["short_documents"] += int(short)
+        dealt += [(*part[:3], -1) if short else part for part in parts]
+    return np.array(dealt, PART)
+
+
+def _tokenize(
+    recipe: Recipe, block: Block, counts: Counter
+) -> tuple[Documents, np.ndarray]:
+    """Return the documents of a block, and the shard of each part."""
+    documents = read_documents(block, recipe.reading, counts)
+    split = [
+        list(split_sentences(lines, recipe.reading.split_sentences))
+        for lines in documents
+    ]
+    lines = [line for document in split for line in document]
+    ids, sizes, starts = boundaries.encode(
+        recipe.tokenizer, recipe.reading.word_boundaries, lines
+    )
+    ends = np.cumsum([len(document) for document in split])
+    parts = _deal(recipe, block, documents, np.split(sizes, ends[:-1]), counts)
+    goes_on = block.document is not None and bool(documents[0])
+    counts["documents"] = sum(map(bool, documents)) - goes_on
+    counts["sentences"] = int(np.count_nonzero(sizes))
+    counts["empty_sentences"] = len(lines) - counts["sentences"]
+    counts["tokens"] = len(ids)
+    counts["unknown_tokens"] = int(np.sum(ids == recipe.tokenizer.unk_id))
+    whole = Documents(
+        ids.astype(recipe.id_type),
+        starts,
+        sizes[sizes > 0],
+        parts["sentences"],
+        parts["hash"],
+        parts["key"],
+    )
+    return whole, parts["shard"]
+
+
+def deal_block(
+    recipe: Recipe, block: Block
+) -> tuple[dict[int, bytes], Counter]:
+    """Tokenise a block and deal it: shard -> frame, and what was counted.
+
+    Sentences without tokens, such as lone control characters, are dropped.
+    """
+    counts = Counter(blocks=1, bytes=len(block.data))
+    documents, shards = _tokenize(recipe, block, counts)
+    frames = {
+        int(shard): documents.select(shards == shard).tobytes()
+        for shard in np.unique(shards[shards >= 0])
+    }
+    return frames, counts

@@ -1,0 +1,166 @@
+"""The second pass: one shard, once, to one file of records."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.data import masking
+from albert_tf.data.builder import pairs, released_masking, released_pairs
+from albert_tf.data.builder.boundaries import sentence_breaks
+from albert_tf.data.builder.documents import Documents, read_shard
+from albert_tf.data.builder.example_encoding import encode, encode_unmasked
+from albert_tf.data.builder.held_out import HeldOut, buckets
+from albert_tf.data.builder.instances import Instances, lay_out
+from albert_tf.data.builder.recipe import Recipe
+from albert_tf.data.builder.shards import shard_path
+from albert_tf.data.builder.statistics import count_instances, count_masks
+from albert_tf.data.records import EVAL, TRAIN, framing
+
+# Examples that are masked and encoded together; the records depend on it.
+BATCH = 1024
+
+SPLITS = (TRAIN, EVAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileJob:
+    """One file of records to make.
+
+    Attributes:
+      recipe: how.
+      shard_path: the shard it is made of.
+      shard, duplicate: what its random numbers depend on, beside the seed.
+      split: `TRAIN` or `EVAL`.
+      below: the hash buckets below this one are held out.
+      path: the file to write.
+      counts_path: where its counts go; it is finished when both are there.
+    """
+
+    recipe: Recipe
+    shard_path: str
+    shard: int
+    duplicate: int
+    split: str
+    below: int
+    path: str
+    counts_path: str
+
+    def rng(self) -> np.random.Generator:
+        """Return this file's own stream of random numbers."""
+        key = (SPLITS.index(self.split), self.shard, self.duplicate)
+        seed = np.random.SeedSequence(self.recipe.random_seed, spawn_key=key)
+        return np.random.Generator(np.random.Philox(seed))
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the records are masked while they are read."""
+        masked = self.recipe.masking.masking
+        return self.split == TRAIN and masked == masking.DYNAMIC
+
+
+def file_jobs(
+    recipe: Recipe, held_out: HeldOut, output_dir: str, scratch: str
+) -> list[FileJob]:
+    """Return the files to make, evaluation first, then pass after pass."""
+    times = {EVAL: 1, TRAIN: recipe.dupe_factor}
+    jobs = []
+    for split, shards in held_out.shards.items():
+        todo = [(d, s) for d in range(times[split]) for s in shards]
+        for index, (duplicate, shard) in enumerate(todo):
+            name = f"{split}-{index:05d}-of-{len(todo):05d}"
+            job = FileJob(
+                recipe,
+                shard_path(scratch, shard),
+                shard,
+                duplicate,
+                split,
+                held_out.below,
+                files.join(output_dir, f"{name}.tfrecord"),
+                files.join(scratch, f"{name}.json"),
+            )
+            jobs.append(job)
+    return jobs
+
+
+def _read_documents(job: FileJob) -> Documents:
+    """Return the documents of the job's split."""
+    documents = read_shard(job.shard_path, job.recipe.id_type)
+    held_out = buckets(documents.hashes) < job.below
+    documents = documents.select(held_out == (job.split == EVAL))
+    if job.recipe.reading.drop_duplicates:
+        documents = documents.select(documents.first_of_each())
+    return documents
+
+
+def _lay_out(
+    job: FileJob, documents: Documents, made: pairs.Pairs
+) -> Iterator[Instances]:
+    """Yield the pairs in batches, laid out."""
+    length = job.recipe.pairs.max_seq_length
+    for first in range(0, len(made), BATCH):
+        batch = made.take(slice(first, first + BATCH))
+        yield lay_out(batch, documents, length, job.recipe.tokenizer)
+
+
+def _mask(
+    job: FileJob,
+    instances: Instances,
+    words: masking.Words,
+    rng: np.random.Generator,
+) -> masking.Masked:
+    config, settings = job.recipe.masking, job.recipe.pairs
+    rule = released_masking if settings.compat == "google" else masking
+    return masking.mask(
+        instances.input_ids,
+        instances.starts,
+        instances.maskable,
+        instances.lengths,
+        config.most_masked(settings.max_seq_length),
+        config,
+        words,
+        rng,
+        rule.cover,
+    )
+
+
+def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
+    """Yield the records of a file and count them.
+
+    Of dynamic records the first batch is masked too, for the statistics.
+    """
+    settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
+    rng, documents = job.rng(), _read_documents(job)
+    breaks = sentence_breaks(documents.ids, tokenizer)
+    rule = released_pairs if settings.as_released else pairs
+    made, chunk_counts = rule.make_pairs(documents, breaks, settings, rng)
+    counts.update(chunk_counts)
+    words = masking.Words.of(tokenizer, settings.compat == "google")
+    for number, instances in enumerate(_lay_out(job, documents, made)):
+        counts.update(count_instances(instances))
+        if number == 0 or not job.dynamic:
+            masked = _mask(job, instances, words, rng)
+            counts.update(count_masks(instances, masked))
+        if job.dynamic:
+            yield from encode_unmasked(instances, job.recipe.id_type)
+        else:
+            yield from encode(instances, masked)
+
+
+def read_counts(job: FileJob) -> Counter:
+    """Return what was counted in a finished file."""
+    return Counter(files.read_json(job.counts_path, "The counts of a file"))
+
+
+def make_file(job: FileJob) -> Counter:
+    """Make a file of records, unless it is finished; return its counts."""
+    if all(map(files.exists, (job.counts_path, job.path))):
+        return read_counts(job)
+    counts: Counter = Counter()
+    with files.atomic_path(job.path) as temporary:
+        framing.write(temporary, _records(job, counts))
+        counts["file_bytes"] = files.size(temporary)
+        files.write_json(job.counts_path, dict(counts))
+    return counts
