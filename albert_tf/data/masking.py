@@ -108,6 +108,18 @@ class Words:
 
 
 @dataclasses.dataclass(frozen=True)
+class Instances:
+    """A batch of unmasked examples."""
+
+    input_ids: np.ndarray  # [B, T] int32
+    segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]
+    maskable: np.ndarray  # [B, T] bool, true at the tokens of A and B
+    starts: np.ndarray  # [B, T] bool, word starts, [CLS] and [SEP]
+    lengths: np.ndarray  # [B] int64, special tokens included
+    swapped: np.ndarray  # [B] bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Masked:
     """Masked instances, and what happened while they were masked."""
 
@@ -215,10 +227,7 @@ def _predictions(
 
 
 def mask(
-    input_ids: np.ndarray,
-    starts: np.ndarray,
-    maskable: np.ndarray,
-    lengths: np.ndarray,
+    instances: Instances,
     most: int,
     config: MaskingConfig,
     words: Words,
@@ -228,23 +237,19 @@ def mask(
     """Mask a batch of instances.
 
     Args:
-      input_ids: [B, T] int32.
-      starts: [B, T] bool, true where a piece begins a word.
-      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
-      lengths: [B] tokens of each instance, special ones included.
+      instances: the batch.
       most: see `MaskingConfig.most_masked`.
       config: what to mask.
       words: the ids of the vocabulary.
       rng: the source of randomness.
       cover: chooses the tokens, as the function of this name does.
     """
-    budget = budgets(lengths, config, most)
-    covered, drawn, used = cover(
-        starts, maskable, maskable, budget, config, rng
-    )
-    changed, kinds = replace(input_ids[covered], words, rng)
-    masked_ids = input_ids.copy()
-    masked_ids[covered] = changed
+    ids, starts = instances.input_ids, instances.starts
+    maskable = free = instances.maskable
+    budget = budgets(instances.lengths, config, most)
+    covered, drawn, used = cover(starts, maskable, free, budget, config, rng)
+    masked_ids = ids.copy()
+    masked_ids[covered], kinds = replace(ids[covered], words, rng)
     predicted, slots, due = covered, most, budget
     if config.do_permutation:
         free = maskable & ~covered
@@ -252,11 +257,5 @@ def mask(
         masked_ids = permute(masked_ids, moved, rng)
         drawn, used = drawn + counts[0], used + counts[1]
         predicted, slots, due = covered | moved, 2 * most, 2 * budget
-    return Masked(
-        masked_ids,
-        *_predictions(input_ids, predicted, slots),
-        due,
-        drawn,
-        used,
-        kinds,
-    )
+    predictions = _predictions(ids, predicted, slots)
+    return Masked(masked_ids, *predictions, due, drawn, used, kinds)

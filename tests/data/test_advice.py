@@ -70,7 +70,7 @@ def test_report_names_every_group():
 
 def test_sound_data_warns_of_nothing():
     """Nothing is wrong with sound statistics."""
-    assert warnings(statistics(), MaskingConfig(), 128) == []
+    assert not list(warnings(statistics(), MaskingConfig(), 128))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_words_tell_is_no_fault():
     probe = PROBE | {"words_balanced_accuracy": 0.7}
     probe |= {"words_balanced_interval": [0.68, 0.72]}
     found = statistics(probe=probe)
-    assert warnings(found, MaskingConfig(), 128) == []
+    assert not list(warnings(found, MaskingConfig(), 128))
     assert "words balanced accuracy   0.7" in report(found)
 
 

@@ -3,38 +3,18 @@
 import numpy as np
 import pytest
 from scipy import stats
+from tiny_instances import MASK_ID, WORDS, V, instances
 
 from albert_tf.data import masking, masking_spans
-from albert_tf.data.masking import MaskingConfig, Words
-
-V, MASK_ID, CLS, SEP = 500, 4, 2, 3
-WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
-
-
-def instances(rng, batch=64, tokens=48):
-    """Random instances: ids, starts, maskable [B, T], lengths [B]."""
-    ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
-    starts = rng.random((batch, tokens)) < 0.7
-    lengths = rng.integers(8, tokens + 1, batch)
-    separators = rng.integers(2, lengths - 2)
-    place = np.arange(tokens)
-    special = (place == 0) | (place == separators[:, None])
-    special |= place == lengths[:, None] - 1
-    maskable = (place < lengths[:, None]) & ~special
-    ids[special] = SEP
-    ids[place >= lengths[:, None]] = 0
-    return ids, starts | special, maskable, lengths
+from albert_tf.data.masking import Instances, MaskingConfig, Words
 
 
 def mask(rng, config=None, **kwargs):
     """Return the instances and what `mask` made of them."""
     config = config or MaskingConfig()
-    ids, starts, maskable, lengths = instances(rng, **kwargs)
-    most = config.most_masked(ids.shape[1])
-    masked = masking.mask(
-        ids, starts, maskable, lengths, most, config, WORDS, rng
-    )
-    return ids, starts, maskable, lengths, masked
+    batch = instances(rng, **kwargs)
+    most = config.most_masked(batch.input_ids.shape[1])
+    return batch, masking.mask(batch, most, config, WORDS, rng)
 
 
 def words_of(starts, maskable):
@@ -67,7 +47,8 @@ def reference_spans(order, starts, maskable, budget, ngrams):
 def test_spans_equal_reference(budget):
     """The vectorised choice of spans equals the one made word by word."""
     rng = np.random.default_rng(1)
-    _, starts, maskable, _ = instances(rng)
+    batch = instances(rng)
+    starts, maskable = batch.starts, batch.maskable
     begins = masking_spans.word_starts(starts, maskable)
     order = masking_spans.random_order(begins, rng)
     ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
@@ -103,16 +84,14 @@ def test_order_visits_every_word_once():
 
 def test_budget_is_met_exactly():
     """A share is missed only where no free word fits into the rest."""
-    _, starts, maskable, lengths, masked = mask(
-        np.random.default_rng(3), batch=500
-    )
-    due = [max(1, round(0.15 * n)) for n in lengths.tolist()]
+    batch, masked = mask(np.random.default_rng(3), batch=500)
+    due = [max(1, round(0.15 * n)) for n in batch.lengths.tolist()]
     assert masked.budget.tolist() == due
     missed = due - masked.weights.sum(axis=1)
     assert (missed >= 0).all() and np.mean(missed == 0) > 0.98
     for row in np.flatnonzero(missed):
         covered = set(masked.positions[row, masked.weights[row] > 0].tolist())
-        words = words_of(starts[row], maskable[row])
+        words = words_of(batch.starts[row], batch.maskable[row])
         free = [len(word) for word in words if word[0] not in covered]
         assert min(free) > missed[row]
 
@@ -120,18 +99,18 @@ def test_budget_is_met_exactly():
 def test_predictions_restore_the_text():
     """Positions ascend, labels hold the old ids, nothing else changes."""
     rng = np.random.default_rng(4)
-    ids, _, maskable, _, masked = mask(rng)
+    batch, masked = mask(rng)
     restored = masked.input_ids.copy()
     for row, weights in enumerate(masked.weights):
         count = int(weights.sum())
         assert (weights[:count] == 1).all() and not weights[count:].any()
         positions = masked.positions[row, :count]
         assert (np.diff(positions) > 0).all()
-        assert maskable[row, positions].all()
+        assert batch.maskable[row, positions].all()
         restored[row, positions] = masked.labels[row, :count]
         assert not masked.positions[row, count:].any()
         assert not masked.labels[row, count:].any()
-    np.testing.assert_array_equal(restored, ids)
+    np.testing.assert_array_equal(restored, batch.input_ids)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -139,12 +118,12 @@ def test_whole_words(whole):
     """Words are masked whole, unless single pieces were asked for."""
     rng = np.random.default_rng(5)
     config = MaskingConfig(do_whole_word_mask=whole)
-    _, starts, maskable, _, masked = mask(rng, config)
+    batch, masked = mask(rng, config)
     partly = 0
-    for row in range(len(starts)):
+    for row in range(len(batch.starts)):
         count = int(masked.weights[row].sum())
         covered = set(masked.positions[row, :count].tolist())
-        for word in words_of(starts[row], maskable[row]):
+        for word in words_of(batch.starts[row], batch.maskable[row]):
             partly += 0 < len(covered & set(word)) < len(word)
     assert (partly == 0) == whole
 
@@ -153,7 +132,7 @@ def test_whole_words(whole):
 def test_ngram_lengths(favor_shorter):
     """Lengths are drawn with p(n) ~ 1/n: 6/11, 3/11, 2/11, or reversed."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
-    *_, masked = mask(np.random.default_rng(6), config, batch=4000)
+    _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
     np.testing.assert_allclose(config.ngram_probabilities(), expected)
     drawn = masked.drawn[1:]
@@ -162,7 +141,7 @@ def test_ngram_lengths(favor_shorter):
 
 def test_masked_tokens_become_mask_same_or_random():
     """80 % become [MASK], 10 % stay, 10 % become any word but special ones."""
-    *_, masked = mask(np.random.default_rng(7), batch=4000)
+    _, masked = mask(np.random.default_rng(7), batch=4000)
     predicted = masked.weights > 0
     rows = np.nonzero(predicted)[0]
     result = masked.input_ids[rows, masked.positions[predicted]]
@@ -185,7 +164,7 @@ def test_masked_tokens_become_mask_same_or_random():
 def test_tokens_are_replaced_independently():
     """Neighbours of one span differ in kind as often as chance says."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
-    *_, masked = mask(np.random.default_rng(8), config, batch=2000)
+    _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1
     is_mask = masked.input_ids[full] == MASK_ID
     first, second = masked.positions[full, 0], masked.positions[full, 1]
@@ -219,26 +198,21 @@ def test_default_slots():
 def test_slots_bound_the_predictions():
     """Fewer slots than the share asks for are filled and not exceeded."""
     config = MaskingConfig(max_predictions_per_seq=2)
-    *_, lengths, masked = mask(np.random.default_rng(9), config)
+    batch, masked = mask(np.random.default_rng(9), config)
     assert masked.positions.shape[1] == 2
-    due = np.minimum(2, np.maximum(1, np.round(0.15 * lengths)))
+    due = np.minimum(2, np.maximum(1, np.round(0.15 * batch.lengths)))
     np.testing.assert_array_equal(masked.weights.sum(axis=1), due)
 
 
 def test_text_without_a_fitting_word():
     """A word longer than the budget is never masked in part."""
-    maskable = np.array([[False] + [True] * 6 + [False]])
-    starts = np.zeros((1, 8), bool)
-    masked = masking.mask(
-        np.full((1, 8), 9, np.int32),
-        starts,
-        maskable,
-        np.array([8]),
-        2,
-        MaskingConfig(),
-        WORDS,
-        np.random.default_rng(0),
+    inside = np.array([[False] + [True] * 6 + [False]])
+    none = np.zeros((1, 8), bool)
+    word = Instances(
+        np.full((1, 8), 9), none, inside, none, np.array([8]), none
     )
+    rng = np.random.default_rng(0)
+    masked = masking.mask(word, 2, MaskingConfig(), WORDS, rng)
     assert masked.weights.sum() == 0
 
 
@@ -246,10 +220,9 @@ def test_permutation():
     """As many tokens again exchange places; all are predicted, none twice."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
-    ids, _, maskable, lengths, masked = mask(
-        np.random.default_rng(10), config, batch=500
-    )
-    due = np.maximum(1, np.round(0.15 * lengths))
+    batch, masked = mask(np.random.default_rng(10), config, batch=500)
+    ids, maskable = batch.input_ids, batch.maskable
+    due = np.maximum(1, np.round(0.15 * batch.lengths))
     predicted = masked.weights > 0
     assert masked.positions.shape[1] == 2 * config.most_masked(48)
     assert (predicted.sum(axis=1) <= 2 * due).all()

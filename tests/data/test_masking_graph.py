@@ -6,27 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import stats
+from tiny_instances import MASK_ID, WORDS, V, instances
 
 from albert_tf.data import masking, masking_graph, masking_spans
-from albert_tf.data.masking import MaskingConfig, Words
-
-V, MASK_ID, SEP = 500, 4, 3
-WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
-
-
-def instances(rng, batch=64, tokens=48):
-    """Random instances: ids, starts, maskable [B, T], lengths [B]."""
-    ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
-    starts = rng.random((batch, tokens)) < 0.7
-    lengths = rng.integers(8, tokens + 1, batch).astype(np.int32)
-    separators = rng.integers(2, lengths - 2)
-    place = np.arange(tokens)
-    special = (place == 0) | (place == separators[:, None])
-    special |= place == lengths[:, None] - 1
-    maskable = (place < lengths[:, None]) & ~special
-    ids[special] = SEP
-    ids[place >= lengths[:, None]] = 0
-    return ids, starts | special, maskable, lengths
+from albert_tf.data.masking import MaskingConfig
 
 
 def splitmix64(state):
@@ -57,7 +40,8 @@ class Draws:
 def test_spans_equal_numpy(budget, whole_words):
     """Given order, n-grams and budget, the covered tokens are NumPy's."""
     rng = np.random.default_rng(budget)
-    _, starts, maskable, _ = instances(rng)
+    batch = instances(rng)
+    starts, maskable = batch.starts, batch.maskable
     begins = maskable
     if whole_words:
         begins = masking_spans.word_starts(starts, maskable)
@@ -91,8 +75,9 @@ def test_spans_equal_numpy(budget, whole_words):
 def test_cover_equals_numpy():
     """Given the draws of each token, ids and labels are NumPy's."""
     rng = np.random.default_rng(1)
-    ids, _, maskable, _ = instances(rng)
-    covered = maskable & (rng.random(ids.shape) < 0.2)
+    batch = instances(rng)
+    ids = batch.input_ids
+    covered = batch.maskable & (rng.random(ids.shape) < 0.2)
     slots = 20
     kinds = rng.random((len(ids), slots)).astype(np.float32)
     picks = rng.integers(0, 2**40, (len(ids), slots))
@@ -151,10 +136,16 @@ def compiled(seed):
 
 def graph_mask(rng, positions=None, seed=3, batch=64):
     """Mask random instances in a graph."""
-    arrays = instances(rng, batch)
-    positions = np.arange(batch) if positions is None else positions
-    masked = compiled(seed)(*map(tf.constant, arrays), tf.constant(positions))
-    return arrays, [x.numpy() for x in masked]
+    found = instances(rng, batch)
+    arrays = (
+        found.input_ids,
+        found.starts,
+        found.maskable,
+        found.lengths.astype(np.int32),
+        np.arange(batch) if positions is None else positions,
+    )
+    masked = compiled(seed)(*map(tf.constant, arrays))
+    return found, [x.numpy() for x in masked]
 
 
 def test_masks_follow_from_seed_and_position():
@@ -182,15 +173,12 @@ def runs_of(positions, weights):
 def test_distribution_is_numpys():
     """Kinds, runs and places of masks agree with NumPy's by chi-square."""
     batch, tokens = 3000, 48
-    (ids, starts, maskable, lengths), (shown, where, labels, weights) = (
-        graph_mask(np.random.default_rng(5), batch=batch)
+    found, (shown, where, labels, weights) = graph_mask(
+        np.random.default_rng(5), batch=batch
     )
     config = MaskingConfig()
     numpy = masking.mask(
-        ids,
-        starts,
-        maskable,
-        lengths,
+        found,
         config.predictions(tokens),
         config,
         WORDS,

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from albert_tf.data.builder import example_encoding
 from albert_tf.data.builder.documents import Documents, concatenate
-from albert_tf.data.builder.instances import Instances, lay_out
+from albert_tf.data.builder.instances import lay_out
 from albert_tf.data.builder.pairs import PairsConfig, make_pairs, sentences
-from albert_tf.data.masking import Masked
+from albert_tf.data.masking import Instances, Masked
 
 V, STOP = 1000, 7
 

@@ -1,6 +1,7 @@
 """What the statistics of a data set warn of, and what to change."""
 
 import math
+from collections.abc import Iterator
 
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
@@ -29,93 +30,81 @@ LEAK = 0.53
 FEW_HELD_OUT = 100
 
 
-def _predictions(config: MaskingConfig, max_seq_length: int) -> list[str]:
-    slots = config.predictions(max_seq_length)
-    full = max(1, round(max_seq_length * config.masked_lm_prob))
-    if slots >= full:
-        return []
-    return [
-        f"--max_predictions_per_seq={slots} at length {max_seq_length} "
-        f"predicts {slots / max_seq_length:.1%} of the tokens of a full "
-        f"example instead of {config.masked_lm_prob:.1%}; "
-        f"{full} predicts them all"
-    ]
+def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
+    slots = config.predictions(length)
+    full = max(1, round(length * config.masked_lm_prob))
+    if slots < full:
+        yield (
+            f"--max_predictions_per_seq={slots} at length {length} predicts "
+            f"{slots / length:.1%} of the tokens of a full example instead of "
+            f"{config.masked_lm_prob:.1%}; {full} predicts them all"
+        )
 
 
-def _label(statistics: dict) -> list[str]:
-    found = []
+def _labels(statistics: dict) -> Iterator[str]:
     share, number = statistics["swapped_share"], statistics["records"]
     limit = max(UNEVEN, CHANCE * 0.5 / math.sqrt(max(number, 1)))
     if abs(share - 0.5) > limit:
-        found.append(
+        yield (
             f"{share:.1%} of the examples are labelled swapped instead of "
             "half: the label can be guessed; see --compat"
         )
-    interval = statistics["leak_probe"].get("balanced_interval")
+    probe = statistics["leak_probe"]
+    interval = probe.get("balanced_interval")
     if interval and interval[0] > LEAK:
-        found.append(
+        yield (
             "how A and B end, how long and how alike they are tells swapped "
-            "segments in "
-            f"{statistics['leak_probe']['balanced_accuracy']:.1%} of unseen "
-            "examples (50 % is right): the order task leaks; see --compat, "
-            "and whether titles without a full stop stand in short documents"
+            f"segments in {probe['balanced_accuracy']:.1%} of unseen examples "
+            "(50 % is right): the order task leaks; see --compat, and whether "
+            "titles without a full stop stand in short documents"
         )
-    return found
 
 
-def _text(statistics: dict) -> list[str]:
-    found = []
+def _text(statistics: dict) -> Iterator[str]:
     if statistics["one_segment_share"] > MANY_ONE_SEGMENT:
         dropped = statistics["dropped_chunks"]
-        chunks = statistics["records"] + dropped
-        found.append(
+        yield (
             f"{statistics['one_segment_share']:.0%} of the chunks are one "
-            f"line, and {dropped:,} of {chunks:,} were left out, being one "
-            "sentence; the sentence-order task wants one sentence per line "
-            "(--split_sentences), a blank line between documents only, and "
-            "room for several sentences (--max_seq_length)"
+            f"line, and {dropped:,} of {statistics['records'] + dropped:,} "
+            "were left out, being one sentence; the sentence-order task wants "
+            "one sentence per line (--split_sentences), a blank line between "
+            "documents only, and room for several sentences "
+            "(--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
-        found.append(
+        yield (
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
     if statistics["bad_lines"]:
-        found.append(f"{statistics['bad_lines']} lines were not UTF-8")
-    return found
+        yield f"{statistics['bad_lines']} lines were not UTF-8"
 
 
-def _room(statistics: dict) -> list[str]:
-    found = []
+def _room(statistics: dict) -> Iterator[str]:
     if statistics["padding_share"] > MUCH_PADDING:
-        found.append(
+        yield (
             f"{statistics['padding_share']:.0%} of the positions are padding: "
-            "the documents are short; a smaller --max_seq_length trains "
-            "faster"
+            "the documents are short; a smaller --max_seq_length trains faster"
         )
     kept = statistics["records"] * statistics["tokens_per_record"]
     lost = statistics["truncated_tokens"]
     if lost > MUCH_TRUNCATED * (kept + lost):
-        found.append(
+        yield (
             f"{lost / (kept + lost):.0%} of the tokens were cut off to fit "
             "the length; split long sentences, or raise --max_seq_length"
         )
     held_out = statistics[EVAL]["records"]
     if 0 < held_out < FEW_HELD_OUT:
-        found.append(
-            f"only {held_out} examples are held out; raise --eval_fraction "
-            "or give more documents"
+        yield (
+            f"only {held_out} examples are held out; raise --eval_fraction or "
+            "give more documents"
         )
-    return found
 
 
 def warnings(
     statistics: dict, config: MaskingConfig, max_seq_length: int
-) -> list[str]:
-    """Return what a user should know, and what to change."""
-    return (
-        _predictions(config, max_seq_length)
-        + _label(statistics)
-        + _text(statistics)
-        + _room(statistics)
-    )
+) -> Iterator[str]:
+    """Yield what a user should know, and what to change."""
+    yield from _predictions(config, max_seq_length)
+    for look in (_labels, _text, _room):
+        yield from look(statistics)

@@ -35,26 +35,18 @@ from albert_tf.data.builder.record_files import (
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import Block, blocks
 
-# Where a block or a piece stands in the text: its file, and its number or its
-# first byte in it.
+# Where a block stands in the text: its file, and its number in it.
 Place = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"
 
 
-def _cut(item: tuple[int, str]) -> Iterator[tuple[Place, str]]:
-    """Yield the pieces of a file that are hashed."""
-    number, path = item
-    for place in corpus_digest.places(path):
-        yield (number, place), path
+def _digest(item: tuple[int, tuple[str, int]]) -> tuple[int, bytes]:
+    number, piece = item
+    return number, corpus_digest.digest(*piece)
 
 
-def _digest(item: tuple[Place, str]) -> tuple[Place, bytes]:
-    (number, place), path = item
-    return (number, place), corpus_digest.digest(path, place)
-
-
-def _joined(digests: list[tuple[Place, bytes]]) -> str:
+def _joined(digests: list[tuple[int, bytes]]) -> str:
     return corpus_digest.joined(digest for _, digest in sorted(digests))
 
 
@@ -64,7 +56,7 @@ def _read(
     """Yield the blocks of a file."""
     number, path = item
     for place, block in enumerate(
-        blocks(path, recipe.random_seed, recipe.reading)
+        blocks(path, recipe.build.random_seed, recipe.reading)
     ):
         yield (number, place), block
 
@@ -120,11 +112,11 @@ class BeamRunner:
         """Return the hash of the text, left in a folder by the workers."""
         files.make_folder(folder)
         path = files.join(folder, f"corpus.tmp-{secrets.token_hex(4)}")
+        pieces = corpus_digest.pieces(paths)
         with self._pipeline() as pipeline:
             digests = (
                 pipeline
-                | "files" >> beam.Create(list(enumerate(paths)))
-                | "cut" >> beam.FlatMap(_cut)
+                | "pieces" >> beam.Create(list(enumerate(pieces)))
                 | "spread pieces" >> beam.Reshuffle()
                 | "hash" >> beam.Map(_digest)
                 | "gather" >> beam.combiners.ToList()
@@ -142,7 +134,7 @@ class BeamRunner:
         held_out_path = files.join(folder, "held_out.json")
         if not all(map(files.exists, (counts_path, held_out_path))):
             files.make_folder(folder)
-            for shard in range(recipe.num_shards):
+            for shard in range(recipe.build.num_shards):
                 files.write_bytes(shard_path(folder, shard), b"")
             with self._pipeline() as pipeline:
                 dealt = self._dealt(pipeline, recipe, paths)
@@ -168,7 +160,7 @@ class BeamRunner:
 
     def _held_out(self, frames, recipe: Recipe, folder: str):
         """Write the shards; return what of them is held out."""
-        hold = functools.partial(hold_out, recipe.eval_fraction)
+        hold = functools.partial(hold_out, recipe.build.eval_fraction)
         return (
             frames
             | "shards" >> beam.GroupByKey()

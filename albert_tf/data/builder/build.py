@@ -4,6 +4,7 @@ A runner does the work: the processes of this machine, or Apache Beam.
 """
 
 import contextlib
+import dataclasses
 import importlib
 import itertools
 import math
@@ -71,17 +72,12 @@ def make_recipe(
         compat=pairs.compat,
         do_permutation=masking.do_permutation,
     )
-    return Recipe(
-        pairs=pairs,
-        masking=masking,
-        reading=reading,
+    build = dataclasses.replace(
+        build,
         dupe_factor=build.dupe_factor or DUPE_FACTORS[masking.masking],
-        eval_fraction=build.eval_fraction,
-        random_seed=build.random_seed,
         num_shards=build.num_shards or count_shards(paths),
-        tokenizer_dir=build.output_dir,
-        fingerprint=tokenizer.fingerprint(),
     )
+    return Recipe(build, pairs, masking, reading, tokenizer.fingerprint())
 
 
 def make_runner(build: BuildConfig):
@@ -164,16 +160,12 @@ def describe(
 
 
 def _make(
-    build: BuildConfig,
-    runner,
-    recipe: Recipe,
-    paths: list[str],
-    folder: BuildFolder,
+    runner, recipe: Recipe, paths: list[str], folder: BuildFolder
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     text, held_out = runner.deal(recipe, paths, folder.scratch)
-    _check_documents(build, text, held_out)
-    jobs = file_jobs(recipe, held_out, build.output_dir, folder.scratch)
+    _check_documents(recipe.build, text, held_out)
+    jobs = file_jobs(recipe, held_out, folder.scratch)
     made = zip(jobs, runner.make_files(jobs), strict=True)
     # While the first pass is probed here, other processes go on.
     first = sum(job.duplicate == 0 for job in jobs)
@@ -182,8 +174,8 @@ def _make(
     done += made
     text = text + Counter(held_out.counts)
     metadata = describe(recipe, folder.identity, text, done, leak)
-    _check_splits(metadata, build.eval_fraction)
-    metadata.write(build.output_dir)
+    _check_splits(metadata, recipe.build.eval_fraction)
+    metadata.write(recipe.build.output_dir)
 
 
 @contextlib.contextmanager
@@ -226,7 +218,7 @@ def run(
         if not folder.claim():
             tokenizer.save(build.output_dir)
             try:
-                _make(build, runner, recipe, paths, folder)
+                _make(runner, recipe, paths, folder)
             except InputError:
                 folder.give_up()
                 raise

@@ -16,9 +16,13 @@ READ_BYTES = 1 << 22
 DIGEST_BYTES = 16
 
 
-def places(path: str) -> range:
-    """Return where the pieces of a file begin."""
-    return range(0, files.size(path), PIECE_BYTES)
+def pieces(paths: list[str]) -> list[tuple[str, int]]:
+    """Return the file of each piece of a text, and where in it it begins."""
+    return [
+        (path, place)
+        for path in paths
+        for place in range(0, files.size(path), PIECE_BYTES)
+    ]
 
 
 def digest(path: str, place: int) -> bytes:
@@ -44,6 +48,5 @@ def joined(digests: Iterable[bytes]) -> str:
 
 def corpus_hash(paths: list[str], num_threads: int) -> str:
     """Return the hash of a text; Python lets threads read and hash at once."""
-    pieces = [(path, place) for path in paths for place in places(path)]
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        return joined(pool.map(digest, *zip(*pieces, strict=True)))
+        return joined(pool.map(digest, *zip(*pieces(paths), strict=True)))

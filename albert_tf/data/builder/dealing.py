@@ -45,7 +45,7 @@ def _parts(
     """
     lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
     for part, length in enumerate(lengths[lengths > 0]):
-        shard = _shard_of(document, piece, part, recipe.num_shards)
+        shard = _shard_of(document, piece, part, recipe.build.num_shards)
         yield length, document, (key + part) % (1 << 64), shard
 
 
@@ -68,7 +68,7 @@ def _deal(
     """
     dealt = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
-        key = document_hash(lines, recipe.random_seed)
+        key = document_hash(lines, recipe.build.random_seed)
         document, piece = key, 0
         # A document that is cut over blocks is never short.
         short = 0 < tokens.sum() < recipe.reading.min_document_tokens
@@ -98,7 +98,7 @@ def _tokenize(
     goes_on = block.document is not None and bool(documents[0])
     counts["documents"] = sum(map(bool, documents)) - goes_on
     counts["sentences"] = int(np.count_nonzero(sizes))
-    counts["empty_sentences"] = len(lines) - counts["sentences"]
+    counts["sentences_without_tokens"] = len(lines) - counts["sentences"]
     counts["tokens"] = len(ids)
     counts["unknown_tokens"] = int(np.sum(ids == recipe.tokenizer.unk_id))
     whole = Documents(

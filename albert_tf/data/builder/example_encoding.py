@@ -12,8 +12,7 @@ import functools
 
 import numpy as np
 
-from albert_tf.data.builder.instances import Instances
-from albert_tf.data.masking import Masked
+from albert_tf.data.masking import Instances, Masked
 
 # Tags of length-delimited fields: Example.features and its map entries (1), an
 # entry's key (1) and value (2), Feature.bytes_list (1), .float_list (2) and

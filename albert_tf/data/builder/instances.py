@@ -3,24 +3,11 @@
 Glossary: B instances, T tokens, N tokens of the shard, V vocabulary.
 """
 
-import dataclasses
-
 import numpy as np
 
 from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import Pairs
-
-
-@dataclasses.dataclass(frozen=True)
-class Instances:
-    """A batch of unmasked examples."""
-
-    input_ids: np.ndarray  # [B, T] int32
-    segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]
-    maskable: np.ndarray  # [B, T] bool, true at the tokens of A and B
-    starts: np.ndarray  # [B, T] bool, word starts, [CLS] and [SEP]
-    lengths: np.ndarray  # [B] int64, special tokens included
-    swapped: np.ndarray  # [B] bool
+from albert_tf.data.masking import Instances
 
 
 def lay_out(

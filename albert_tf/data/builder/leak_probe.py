@@ -17,7 +17,7 @@ import itertools
 import math
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.preprocessing import normalize
@@ -35,6 +35,9 @@ LEAST_OF_A_LABEL = 10 * FOLDS
 
 # Intervals are of 95 %.
 Z = 1.959964
+
+FIGURES = """accuracy accuracy_interval balanced_accuracy balanced_interval
+words_balanced_accuracy words_balanced_interval""".split()
 
 # Likeness and lengths are seen in so many steps.
 BINS = 10
@@ -96,8 +99,8 @@ def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
     return sparse.csr_matrix((joined.data, *narrow), joined.shape)
 
 
-def _features(segments: Segments) -> dict[str, sparse.csr_matrix]:
-    """Return what each classifier sees: `form` and `words`."""
+def _features(segments: Segments) -> tuple[sparse.csr_matrix, ...]:
+    """Return what each classifier sees: that of form, and that of words."""
     bags, width = (segments.a, segments.b), segments.a.shape[1]
     seen = np.asarray((sum(bags) > 0).sum(axis=0)).ravel()
     rare = np.log((1 + len(segments.swapped)) / (1 + seen)).astype(np.float32)
@@ -109,34 +112,14 @@ def _features(segments: Segments) -> dict[str, sparse.csr_matrix]:
         [_one_hot(pieces, width) for pieces in edge.T]
         for edge in (segments.last, segments.first)
     )
-    columns = {
-        "form": [*ends, *map(_one_hot_bins, sizes)],
-        "words": [a - b, *begins],
-    }
-    return {name: _joined(found) for name, found in columns.items()}
+    form, words = [*ends, *map(_one_hot_bins, sizes)], [a - b, *begins]
+    return _joined(form), _joined(words)
 
 
-def wilson(right: int, number: int) -> tuple[float, float]:
-    """Return the interval of a share, by Wilson's formula."""
-    share, z2 = right / number, Z * Z
-    middle = share + z2 / (2 * number)
-    half = Z * math.sqrt(share * (1 - share) / number + z2 / (4 * number**2))
-    scale = 1 + z2 / number
-    return (middle - half) / scale, (middle + half) / scale
-
-
-def _balanced(right: np.ndarray, swapped: np.ndarray) -> tuple[float, float]:
-    """Return the mean accuracy of the two labels, and half its interval."""
-    shares = [right[swapped == label].mean() for label in (False, True)]
-    spread = [
-        share * (1 - share) / np.sum(swapped == label)
-        for label, share in zip((False, True), shares, strict=True)
-    ]
-    return float(np.mean(shares)), Z * math.sqrt(sum(spread)) / 2
-
-
-def _told(features: sparse.csr_matrix, swapped: np.ndarray) -> np.ndarray:
-    """Return whether the label of each record is told by the others'."""
+def _guessed_right(
+    features: sparse.csr_matrix, swapped: np.ndarray
+) -> np.ndarray:
+    """Return whether the label of each record is guessed from the others."""
     guessed = cross_val_predict(
         LogisticRegression(
             C=0.1, solver="liblinear", class_weight="balanced", tol=0.02
@@ -148,15 +131,25 @@ def _told(features: sparse.csr_matrix, swapped: np.ndarray) -> np.ndarray:
     return guessed == swapped
 
 
-def _balanced_figures(right: np.ndarray, swapped: np.ndarray) -> dict:
-    balanced, half = _balanced(right, swapped)
-    return {
-        "balanced_accuracy": round(balanced, 4),
-        "balanced_interval": [
-            round(balanced - half, 4),
-            round(balanced + half, 4),
-        ],
-    }
+def _rounded(share: float, low: float, high: float) -> tuple[float, list]:
+    return round(float(share), 4), [round(float(end), 4) for end in (low, high)]
+
+
+def accuracy(right: np.ndarray) -> tuple[float, list]:
+    """Return the share that is right, and its interval."""
+    test = stats.binomtest(int(right.sum()), len(right))
+    return _rounded(right.mean(), *test.proportion_ci(method="wilson"))
+
+
+def balanced_accuracy(
+    right: np.ndarray, swapped: np.ndarray
+) -> tuple[float, list]:
+    """Return the mean accuracy of the two labels, and its interval."""
+    groups = [right[swapped == label] for label in (False, True)]
+    middle = np.mean([group.mean() for group in groups])
+    variance = sum(group.var() / len(group) for group in groups)
+    half = Z * math.sqrt(variance) / 2
+    return _rounded(middle, middle - half, middle + half)
 
 
 def measure(segments: Segments) -> dict:
@@ -169,31 +162,21 @@ def measure(segments: Segments) -> dict:
     """
     swapped = segments.swapped
     number, ones = len(swapped), int(swapped.sum())
-    found = {
+    sample = {
         "records": number,
         "majority_share": round(max(ones, number - ones) / max(number, 1), 4),
-        "accuracy": None,
-        "accuracy_interval": None,
-        "balanced_accuracy": None,
-        "balanced_interval": None,
-        "words_balanced_accuracy": None,
-        "words_balanced_interval": None,
     }
     if min(ones, number - ones) < LEAST_OF_A_LABEL:
-        return found
-    told = {k: _told(v, swapped) for k, v in _features(segments).items()}
-    right = told["form"]
-    interval = wilson(int(right.sum()), number)
-    words = _balanced_figures(told["words"], swapped)
-    return (
-        found
-        | {
-            "accuracy": round(float(right.mean()), 4),
-            "accuracy_interval": [round(end, 4) for end in interval],
-        }
-        | _balanced_figures(right, swapped)
-        | {f"words_{name}": value for name, value in words.items()}
+        return sample | dict.fromkeys(FIGURES)
+    form, words = (
+        _guessed_right(features, swapped) for features in _features(segments)
     )
+    figures = (
+        *accuracy(form),
+        *balanced_accuracy(form, swapped),
+        *balanced_accuracy(words, swapped),
+    )
+    return sample | dict(zip(FIGURES, figures, strict=True))
 
 
 def probe(paths: list[str], vocab_size: int) -> dict:

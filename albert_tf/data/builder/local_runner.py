@@ -35,11 +35,13 @@ class LocalRunner:
         Returns:
           what was counted in the text, and what is held out.
         """
-        store = ShardStore(folder, recipe.num_shards)
+        store = ShardStore(folder, recipe.build.num_shards)
         fill(store, paths, recipe, self.num_processes)
         work = functools.partial(measure, recipe)
         measured = ordered_map(work, enumerate(store.paths), self.num_processes)
-        return store.counts, hold_out(recipe.eval_fraction, add_up(measured))
+        return store.counts, hold_out(
+            recipe.build.eval_fraction, add_up(measured)
+        )
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
         """Yield the counts of the files in order; finished ones are kept."""

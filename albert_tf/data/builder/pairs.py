@@ -99,6 +99,16 @@ class Pairs:
         fields = dataclasses.fields(self)
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
+    def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
+        """Exchange A and B where told, [n] bool, and set the labels."""
+        return Pairs(
+            np.where(where, self.b_start, self.a_start),
+            np.where(where, self.b_end, self.a_end),
+            np.where(where, self.a_start, self.b_start),
+            np.where(where, self.a_end, self.b_end),
+            labels,
+        )
+
     def tokens(self) -> int:
         """Return the tokens of all pairs."""
         a, b = self.a_end - self.a_start, self.b_end - self.b_start
@@ -198,13 +208,8 @@ def ordered(
 ) -> Pairs:
     """Cut ranges in two and swap the halves of a random half of them."""
     swapped = rng.random(len(starts)) < 0.5
-    return Pairs(
-        np.where(swapped, middles, starts),
-        np.where(swapped, ends, middles),
-        np.where(swapped, starts, middles),
-        np.where(swapped, middles, ends),
-        swapped,
-    )
+    pairs = Pairs(starts, middles, middles, ends, np.zeros_like(swapped))
+    return pairs.swap(swapped, swapped)
 
 
 def split(

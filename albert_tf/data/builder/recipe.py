@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 
+from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
@@ -14,6 +15,11 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 # Changes whenever the same settings and text would give other records, or
 # another identity.
 BUILDER_VERSION = 3
+
+# What of the settings changes nothing of the output; the text itself counts,
+# not its place.
+OUTPUT_SAME = """input_file output_dir num_processes scratch_dir runner
+pipeline_options""".split()
 
 
 @functools.cache
@@ -27,26 +33,21 @@ class Recipe:
     """How records are made; small, because it goes to every process.
 
     Attributes:
+      build: with `dupe_factor` and `num_shards`, given or not.
       pairs, masking, reading: the user's settings.
-      dupe_factor, eval_fraction, random_seed, num_shards: of `BuildConfig`.
-      tokenizer_dir: a folder with the tokenizer's files.
-      fingerprint: of the tokenizer.
+      fingerprint: of the tokenizer whose files are in `build.output_dir`.
     """
 
+    build: BuildConfig
     pairs: PairsConfig
     masking: MaskingConfig
     reading: ReadingConfig
-    dupe_factor: int
-    eval_fraction: float
-    random_seed: int
-    num_shards: int
-    tokenizer_dir: str
     fingerprint: str
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; it does not go from process to process."""
-        return _load_once(self.tokenizer_dir, self.fingerprint)
+        return _load_once(self.build.output_dir, self.fingerprint)
 
     @property
     def id_type(self) -> np.dtype:
@@ -59,14 +60,10 @@ class Recipe:
         Args:
           corpus: the hash of the text.
         """
+        build = dataclasses.asdict(self.build)
         return (
-            {
-                "builder_version": BUILDER_VERSION,
-                "dupe_factor": self.dupe_factor,
-                "eval_fraction": self.eval_fraction,
-                "random_seed": self.random_seed,
-                "num_shards": self.num_shards,
-            }
+            {"builder_version": BUILDER_VERSION}
+            | {k: v for k, v in build.items() if k not in OUTPUT_SAME}
             | dataclasses.asdict(self.pairs)
             | dataclasses.asdict(self.masking)
             | dataclasses.asdict(self.reading)

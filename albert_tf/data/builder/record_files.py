@@ -13,7 +13,7 @@ from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.documents import Documents, read_shard
 from albert_tf.data.builder.example_encoding import encode, encode_unmasked
 from albert_tf.data.builder.held_out import HeldOut, buckets
-from albert_tf.data.builder.instances import Instances, lay_out
+from albert_tf.data.builder.instances import lay_out
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
@@ -51,7 +51,9 @@ class FileJob:
     def rng(self) -> np.random.Generator:
         """Return this file's own stream of random numbers."""
         key = (SPLITS.index(self.split), self.shard, self.duplicate)
-        seed = np.random.SeedSequence(self.recipe.random_seed, spawn_key=key)
+        seed = np.random.SeedSequence(
+            self.recipe.build.random_seed, spawn_key=key
+        )
         return np.random.Generator(np.random.Philox(seed))
 
     @property
@@ -61,11 +63,10 @@ class FileJob:
         return self.split == TRAIN and masked == masking.DYNAMIC
 
 
-def file_jobs(
-    recipe: Recipe, held_out: HeldOut, output_dir: str, scratch: str
-) -> list[FileJob]:
+def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
     """Return the files to make, evaluation first, then pass after pass."""
-    times = {EVAL: 1, TRAIN: recipe.dupe_factor}
+    output_dir = recipe.build.output_dir
+    times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
     jobs = []
     for split, shards in held_out.shards.items():
         todo = [(d, s) for d in range(times[split]) for s in shards]
@@ -97,33 +98,12 @@ def _read_documents(job: FileJob) -> Documents:
 
 def _lay_out(
     job: FileJob, documents: Documents, made: pairs.Pairs
-) -> Iterator[Instances]:
+) -> Iterator[masking.Instances]:
     """Yield the pairs in batches, laid out."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))
         yield lay_out(batch, documents, length, job.recipe.tokenizer)
-
-
-def _mask(
-    job: FileJob,
-    instances: Instances,
-    words: masking.Words,
-    rng: np.random.Generator,
-) -> masking.Masked:
-    config, settings = job.recipe.masking, job.recipe.pairs
-    rule = released_masking if settings.compat == "google" else masking
-    return masking.mask(
-        instances.input_ids,
-        instances.starts,
-        instances.maskable,
-        instances.lengths,
-        config.most_masked(settings.max_seq_length),
-        config,
-        words,
-        rng,
-        rule.cover,
-    )
 
 
 def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
@@ -137,11 +117,14 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     rule = released_pairs if settings.as_released else pairs
     made, chunk_counts = rule.make_pairs(documents, breaks, settings, rng)
     counts.update(chunk_counts)
-    words = masking.Words.of(tokenizer, settings.compat == "google")
+    released, config = settings.compat == "google", job.recipe.masking
+    cover = (released_masking if released else masking).cover
+    words = masking.Words.of(tokenizer, released)
+    most = config.most_masked(settings.max_seq_length)
     for number, instances in enumerate(_lay_out(job, documents, made)):
         counts.update(count_instances(instances))
         if number == 0 or not job.dynamic:
-            masked = _mask(job, instances, words, rng)
+            masked = masking.mask(instances, most, config, words, rng, cover)
             counts.update(count_masks(instances, masked))
         if job.dynamic:
             yield from encode_unmasked(instances, job.recipe.id_type)

@@ -81,17 +81,6 @@ def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
     )
 
 
-def _swap(pairs: Pairs, swapped: np.ndarray, labels: np.ndarray) -> Pairs:
-    """Exchange A and B where `swapped`, and set the labels."""
-    return Pairs(
-        np.where(swapped, pairs.b_start, pairs.a_start),
-        np.where(swapped, pairs.b_end, pairs.a_end),
-        np.where(swapped, pairs.a_start, pairs.b_start),
-        np.where(swapped, pairs.a_end, pairs.b_end),
-        labels,
-    )
-
-
 def make_pairs(
     documents: Documents,
     breaks: np.ndarray,
@@ -117,12 +106,9 @@ def make_pairs(
     # Sentences that a random document takes the place of are used again.
     firsts = chain(np.where(is_random, middle, stop))
     is_random, target = is_random[firsts], target[firsts]
+    cuts = offsets[middle[firsts]]
     pairs = Pairs(
-        offsets[firsts],
-        offsets[middle[firsts]],
-        offsets[middle[firsts]],
-        offsets[stop[firsts]],
-        is_random,
+        offsets[firsts], cuts, cuts.copy(), offsets[stop[firsts]], is_random
     )
     wanted = (target - pairs.a_end + pairs.a_start)[is_random]
     own = part_of[firsts][is_random]
@@ -130,7 +116,7 @@ def make_pairs(
         own, wanted, documents, offsets, rng
     )
     swapped = coin[firsts] & ~is_random & (not config.random_next_sentence)
-    pairs = _swap(pairs, swapped, swapped | is_random)
+    pairs = pairs.swap(swapped, swapped | is_random)
     made = truncate_pairs(pairs, config.room, rng)
     counts = Counter(
         one_segment_chunks=int(np.sum(size[firsts] == 1)),

@@ -75,7 +75,7 @@ class ShardStore:
 
 def _all_blocks(paths: list[str], recipe: Recipe) -> Iterator[Block]:
     for path in paths:
-        yield from blocks(path, recipe.random_seed, recipe.reading)
+        yield from blocks(path, recipe.build.random_seed, recipe.reading)
 
 
 def fill(

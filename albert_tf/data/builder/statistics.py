@@ -7,11 +7,21 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.data.builder.instances import Instances
-from albert_tf.data.masking import KEEP_SHARE, MASK_SHARE, Masked, MaskingConfig
+from albert_tf.data.masking import (
+    KEEP_SHARE,
+    MASK_SHARE,
+    Instances,
+    Masked,
+    MaskingConfig,
+)
 from albert_tf.data.records import EVAL, TRAIN
 
 KINDS = ("mask", "same", "random")
+KINDS_ASKED = [MASK_SHARE, KEEP_SHARE, round(1 - MASK_SHARE - KEEP_SHARE, 5)]
+
+# What is told of the text as it was counted.
+TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
+short_documents duplicate_documents duplicate_tokens tokens""".split()
 
 # What the report calls a group of statistics.
 TITLES = {
@@ -37,14 +47,13 @@ def count_masks(instances: Instances, masked: Masked) -> Counter:
         masked_records=len(predictions),
         masked_of=int(instances.lengths.sum()),
         masked=int(predictions.sum()),
-        due=int(masked.budget.sum()),
         budget_met=int(np.sum(predictions == masked.budget)),
     )
-    for name, values in (("drawn", masked.drawn), ("used", masked.used)):
-        for n, value in enumerate(values[1:].tolist(), 1):
-            counts[f"ngrams_{name}_{n}"] = value
-    for kind, value in zip(KINDS, masked.kinds.tolist(), strict=True):
-        counts[f"tokens_{kind}"] = value
+    for n in range(1, len(masked.drawn)):
+        counts[f"ngrams_drawn_{n}"] = int(masked.drawn[n])
+        counts[f"ngrams_used_{n}"] = int(masked.used[n])
+    for kind, number in zip(KINDS, masked.kinds, strict=True):
+        counts[f"tokens_{kind}"] = int(number)
     return counts
 
 
@@ -54,21 +63,6 @@ def _share(part: int, whole: int, digits: int = 5) -> float:
 
 def _shares(values: list[int]) -> list[float]:
     return [_share(value, sum(values)) for value in values]
-
-
-def summarize_text(text: Counter) -> dict:
-    """Return what was counted while reading the text."""
-    return {
-        "documents": text["documents"],
-        "sentences": text["sentences"],
-        "sentences_without_tokens": text["empty_sentences"],
-        "bad_lines": text["bad_lines"],
-        "short_documents": text["short_documents"],
-        "duplicate_documents": text["duplicate_documents"],
-        "duplicate_tokens": text["duplicate_tokens"],
-        "tokens": text["tokens"],
-        "unknown_share": _share(text["unknown_tokens"], text["tokens"], 6),
-    }
 
 
 def summarize_records(made: Counter, config: MaskingConfig) -> dict:
@@ -95,11 +89,7 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
         "ngrams_asked": config.ngram_probabilities().round(5).tolist(),
         "ngrams_drawn": _shares([made[f"ngrams_drawn_{n}"] for n in ngrams]),
         "ngrams_used": _shares([made[f"ngrams_used_{n}"] for n in ngrams]),
-        "mask_same_random_asked": [
-            MASK_SHARE,
-            KEEP_SHARE,
-            round(1 - MASK_SHARE - KEEP_SHARE, 5),
-        ],
+        "mask_same_random_asked": KINDS_ASKED,
         "mask_same_random": _shares([made[f"tokens_{k}"] for k in KINDS]),
     }
 
@@ -120,8 +110,10 @@ def summarize(
       config: what was asked for.
       probe: what `leak_probe.probe` found in the training records.
     """
+    unknown = _share(text["unknown_tokens"], text["tokens"], 6)
     return (
-        summarize_text(text)
+        {name: text[name] for name in TEXT_COUNTS}
+        | {"unknown_share": unknown}
         | summarize_records(made[TRAIN], config)
         | {EVAL: summarize_records(made[EVAL], config), "leak_probe": probe}
     )

@@ -1,6 +1,6 @@
 """Text files as blocks of whole lines, and blocks as documents of lines."""
 
-import dataclasses
+import contextlib
 import gzip
 import hashlib
 import zlib
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.builder.text_files import FORMATS, BadRecord, ReadingConfig
+from albert_tf.data.builder.text_files import FORMATS, Block, ReadingConfig
 
 # The unit of work of one process. A document is cut over blocks only if it is
 # larger than this, so its first block holds at least this much of it.
@@ -17,23 +17,6 @@ BLOCK_BYTES = 1 << 20
 
 # A longer line is read as several, so that memory stays bounded.
 LINE_BYTES = 1 << 22
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Consecutive whole lines of one file.
-
-    `document` is the hash of the document that goes on from the block before,
-    and `piece` counts the blocks of that document; they are None and 0 where
-    the block begins with a document of its own.
-    """
-
-    path: str
-    first_line: int  # counted from 1
-    offset: int  # bytes before the block in the (decompressed) file
-    data: bytes
-    document: int | None = None
-    piece: int = 0
 
 
 def document_hash(lines: list[str], seed: int) -> int:
@@ -123,47 +106,29 @@ def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
         ) from None
 
 
-def _bad_line(
-    error: UnicodeDecodeError, block: Block, start: int, policy: str
-) -> str | None:
-    """Return the line to read instead of one that is not UTF-8, if any.
-
-    Args:
-      error: what decoding the line raised.
-      block: where the line stands.
-      start: the line's first byte in the block.
-      policy: one of `text_files.BAD_TEXT`.
-    """
-    if policy == "fail":
-        line = block.first_line + block.data.count(b"\n", 0, start)
-        raise InputError(
-            "`input_file` must be UTF-8; convert it, or give "
-            "--on_bad_text=replace or skip. Received: bad bytes in "
-            f"{block.path}, line {line}, byte "
-            f"{block.offset + start + error.start} of the file"
-        )
-    if policy == "skip":
-        return None
-    return error.object.decode("utf-8", "replace")
-
-
 def _decode(
     block: Block, on_bad_text: str, counts: Counter
 ) -> list[str | None]:
     """Return the lines of a block; None stands for a line to skip."""
-    data = block.data
-    try:
-        return data.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        pass
-    lines, start = [], 0
-    for raw in data.split(b"\n"):
+    with contextlib.suppress(UnicodeDecodeError):
+        return block.data.decode("utf-8").split("\n")
+    lines, offset = [], block.offset
+    for number, raw in enumerate(block.data.split(b"\n"), block.first_line):
         try:
-            lines.append(raw.decode("utf-8"))
+            line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            lines.append(_bad_line(error, block, start, on_bad_text))
+            require(
+                on_bad_text != "fail",
+                "`input_file` must be UTF-8; convert it, or give "
+                "--on_bad_text=replace or skip.",
+                bad_bytes=f"{block.path}, line {number}, byte "
+                f"{offset + error.start} of the file",
+            )
+            skipped = on_bad_text == "skip"
+            line = None if skipped else raw.decode("utf-8", "replace")
             counts["bad_lines"] += 1
-        start += len(raw) + 1
+        lines.append(line)
+        offset += len(raw) + 1
     return lines
 
 
@@ -180,12 +145,7 @@ def read_documents(
     if block.offset == 0 and lines[0]:
         lines[0] = lines[0].removeprefix("\ufeff")
     parse = FORMATS[reading.input_format].parse
-    try:
-        documents = parse(lines, reading, block.document is not None)
-    except BadRecord as error:
-        line = block.first_line + error.index
-        raise InputError(f"{error} in {block.path}, line {line}") from None
-    return documents or [[]]
+    return parse(block, lines, reading.text_field) or [[]]
 
 
 def check_not_empty(paths: list[str]) -> None:

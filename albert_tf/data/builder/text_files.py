@@ -5,7 +5,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
@@ -18,12 +18,21 @@ RECORD_BYTES = 1 << 26
 Lines = Sequence[str | None]  # None: a line to skip
 
 
-class BadRecord(ValueError):
-    """A line of JSON that cannot be used; `index` counts lines from 0."""
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive whole lines of one file.
 
-    def __init__(self, index: int, message: str):
-        super().__init__(message)
-        self.index = index
+    `document` is the hash of the document that goes on from the block before,
+    and `piece` counts the blocks of that document; they are None and 0 where
+    the block begins with a document of its own.
+    """
+
+    path: str
+    first_line: int  # counted from 1
+    offset: int  # bytes before the block in the (decompressed) file
+    data: bytes
+    document: int | None = None
+    piece: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +42,13 @@ class Format:
     Attributes:
       cut: from a buffer of whole lines to the length of the whole documents
         in it, 0 if it holds one unfinished document.
-      parse: from lines, the settings and whether they go on with a document
-        of the block before, to documents of stripped, non-blank lines.
+      parse: from a block, its lines and the name of the field with the text
+        to documents of stripped, non-blank lines.
       longest_line: the most bytes of a line, where lines must stay whole.
     """
 
     cut: Callable[[bytes], int]
-    parse: Callable[[Lines, "ReadingConfig", bool], list[list[str]]]
+    parse: Callable[[Block, Lines, str], list[list[str]]]
     longest_line: int | None = None
 
 
@@ -54,64 +63,54 @@ def _after_blank_line(buffer: bytes) -> int:
     return 0
 
 
-def _parse_lines(
-    lines: Lines, reading: "ReadingConfig", goes_on: bool
-) -> list[list[str]]:
-    documents: list[list[str]] = [[]]
-    for line in lines:
-        if line is None:
-            continue
-        line = line.strip()
-        if line:
-            documents[-1].append(line)
-        elif documents[-1] or (goes_on and len(documents) == 1):
-            documents.append([])
-    if not documents[-1] and len(documents) > 1:
-        documents.pop()
-    return documents
-
-
 def _strip(lines: Lines) -> list[str]:
     return [line.strip() for line in lines if line and line.strip()]
 
 
-def _parse_file(
-    lines: Lines, reading: "ReadingConfig", goes_on: bool
-) -> list[list[str]]:
+def _parse_lines(block: Block, lines: Lines, field: str) -> list[list[str]]:
+    documents: list[list[str]] = [[]]
+    goes_on = block.document is not None
+    for line in lines:
+        if line is None:
+            continue
+        if line := line.strip():
+            documents[-1].append(line)
+        elif documents[-1] or len(documents) == 1 and goes_on:
+            documents.append([])
+    return documents if documents[-1] else documents[:-1]
+
+
+def _parse_file(block: Block, lines: Lines, field: str) -> list[list[str]]:
     return [_strip(lines)]
 
 
-def _text_of(line: str, field: str, index: int) -> str:
-    """Return the text of a JSON record."""
+def _text_of(line: str, field: str, place: str) -> str:
+    """Return the text of a JSON record; `place` tells where it stands."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        message = getattr(error, "msg", "too deep")
-        raise BadRecord(
-            index,
+        raise InputError(
             "`input_file` must hold a JSON object on every line "
-            f"(--input_format=jsonl). Received: {message}",
+            "(--input_format=jsonl). Received: "
+            f"{getattr(error, 'msg', 'too deep')} in {place}"
         ) from None
-    found = record.get(field) if isinstance(record, dict) else None
-    if not isinstance(found, str):
+    text = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(text, str):
         names = ", ".join(record) if isinstance(record, dict) else "no object"
-        raise BadRecord(
-            index,
-            f"`text_field` must name a text in every JSON object. Received: "
-            f"text_field={field}, with fields {names[:200] or 'none'}",
+        raise InputError(
+            "`text_field` must name a text in every JSON object. Received: "
+            f"text_field={field}, with fields {names[:200] or 'none'} in "
+            f"{place}"
         )
-    return SURROGATE.sub(REPLACEMENT, found)
+    return SURROGATE.sub(REPLACEMENT, text)
 
 
-def _parse_jsonl(
-    lines: Lines, reading: "ReadingConfig", goes_on: bool
-) -> list[list[str]]:
+def _parse_jsonl(block: Block, lines: Lines, field: str) -> list[list[str]]:
     documents = []
-    for index, line in enumerate(lines):
-        if line is None or not line.strip():
-            continue
-        text = _text_of(line, reading.text_field, index)
-        documents.append(_strip(text.split("\n")))
+    for number, line in enumerate(lines, block.first_line):
+        if line and line.strip():
+            text = _text_of(line, field, f"{block.path}, line {number}")
+            documents.append(_strip(text.split("\n")))
     return [document for document in documents if document]
 
 

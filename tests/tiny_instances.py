@@ -1,0 +1,30 @@
+"""Random unmasked examples, and what is said of their vocabulary."""
+
+import numpy as np
+
+from albert_tf.data.masking import Instances, Words
+
+V, MASK_ID, SEP = 500, 4, 3
+WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
+
+
+def instances(rng, batch=64, tokens=48):
+    """Return examples of two segments of words of one piece or more."""
+    ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
+    starts = rng.random((batch, tokens)) < 0.7
+    lengths = rng.integers(8, tokens + 1, batch)
+    separators = rng.integers(2, lengths - 2)[:, None]
+    place = np.arange(tokens)
+    real = place < lengths[:, None]
+    special = (place == 0) | (place == separators)
+    special |= place == lengths[:, None] - 1
+    ids[special] = SEP
+    ids[~real] = 0
+    return Instances(
+        input_ids=ids,
+        segment_ids=real & (place > separators),
+        maskable=real & ~special,
+        starts=starts | special,
+        lengths=lengths,
+        swapped=np.zeros(batch, bool),
+    )
