@@ -76,27 +76,31 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+def unmasked_features(path):
+    """Yield the features of every record of a file, masks taken away.
+
+    `masked` are the positions that were masked.
+    """
+    for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        feature = tf.train.Example.FromString(data).features.feature
+        arrays = {
+            name: np.array(values.int64_list.value or values.float_list.value)
+            for name, values in feature.items()
+        }
+        real = arrays["masked_lm_weights"] > 0
+        arrays["masked"] = arrays["masked_lm_positions"][real]
+        arrays["input_ids"][arrays["masked"]] = arrays["masked_lm_ids"][real]
+        yield arrays
+
+
 def unmasked_pairs(path):
     """Return A, B and the label of every record of a file."""
     found = []
-    for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        feature = tf.train.Example.FromString(data).features.feature
-        ids, mask, segments, positions, labels, swapped = (
-            np.array(feature[name].int64_list.value)
-            for name in (
-                "input_ids",
-                "input_mask",
-                "segment_ids",
-                "masked_lm_positions",
-                "masked_lm_ids",
-                "next_sentence_labels",
-            )
-        )
-        real = np.array(feature["masked_lm_weights"].float_list.value) > 0
-        ids[positions[real]] = labels[real]
-        a = ids[(mask == 1) & (segments == 0)][1:-1].tolist()
-        b = ids[(mask == 1) & (segments == 1)][:-1].tolist()
-        found.append((a, b, int(swapped[0])))
+    for arrays in unmasked_features(path):
+        ids, mask = arrays["input_ids"], arrays["input_mask"] == 1
+        a = ids[mask & (arrays["segment_ids"] == 0)][1:-1].tolist()
+        b = ids[mask & (arrays["segment_ids"] == 1)][:-1].tolist()
+        found.append((a, b, int(arrays["next_sentence_labels"][0])))
     return found
 
 

@@ -10,25 +10,45 @@ TOKENS, SLOTS = 8, 2
 COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
 
 
-def example(number, tokens=TOKENS, slots=SLOTS):
+KINDS = {
+    int: ("int64_list", tf.train.Int64List),
+    float: ("float_list", tf.train.FloatList),
+    bytes: ("bytes_list", tf.train.BytesList),
+}
+
+
+def serialized(**features):
+    """Serialise an example of features of integers, floats or bytes."""
+    example = tf.train.Example()
+    for key, values in features.items():
+        name, kind = KINDS[type(values[0])]
+        feature = tf.train.Feature(**{name: kind(value=values)})
+        example.features.feature[key].CopyFrom(feature)
+    return example.SerializeToString()
+
+
+def example(number, tokens=TOKENS, slots=SLOTS, without=()):
     """Serialise an example whose first id is its number."""
-
-    def ints(values):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    weights = tf.train.FloatList(value=[1.0] + [0.0] * (slots - 1))
-    feature = {
-        "input_ids": ints([number] + [7] * (tokens - 1)),
-        "input_mask": ints([1] * tokens),
-        "segment_ids": ints([0, 1] * (tokens // 2)),
-        "token_boundary": ints([1] * tokens),
-        "masked_lm_positions": ints([1] * slots),
-        "masked_lm_ids": ints([9] * slots),
-        "masked_lm_weights": tf.train.Feature(float_list=weights),
-        "next_sentence_labels": ints([number % 2]),
+    features = {
+        "input_ids": [number] + [7] * (tokens - 1),
+        "input_mask": [1] * tokens,
+        "segment_ids": [0, 1] * (tokens // 2),
+        "token_boundary": [1] * tokens,
+        "masked_lm_positions": [1] * slots,
+        "masked_lm_ids": [9] * slots,
+        "masked_lm_weights": [1.0] + [0.0] * (slots - 1),
+        "next_sentence_labels": [number % 2],
     }
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
+    for name in without:
+        del features[name]
+    return serialized(**features)
+
+
+def write(path, content):
+    """Write a file of records."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in content:
+            writer.write(record)
 
 
 def first_file(folder, split="train"):
@@ -43,9 +63,9 @@ def write_records(folder):
         splits[split] = []
         for i, count in enumerate(counts):
             name = f"{split}-{i:05d}-of-{len(counts):05d}.tfrecord"
-            with tf.io.TFRecordWriter(str(folder / name)) as writer:
-                for number in itertools.islice(numbering, count):
-                    writer.write(example(number))
+            write(
+                folder / name, map(example, itertools.islice(numbering, count))
+            )
             size = (folder / name).stat().st_size
             splits[split].append(records.RecordFile(name, count, size))
     splits = {split: tuple(entries) for split, entries in splits.items()}

@@ -10,29 +10,12 @@ from tiny_corpus import (
     contents,
     settings,
     unmasked,
-    write_corpus,
 )
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.records import checks, find
 from albert_tf.text.tokenizers import tokenizer_from_files
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A folder with a vocabulary and two text files of random words."""
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whole(corpus, tmp_path_factory):
-    """The output of an unbroken build in one process."""
-    output = tmp_path_factory.mktemp("whole") / "out"
-    metadata = build.run(*settings(corpus, output))
-    return output, metadata
 
 
 def documents_of(corpus):

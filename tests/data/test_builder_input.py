@@ -12,7 +12,6 @@ from tiny_corpus import (
     command,
     contents,
     settings,
-    write_corpus,
 )
 
 from albert_tf.base import files
@@ -20,14 +19,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder import build, shards
 from albert_tf.data.records import framing
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A folder with a vocabulary and two text files of random words."""
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
 
 
 def test_one_document(corpus, tmp_path):

@@ -7,19 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from tiny_corpus import command, contents, settings, small_blocks, write_corpus
+from tiny_corpus import command, contents, settings, small_blocks
 
 from albert_tf.data import records
 from albert_tf.data.builder import build, local_runner, record_files, shards
 from albert_tf.data.builder.build_folder import BuildFolder
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A folder with a vocabulary and two text files of random words."""
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from tiny_records import COUNTS, example, first_file, write_records
+from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
@@ -26,9 +26,7 @@ def rewrite(change):
     def damage(path):
         found = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
         found[2:3] = change(found[2])
-        with tf.io.TFRecordWriter(path) as writer:
-            for record in found:
-                writer.write(record)
+        write(path, found)
 
     return damage
 
@@ -203,8 +201,7 @@ def test_a_run_begins_with_a_check(data_dir):
         file.truncate(700)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
         checks.check(data_dir, metadata)
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(b"\x99 no example")
+    write(path, [b"\x99 no example"])
     with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
         checks.check(data_dir, with_sizes(data_dir, metadata))
     tf.io.gfile.remove(path)

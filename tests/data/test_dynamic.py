@@ -5,54 +5,30 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_corpus import settings
+from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import masking
 from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import checks, decoding, find, input_pipeline
-from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
+from albert_tf.text.tokenizers import load_tokenizer
 
 T = 32
 
 
 def run(corpus, output, **changes):
     """Build records of a corpus; return their metadata."""
-    return build.run(
-        BuildConfig(
-            input_file=str(corpus / "text.txt"),
-            output_dir=str(output),
-            dupe_factor=1,
-            eval_fraction=0.1,
-            num_shards=2,
-            num_processes=1,
-        ),
-        TokenizerConfig(vocab_file=str(corpus / "vocab.txt")),
-        PairsConfig(max_seq_length=T),
-        MaskingConfig(**changes),
-    )
+    return build.run(*settings(corpus, output, dupe_factor=1, **changes))
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A folder with a text, a vocabulary, and records of both kinds."""
-    folder = tmp_path_factory.mktemp("dynamic")
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(300)] + ["##x", "."]
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocab.txt").write_text("\n".join(special + words) + "\n")
-    documents = [
-        "\n".join(
-            " ".join(f"w{w}{'' if w % 3 else 'x'}" for w in row) + " ."
-            for row in rng.integers(0, 300, (12, 7))
-        )
-        for _ in range(30)
-    ]
-    (folder / "text.txt").write_text("\n\n".join(documents))
+def kinds(corpus, tmp_path_factory):
+    """A folder with records of both kinds."""
+    folder = tmp_path_factory.mktemp("kinds")
     for kind in ("static", "dynamic"):
-        run(folder, folder / kind, masking=kind)
+        run(corpus, folder / kind, masking=kind)
     return folder
 
 
@@ -68,10 +44,10 @@ def read(folder, split):
     ]
 
 
-def test_same_text_as_static(corpus):
+def test_same_text_as_static(kinds):
     """Unmasked, static records hold the tokens, words and label of dynamic."""
-    static = read(corpus / "static", "train")
-    dynamic = read(corpus / "dynamic", "train")
+    static = read(kinds / "static", "train")
+    dynamic = read(kinds / "dynamic", "train")
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
     for left, right in zip(static, dynamic, strict=True):
@@ -83,30 +59,30 @@ def test_same_text_as_static(corpus):
         assert left.positions.size and not right.positions.size
 
 
-def test_held_out_records_are_the_static_ones(corpus):
+def test_held_out_records_are_the_static_ones(kinds):
     """Held-out records are masked once, the same whatever `masking` is."""
     static, dynamic = (
-        {p.name: p.read_bytes() for p in (corpus / kind).glob("eval*")}
+        {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
     )
     assert static == dynamic and static
 
 
-def test_few_bytes_per_token(corpus):
+def test_few_bytes_per_token(kinds):
     """A dynamic record is many times smaller than a static one."""
     sizes = [
         sum(
             entry.bytes
-            for entry in find.read_metadata(str(corpus / kind)).splits["train"]
+            for entry in find.read_metadata(str(kinds / kind)).splits["train"]
         )
         for kind in ("static", "dynamic")
     ]
     assert sizes[1] < sizes[0] / 2
 
 
-def batches(corpus, count, batch_size=8, **kwargs):
+def batches(kinds, count, batch_size=8, **kwargs):
     """Return training batches of the dynamic records."""
-    folder = str(corpus / "dynamic")
+    folder = str(kinds / "dynamic")
     metadata = find.read_metadata(folder)
     dataset = input_pipeline.train_batches(
         folder, metadata, batch_size=batch_size, seed=5, **kwargs
@@ -126,11 +102,11 @@ def rows(found):
     ]
 
 
-def test_batches_hold_what_static_ones_hold(corpus):
+def test_batches_hold_what_static_ones_hold(kinds):
     """Keys, types and shapes are those of static batches, and are static."""
     shapes = []
     for kind in ("static", "dynamic"):
-        folder = str(corpus / kind)
+        folder = str(kinds / kind)
         dataset = input_pipeline.train_batches(
             folder, find.read_metadata(folder), batch_size=4, seed=1
         )
@@ -140,12 +116,12 @@ def test_batches_hold_what_static_ones_hold(corpus):
     assert shapes[1]["masked_lm_positions"].shape == (4, 5)
 
 
-def test_batches_restore_the_records(corpus):
+def test_batches_restore_the_records(kinds):
     """With its labels put back, an epoch is the records, each once."""
-    count = find.read_metadata(str(corpus / "dynamic")).count("train")
-    tokenizer = load_tokenizer(str(corpus / "dynamic"))
+    count = find.read_metadata(str(kinds / "dynamic")).count("train")
+    tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []
-    for batch in batches(corpus, count, batch_size=1):
+    for batch in batches(kinds, count, batch_size=1):
         real = batch["masked_lm_weights"][0] > 0
         ids = batch["input_ids"][0]
         ids[batch["masked_lm_positions"][0, real]] = batch["masked_lm_ids"][
@@ -167,17 +143,17 @@ def test_batches_restore_the_records(corpus):
         )
     static = [
         (tuple(e.originals()), int(e.segment_ids.sum()), int(e.swapped))
-        for e in read(corpus / "static", "train")
+        for e in read(kinds / "static", "train")
     ]
     assert sorted(found) == sorted(static)
 
 
-def test_words_are_masked_whole(corpus):
+def test_words_are_masked_whole(kinds):
     """The word boundaries that were stored decide what is masked together."""
-    tokenizer = load_tokenizer(str(corpus / "dynamic"))
+    tokenizer = load_tokenizer(str(kinds / "dynamic"))
     follow = tokenizer.pieces(range(tokenizer.vocab_size)).index("##x")
     partly = whole = 0
-    for batch in batches(corpus, 20):
+    for batch in batches(kinds, 20):
         for i, weights in enumerate(batch["masked_lm_weights"]):
             where = set(batch["masked_lm_positions"][i, weights > 0].tolist())
             ids = batch["input_ids"][i].copy()
@@ -196,27 +172,26 @@ def test_words_are_masked_whole(corpus):
     assert partly == 0 and whole > 50
 
 
-def test_masks_change_with_the_epoch(corpus):
+def test_masks_change_with_the_epoch(kinds):
     """The same record has other masks the second time."""
-    count = find.read_metadata(str(corpus / "dynamic")).count("train")
-    found = rows(batches(corpus, 2 * count, batch_size=1))
+    count = find.read_metadata(str(kinds / "dynamic")).count("train")
+    found = rows(batches(kinds, 2 * count, batch_size=1))
     assert len(set(found)) > 1.9 * count
 
 
 @pytest.mark.parametrize("start", [24, 400])
-def test_resume_is_exact(corpus, start):
+def test_resume_is_exact(kinds, start):
     """The batch at a position is the same wherever reading began."""
-    whole = rows(batches(corpus, (start + 40) // 8))
-    assert rows(batches(corpus, 5, start=start)) == whole[start:]
+    whole = rows(batches(kinds, (start + 40) // 8))
+    assert rows(batches(kinds, 5, start=start)) == whole[start:]
 
 
-def test_batch_size_and_readers_change_no_mask(corpus):
+def test_batch_size_and_readers_change_no_mask(kinds):
     """Examples are masked alike in batches of any size and by any reader."""
-    whole = rows(batches(corpus, 12))
-    assert rows(batches(corpus, 16, batch_size=6)) == whole
+    whole = rows(batches(kinds, 12))
+    assert rows(batches(kinds, 16, batch_size=6)) == whole
     parts = [
-        rows(batches(corpus, 6, num_shards=2, shard=shard))
-        for shard in range(2)
+        rows(batches(kinds, 6, num_shards=2, shard=shard)) for shard in range(2)
     ]
     assert [row for group in zip(*parts, strict=True) for row in group] == whole
 
@@ -244,29 +219,14 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     entry = metadata.splits["train"][0]
     metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
 
-    def feature(**kind):
-        return tf.train.Feature(**kind)
-
-    def data(value):
-        return feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    def ints(*values):
-        return feature(int64_list=tf.train.Int64List(value=values))
-
-    example = tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                "token_ids": data(b"\5\0" * 3),
-                "word_starts": data(b"\xff"),
-                "segment_lengths": ints(*sizes),
-                "next_sentence_labels": ints(0),
-            }
-        )
-    ).SerializeToString()
+    record = serialized(
+        token_ids=[b"\5\0" * 3],
+        word_starts=[b"\xff"],
+        segment_lengths=sizes,
+        next_sentence_labels=[0],
+    )
     path = str(tmp_path / "out" / entry.file)
-    with tf.io.TFRecordWriter(path) as writer:
-        for _ in range(4):
-            writer.write(example)
+    write(path, [record] * 4)
     size = tf.io.gfile.stat(path).length
     entry = dataclasses.replace(entry, records=4, bytes=size)
     metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
@@ -275,13 +235,10 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
         checks.check(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
         with checks.errors_explained(str(tmp_path / "out"), metadata):
-            next(
-                iter(
-                    input_pipeline.train_batches(
-                        str(tmp_path / "out"), metadata, batch_size=2, seed=0
-                    )
-                )
+            batches = input_pipeline.train_batches(
+                str(tmp_path / "out"), metadata, batch_size=2, seed=0
             )
+            next(iter(batches))
 
 
 def test_masking_config_comes_from_the_metadata(corpus, tmp_path):

@@ -3,27 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_records import serialized
 
 from albert_tf.data.records import examples
-
-
-def feature(values):
-    """Return a feature of integers, floats or byte strings."""
-    kinds = {
-        int: ("int64_list", tf.train.Int64List),
-        float: ("float_list", tf.train.FloatList),
-        bytes: ("bytes_list", tf.train.BytesList),
-    }
-    name, kind = kinds[type(values[0])]
-    return tf.train.Feature(**{name: kind(value=values)})
-
-
-def serialized(**features):
-    """Return a serialised example."""
-    found = {name: feature(values) for name, values in features.items()}
-    return tf.train.Example(
-        features=tf.train.Features(feature=found)
-    ).SerializeToString()
 
 
 def test_values_of_every_kind():

@@ -2,43 +2,11 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tiny_records import SLOTS, TOKENS, example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import checks, decoding, find, input_pipeline
-
-TOKENS, SLOTS = 8, 2
-
-
-def example(number, tokens=TOKENS, without=()):
-    """Serialise a released example whose first id is its number."""
-
-    def ints(values):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    weights = tf.train.FloatList(value=[1.0] + [0.0] * (SLOTS - 1))
-    feature = {
-        "input_ids": ints([number] + [7] * (tokens - 1)),
-        "input_mask": ints([1] * tokens),
-        "segment_ids": ints([0, 1] * (tokens // 2)),
-        "token_boundary": ints([1] * tokens),
-        "masked_lm_positions": ints([1] * SLOTS),
-        "masked_lm_ids": ints([9] * SLOTS),
-        "masked_lm_weights": tf.train.Feature(float_list=weights),
-        "next_sentence_labels": ints([number % 2]),
-    }
-    for name in without:
-        del feature[name]
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
-
-
-def write(path, examples):
-    """Write a file of records."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for serialized in examples:
-            writer.write(serialized)
 
 
 @pytest.fixture

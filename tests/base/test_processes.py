@@ -80,7 +80,7 @@ def alive(pid: int) -> bool:
 def test_processes_end_with_the_one_that_uses_them():
     """Killed, a program leaves no process behind that works or waits."""
     code = (
-        "import test_builder_processes as here\n"
+        "import test_processes as here\n"
         "for _, pid in here.ordered_map(here.square, range(10**6), 2):\n"
         "    print(pid, flush=True)"
     )
