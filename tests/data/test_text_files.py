@@ -1,4 +1,4 @@
-"""Formats of text files: documents, blocks, records of JSON, long lines."""
+"""Text files: documents, blocks, records of JSON, long lines, bad bytes."""
 
 import gzip
 import json
@@ -8,7 +8,9 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import text_blocks, text_files
-from albert_tf.data.builder.text_files import FORMATS, ReadingConfig
+from albert_tf.data.builder.text_files import FORMATS, Block, ReadingConfig
+
+SEED = 5
 
 
 def write(path, content):
@@ -19,15 +21,85 @@ def write(path, content):
 
 
 def read(path, **settings):
-    """Return the lines of every document of a file, and its blocks."""
+    """Return the lines of every document of a file, its blocks, and counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
-    blocks = list(text_blocks.blocks(path, 0, config))
+    blocks = list(text_blocks.blocks(path, SEED, config))
     for block in blocks:
         documents = text_blocks.read_documents(block, config, counts)
         if block.document is not None:
+            assert block.document == text_blocks.document_hash(begun, SEED)
             found[-1].extend(documents.pop(0))
-        found += [lines for lines in documents if lines]
-    return found, blocks
+        for lines in filter(None, documents):
+            begun = list(lines)
+            found.append(lines)
+    return found, blocks, counts
+
+
+def test_documents(tmp_path):
+    """Blank lines part documents; runs of them, CRLF, a BOM, tabs do too."""
+    content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
+    path = write(tmp_path / "x.txt", content)
+    assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
+
+
+@pytest.mark.parametrize("blank", ["", "\u00a0"])
+@pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
+def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
+    """However a file is cut into blocks, its documents are the same."""
+    documents = [
+        [f"line {i} of {d}" + " x" * (i * d % 15) for i in range(n)]
+        for d, n in enumerate([1, 3, 60, 1, 1, 15, 2, 40])
+    ]
+    joined = f"\n{blank}\n".join("\n".join(lines) for lines in documents)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+    for ending in ("", "\n", "\n\n", "\n \n\n"):
+        path = write(tmp_path / "x.txt", joined + ending)
+        found, blocks, _ = read(path)
+        assert found == documents
+        whole = b"".join(block.data for block in blocks)
+        assert whole == (joined + ending).encode()
+    if block_bytes == 64:
+        assert max(b.piece for b in blocks) > 3
+        assert [b.offset for b in blocks][1] == len(blocks[0].data)
+
+
+@pytest.mark.parametrize("block_bytes", [16, 1 << 20])
+def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
+    """Bytes that are not UTF-8 are named by file, line and byte."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+    content = b"good line\n\nsecond document\nbad \xff\xfe\nlast\n"
+    path = write(tmp_path / "x.txt", content)
+    byte = content.index(b"\xff")
+    message = f"x.txt, line 4, byte {byte} of the file"
+    with pytest.raises(InputError, match=message):
+        read(path)
+    found, _, counts = read(path, on_bad_text="skip")
+    assert found[1] == ["second document", "last"]
+    assert counts["bad_lines"] == 1
+    found, _, counts = read(path, on_bad_text="replace")
+    assert found[1][1] == "bad \ufffd\ufffd"
+    assert counts["bad_lines"] == 1
+
+
+def test_hash_depends_on_text_and_seed():
+    """Equal documents have equal hashes; text and seed change them."""
+    base = text_blocks.document_hash(["a", "b"], 1)
+    assert base == text_blocks.document_hash(["a", "b"], 1)
+    assert base != text_blocks.document_hash(["a", "c"], 1)
+    assert base != text_blocks.document_hash(["a", "b"], 2)
+
+
+def test_document_that_ends_with_a_block():
+    """A blank line that begins a block ends the document before it."""
+    cut = FORMATS["lines"].cut
+    assert cut(b"\nab\n") == 1
+    assert cut(b"ab\n") == 0
+    assert cut(b"ab\n\t\ncd\nef\n") == 5
+    block = Block("x", 2, 9, b"\nab\n", document=1, piece=1)
+    assert text_blocks.read_documents(block, ReadingConfig(), Counter()) == [
+        [],
+        ["ab"],
+    ]
 
 
 RECORDS = [
@@ -54,7 +126,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
     expected = [document for _, document in RECORDS * 3 if document]
     for content in ("\n".join(lines), "\n \n".join(lines) + "\n"):
         path = write(tmp_path / name, content)
-        found, blocks = read(path, input_format="jsonl")
+        found, blocks, _ = read(path, input_format="jsonl")
         assert found == expected
         assert all(block.document is None for block in blocks)
         assert len(blocks) > 3 or block_bytes > 30
@@ -63,7 +135,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 def test_field_of_json(tmp_path):
     """Another field can be named."""
     path = write(tmp_path / "x", '{"body": "a", "text": "b"}')
-    found, _ = read(path, input_format="jsonl", text_field="body")
+    found, *_ = read(path, input_format="jsonl", text_field="body")
     assert found == [["a"]]
 
 
@@ -100,7 +172,7 @@ def test_skipped_lines_count_for_the_place(tmp_path):
 def test_half_of_a_pair_is_replaced(tmp_path):
     r"""A lone \\ud800, which JSON allows, becomes U+FFFD."""
     path = write(tmp_path / "x", r'{"text": "a \ud800 b \ud83d\ude00"}')
-    found, _ = read(path, input_format="jsonl")
+    found, *_ = read(path, input_format="jsonl")
     assert found == [["a \ufffd b \U0001f600"]]
 
 
@@ -125,7 +197,7 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))
-    found, blocks = read(path, input_format="files")
+    found, blocks, _ = read(path, input_format="files")
     assert found == [lines]
     assert [block.piece for block in blocks] == list(range(len(blocks)))
     assert len({block.document for block in blocks[1:]}) <= 1
@@ -139,7 +211,7 @@ def test_long_line(tmp_path, text_of, before):
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
-    found, blocks = read(path)
+    found, blocks, _ = read(path)
     *others, found, last = found
     assert last == ["last"] and len(others) == before.count("\n\n")
     assert (found[0], found[-1]) == ("before", "after")
