@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from albert_tf.base import files, settings
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data import records
 from albert_tf.data.builder.statistics import report
@@ -66,12 +66,11 @@ class InspectConfig:
 
 def find_paths(patterns: str) -> list[str]:
     """Return the files of comma-separated files, globs and folders."""
-    found = []
-    for pattern in patterns.split(","):
-        if files.is_folder(pattern):
-            pattern = files.join(pattern, "*.tfrecord*")
-        found += files.glob(pattern, "`input_file`")
-    return found
+    globs = [
+        files.join(p, "*.tfrecord*") if files.is_folder(p) else p
+        for p in patterns.split(",")
+    ]
+    return [path for p in globs for path in files.glob(p, "`input_file`")]
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
@@ -96,20 +95,20 @@ class Painter:
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
     """Return the pieces of ids; ids where there is no tokenizer."""
-    special = {-1: "[CLS]", -2: "[SEP]"}
-    if tokenizer is None:
-        return [special.get(i, str(i)) for i in ids.tolist()]
-    wrong = ids[ids >= tokenizer.vocab_size]
-    if wrong.size:
-        raise InputError(
-            "The tokenizer must be that of the records; see "
-            "--spm_model_file and --vocab_file. Received: a vocabulary of "
-            f"{tokenizer.vocab_size}, and id {wrong[0]} in the records"
+    names = dict(zip(ids.tolist(), map(str, ids.tolist()), strict=True))
+    if tokenizer is not None:
+        highest = max(names, default=0)
+        require(
+            highest < tokenizer.vocab_size,
+            "The tokenizer must be that of the records; see --spm_model_file "
+            "and --vocab_file.",
+            vocab_size=tokenizer.vocab_size,
+            id=highest,
         )
-    return [
-        special[i] if i in special else tokenizer.pieces([i])[0]
-        for i in ids.tolist()
-    ]
+        real = [i for i in names if i >= 0]
+        names |= zip(real, tokenizer.pieces(real), strict=True)
+    names |= {decoding.CLS: "[CLS]", decoding.SEP: "[SEP]"}
+    return [names[i] for i in ids.tolist()]
 
 
 def _text(piece: str) -> str:
@@ -141,28 +140,27 @@ def _words(
             yield blank or place - 1 in ends, paint("ab"[segment], _text(piece))
 
 
+def _facts(example: decoding.Example) -> Iterator[str]:
+    """Yield what is told of an example before its text."""
+    number, masked = len(example.input_ids), len(example.positions)
+    in_a = int(np.sum(example.segment_ids == 0))
+    yield f"sentence order {LABELS[example.swapped]}"
+    yield f"{number} tokens of {example.length}"
+    yield f"A {in_a - 2}, B {number - in_a - 1}"
+    if example.slots:
+        share = f"{masked / max(number, 1):.1%}"
+        yield f"{masked} of {example.slots} predictions ({share})"
+    else:
+        yield "masked while training"
+
+
 def show(
     example: decoding.Example, tokenizer: Tokenizer | None, paint: Painter
 ) -> str:
     """Return an example as a person reads it."""
-    joined = "".join(
-        " " * blank + word for blank, word in _words(example, tokenizer, paint)
-    ).strip()
-    number, masked = len(example.input_ids), len(example.positions)
-    in_a = int(np.sum(example.segment_ids == 0))
-    facts = [
-        f"sentence order {LABELS[example.swapped]}",
-        f"{number} tokens of {example.length}",
-        f"A {in_a - 2}, B {number - in_a - 1}",
-    ]
-    if example.slots:
-        facts.append(
-            f"{masked} of {example.slots} predictions "
-            f"({masked / max(number, 1):.1%})"
-        )
-    else:
-        facts.append("masked while training")
-    return "; ".join(facts) + "\n" + joined
+    words = _words(example, tokenizer, paint)
+    text = "".join(" " * blank + word for blank, word in words)
+    return "; ".join(_facts(example)) + "\n" + text.strip()
 
 
 def _examples(path: str, first: int, count: int) -> Iterator[decoding.Example]:
@@ -199,11 +197,11 @@ def main() -> None:
     """Print examples of the files that the flags name."""
     config = settings.from_flags(InspectConfig)
     tokenization = settings.from_flags(TokenizerConfig)
-    if not config.input_file:
-        raise InputError(
-            "`input_file` must be given: python -m albert_tf.inspect_records "
-            "FILE. Received: no file"
-        )
+    require(
+        config.input_file,
+        "`input_file` must be given: python -m albert_tf.inspect_records FILE.",
+        input_file=None,
+    )
     paths = find_paths(config.input_file)
     for folder in sorted({os.path.dirname(path) for path in paths}):
         if config.statistics and records.is_described(folder):

@@ -112,7 +112,7 @@ def test_without_tokenizer(folder, capsys):
 def test_another_tokenizer(folder, capsys):
     """Ids beyond the vocabulary are an error that names one."""
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
-    with pytest.raises(InputError, match="a vocabulary of 12, and id 12"):
+    with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")
 
 

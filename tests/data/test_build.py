@@ -196,28 +196,16 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
     texts = [f"{corpus}/a.txt", f"{corpus}/b.txt"]
-    for name, more in (("once", []), ("twice", [tmp_path / "copy.txt"])):
-        files = map(str, [*texts, *more])
-        metadata = build.run(
-            *settings(
-                corpus,
-                tmp_path / name,
-                input_file=",".join(files),
-                drop_duplicates=True,
-            )
-        )
+    copies = ",".join([*texts, str(tmp_path / "copy.txt")])
+    for name, files in (("once", ",".join(texts)), ("twice", copies)):
+        changes = {"input_file": files, "drop_duplicates": True}
+        metadata = build.run(*settings(corpus, tmp_path / name, **changes))
         assert records_of(tmp_path / name) == records_of(whole[0])
     statistics = metadata.statistics
     assert statistics["duplicate_documents"] == 50
     tokens = sum(len(sum(lines, [])) for lines in documents_of(corpus))
     assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
-    kept = build.run(
-        *settings(
-            corpus,
-            tmp_path / "kept",
-            input_file=",".join([*texts, str(tmp_path / "copy.txt")]),
-        )
-    )
+    kept = build.run(*settings(corpus, tmp_path / "kept", input_file=copies))
     assert kept.statistics["duplicate_documents"] == 0
     assert kept.count("train") > 2 * metadata.count("train")
 
@@ -274,17 +262,13 @@ def test_split_sentences(corpus, tmp_path):
     lines = [" ".join(sentences[i : i + 10]) for i in range(0, 40, 10)]
     made = {}
     for name, text in (("one", sentences), ("ten", lines)):
-        (tmp_path / f"{name}.txt").write_text("\n".join(text))
-        changes = {"split_sentences": "en"} if name == "ten" else {}
-        made[name] = build.run(
-            *settings(
-                corpus,
-                tmp_path / name,
-                input_file=str(tmp_path / f"{name}.txt"),
-                eval_fraction=0.0,
-                **changes,
-            )
-        ).statistics
+        path = tmp_path / f"{name}.txt"
+        path.write_text("\n".join(text))
+        changes = {"input_file": str(path), "eval_fraction": 0.0}
+        if name == "ten":
+            changes["split_sentences"] = "en"
+        configs = settings(corpus, tmp_path / name, **changes)
+        made[name] = build.run(*configs).statistics
     assert made["ten"]["sentences"] == made["one"]["sentences"] == 40
     assert made["ten"]["tokens"] == made["one"]["tokens"]
 
@@ -309,17 +293,13 @@ def test_processes_change_nothing_of_recipes(
     """With other recipes too, two processes write the same bytes as one."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     documents = (corpus / "a.txt").read_text().strip().split("\n\n") * 2
+    changes = dict(changes)
     if "input_format" in changes:
         lines = [json.dumps({"text": d}) for d in documents]
         (tmp_path / "x").write_text("\n".join(lines))
-        changes = changes | {"input_file": f"{tmp_path}/x"}
+        changes["input_file"] = f"{tmp_path}/x"
     for processes in (1, 2):
-        build.run(
-            *settings(
-                corpus,
-                tmp_path / f"out{processes}",
-                num_processes=processes,
-                **changes,
-            )
-        )
+        output = tmp_path / f"out{processes}"
+        changes["num_processes"] = processes
+        build.run(*settings(corpus, output, **changes))
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")

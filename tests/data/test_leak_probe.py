@@ -1,5 +1,7 @@
 """The leak probe on examples whose labels are, or are not, given away."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
@@ -181,24 +183,13 @@ def test_balanced_accuracy_is_sklearns():
 
 def test_probe_ignores_masks():
     """The words before masking are looked at, not the masks."""
-    rng = np.random.default_rng(7)
-    whole = examples(rng)[:50]
-    masked = []
+    whole = examples(np.random.default_rng(7))[:50]
+    masked, places = [], np.arange(4, 9)
     for item in whole:
         ids = item.input_ids.copy()
-        ids[4:9] = 4
-        masked.append(
-            decoding.Example(
-                ids,
-                item.segment_ids,
-                None,
-                np.arange(4, 9),
-                item.input_ids[4:9],
-                item.swapped,
-                5,
-                len(ids),
-            )
-        )
+        ids[places] = 4
+        hidden = {"positions": places, "labels": item.input_ids[places]}
+        masked.append(dataclasses.replace(item, input_ids=ids, **hidden))
     left, right = (leak_probe._segments(x, V) for x in (whole, masked))
     assert (left.a != right.a).nnz == (left.b != right.b).nnz == 0
     # Neither [CLS] nor [SEP] is counted.

@@ -15,25 +15,20 @@ from albert_tf.data.masking import Instances, Masked
 V, STOP = 1000, 7
 
 
-@dataclasses.dataclass(frozen=True)
 class Pieces:
-    """What a tokenizer says: even ids begin words."""
+    """What a tokenizer says."""
 
-    pad_id: int = 0
-    cls_id: int = 2
-    sep_id: int = 3
-    word_starts: np.ndarray = dataclasses.field(
-        default_factory=lambda: np.arange(V) % 2 == 0
-    )
+    pad_id, cls_id, sep_id = 0, 2, 3
 
 
-STARTS = Pieces().word_starts
 NONE = np.zeros(0, np.int64)
 
 
-def of_ids(ids, sentences, parts, hashes):
+def of_ids(ids, sentences, parts):
     """Return documents whose words begin at even ids."""
-    return Documents(ids, STARTS[ids], sentences, parts, hashes, hashes)
+    ids, names = np.asarray(ids), np.arange(len(parts), dtype=np.uint64)
+    sizes, counts = np.asarray(sentences), np.asarray(parts)
+    return Documents(ids, ids % 2 == 0, sizes, counts, names, names)
 
 
 def breaks(docs):
@@ -46,7 +41,7 @@ def documents(rng, sizes, count=200):
     parts = rng.integers(1, 12, count).astype(np.int32)
     sentences = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = rng.integers(10, V, sentences.sum()).astype(np.uint16)
-    return of_ids(ids, sentences, parts, np.arange(count, dtype=np.uint64))
+    return of_ids(ids, sentences, parts)
 
 
 def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
@@ -126,8 +121,7 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
     ids[ends - 1] = STOP
     inside = ends - 1 - (rng.random(len(ends)) * sizes).astype(int)
     ids[inside[::2]] = STOP
-    hashes = np.arange(len(parts), dtype=np.uint64)
-    docs = of_ids(ids, sizes, parts, hashes)
+    docs = of_ids(ids, sizes, parts)
     config = PairsConfig(max_seq_length=length, single_segment_policy=policy)
     made, _ = make_pairs(docs, breaks(docs), config, rng)
     assert len(made) > 4000
@@ -154,12 +148,8 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 def test_short_targets_are_drawn_per_chunk():
     """With probability p a chunk stops at a uniform target length."""
     rng = np.random.default_rng(5)
-    docs = of_ids(
-        rng.integers(10, V, 400000).astype(np.uint16),
-        np.ones(400000, np.int32),
-        np.array([400000], np.int32),
-        np.zeros(1, np.uint64),
-    )
+    ids = rng.integers(10, V, 400000).astype(np.uint16)
+    docs = of_ids(ids, np.ones(400000, np.int32), [400000])
     config = PairsConfig(max_seq_length=64, short_seq_prob=0.3)
     made, _ = make_pairs(docs, NONE, config, rng)
     start, _, end = chunks(made)
@@ -194,9 +184,8 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
     """A line of four sentences is cut after each of the first three."""
     docs = of_ids(
         np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
-        np.full(3000, 10, np.int32),
-        np.ones(3000, np.int32),
-        np.arange(3000, dtype=np.uint64),
+        np.full(3000, 10),
+        np.ones(3000, int),
     )
     rng = np.random.default_rng(15)
     made, _ = make_pairs(docs, breaks(docs), PairsConfig(), rng)
@@ -219,12 +208,7 @@ def test_drop_policy():
 
 def test_long_lines_by_hand():
     """A line over the room is cut at all its breaks, a shorter one at none."""
-    docs = of_ids(
-        np.zeros(300, np.uint16),
-        np.array([50, 200, 50]),
-        np.array([2, 1]),
-        np.arange(2, dtype=np.uint64),
-    )
+    docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)
     assert offsets.tolist() == [0, 50, 60, 130, 249, 250, 300]
@@ -246,12 +230,7 @@ def test_sentences_over_the_room_are_left_out_whole():
 
 def test_one_word_is_dropped():
     """A chunk without a place to cut is counted, not made up."""
-    docs = of_ids(
-        np.array([10, 11, 13], np.uint16),
-        np.array([3], np.int32),
-        np.array([1], np.int32),
-        np.zeros(1, np.uint64),
-    )
+    docs = of_ids([10, 11, 13], [3], [1])
     made, counts = make_pairs(
         docs, NONE, PairsConfig(), np.random.default_rng(0)
     )

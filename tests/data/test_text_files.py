@@ -23,7 +23,7 @@ def write(path, content):
 def read(path, **settings):
     """Return the lines of every document of a file, its blocks, and counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
-    blocks = list(text_blocks.blocks(path, SEED, config))
+    blocks, begun = list(text_blocks.blocks(path, SEED, config)), []
     for block in blocks:
         documents = text_blocks.read_documents(block, config, counts)
         if block.document is not None:
