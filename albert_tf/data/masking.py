@@ -109,7 +109,7 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Instances:
-    """A batch of unmasked examples."""
+    """A batch of unmasked examples: arrays, or tensors of a graph."""
 
     input_ids: np.ndarray  # [B, T] int32
     segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]

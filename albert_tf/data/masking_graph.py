@@ -13,7 +13,13 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.masking import KEEP_SHARE, MASK_SHARE, MaskingConfig, Words
+from albert_tf.data.masking import (
+    KEEP_SHARE,
+    MASK_SHARE,
+    Instances,
+    MaskingConfig,
+    Words,
+)
 
 # What the numbers of an example are for; each has its own sequence.
 ORDER, NGRAMS, KINDS, PICKS = range(4)
@@ -229,10 +235,7 @@ def cover(
 
 
 def mask(
-    input_ids: tf.Tensor,
-    starts: tf.Tensor,
-    maskable: tf.Tensor,
-    lengths: tf.Tensor,
+    instances: Instances,
     slots: int,
     config: MaskingConfig,
     words: Words,
@@ -242,26 +245,23 @@ def mask(
     """Mask a batch; return ids, masked positions, labels and weights.
 
     Args:
-      input_ids: [B, T] int32.
-      starts: [B, T] bool, true where a piece begins a word.
-      maskable: [B, T] bool, false at [CLS], [SEP] and padding.
-      lengths: [B] int32 tokens of each instance, special ones included.
+      instances: the batch, of tensors.
       slots: P, see `MaskingConfig.predictions`.
       config: what to mask.
       words: the ids of the vocabulary.
       seed: of the run.
       positions: [B] int64, where each instance stands in the stream.
     """
-    tokens = input_ids.shape[1]
-    bounds = word_bounds(starts, maskable, config.do_whole_word_mask)
+    maskable, tokens = instances.maskable, instances.maskable.shape[1]
+    bounds = word_bounds(instances.starts, maskable, config.do_whole_word_mask)
     covered = choose_spans(
         random_order(bounds.begins, draws(seed, positions, ORDER, tokens)),
         bounds,
         maskable,
-        budgets(lengths, config, slots),
+        budgets(instances.lengths, config, slots),
         draw_ngrams(draws(seed, positions, NGRAMS, tokens), config),
         config.ngram,
     )
     kinds = uniform(draws(seed, positions, KINDS, slots))
     picks = draws(seed, positions, PICKS, slots)
-    return cover(input_ids, covered, slots, words, kinds, picks)
+    return cover(instances.input_ids, covered, slots, words, kinds, picks)

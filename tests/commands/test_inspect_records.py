@@ -5,13 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import tensorflow as tf
+from tiny_records import serialized, write
 
 from albert_tf import inspect_records
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import example_encoding
 from albert_tf.inspect_records import InspectConfig, Painter
 from albert_tf.text.tokenizers import TokenizerConfig
 
@@ -29,22 +27,15 @@ def ids(text):
 def static(swapped):
     """Serialise a masked example, padded to 12 tokens and 3 predictions."""
     shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
-    columns = {
-        "input_ids": [*shown, 0],
-        "input_mask": [1] * 11 + [0],
-        "segment_ids": [0] * 6 + [1] * 5 + [0],
-        "masked_lm_positions": [2, 8, 0],
-        "masked_lm_ids": ids("cat mat [PAD]"),
-        "next_sentence_labels": [swapped],
-    }
-    features = [
-        example_encoding.ints(name, np.array([values]))[0]
-        for name, values in columns.items()
-    ]
-    weights = np.array([[1.0, 1.0, 0.0]], np.float32)
-    features.append(example_encoding.floats("masked_lm_weights", weights)[0])
-    body = b"".join(features)
-    return b"\x0a" + bytes([len(body) & 127 | 128, len(body) >> 7]) + body
+    return serialized(
+        input_ids=[*shown, 0],
+        input_mask=[1] * 11 + [0],
+        segment_ids=[0] * 6 + [1] * 5 + [0],
+        masked_lm_positions=[2, 8, 0],
+        masked_lm_ids=ids("cat mat [PAD]"),
+        masked_lm_weights=[1.0, 1.0, 0.0],
+        next_sentence_labels=[swapped],
+    )
 
 
 @pytest.fixture
@@ -52,9 +43,7 @@ def folder(tmp_path):
     """A folder with a vocabulary and two examples."""
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     (tmp_path / "tokenizer.json").write_text('{"type": "wordpiece"}')
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        writer.write(static(0))
-        writer.write(static(1))
+    write(tmp_path / "a.tfrecord", [static(0), static(1)])
     return tmp_path
 
 
@@ -139,8 +128,7 @@ def test_files_that_are_no_records(folder, capsys, content, message):
     if content:
         path.write_bytes(content)
     else:
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            writer.write(tf.train.Example().SerializeToString())
+        write(path, [serialized()])
     with pytest.raises(InputError, match=f"{message}|Received: .*{message}"):
         printed(capsys, path)
 

@@ -1,5 +1,6 @@
 """Masking in the graph against masking with NumPy and stated distributions."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 from tiny_instances import MASK_ID, WORDS, V, instances
 
 from albert_tf.data import masking, masking_graph, masking_spans
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import Instances, MaskingConfig
 
 
 def splitmix64(state):
@@ -117,18 +118,11 @@ def test_draws_are_splitmix64():
 def compiled(seed):
     """Return the masking of a seed as a graph, traced once for each shape."""
 
-    def mask(ids, starts, maskable, lengths, positions):
+    def mask(positions, *arrays):
         config = MaskingConfig()
+        slots = config.predictions(arrays[0].shape[1])
         return masking_graph.mask(
-            ids,
-            starts,
-            maskable,
-            lengths,
-            config.predictions(ids.shape[1]),
-            config,
-            WORDS,
-            seed,
-            positions,
+            Instances(*arrays), slots, config, WORDS, seed, positions
         )
 
     return tf.function(mask)
@@ -137,14 +131,9 @@ def compiled(seed):
 def graph_mask(rng, positions=None, seed=3, batch=64):
     """Mask random instances in a graph."""
     found = instances(rng, batch)
-    arrays = (
-        found.input_ids,
-        found.starts,
-        found.maskable,
-        found.lengths.astype(np.int32),
-        np.arange(batch) if positions is None else positions,
-    )
-    masked = compiled(seed)(*map(tf.constant, arrays))
+    arrays = dataclasses.astuple(found)
+    positions = np.arange(batch) if positions is None else positions
+    masked = compiled(seed)(*map(tf.constant, (positions, *arrays)))
     return found, [x.numpy() for x in masked]
 
 

@@ -87,13 +87,10 @@ def test_shards_read_together_what_one_reader_reads(data_dir):
 def test_batch(data_dir):
     """A batch has the agreed keys, types and shapes, and the right values."""
     metadata = find.read_metadata(data_dir)
-    batch = next(
-        iter(
-            input_pipeline.train_batches(
-                data_dir, metadata, batch_size=6, seed=1
-            )
-        )
+    batches = input_pipeline.train_batches(
+        data_dir, metadata, batch_size=6, seed=1
     )
+    batch = next(iter(batches))
     shapes = {name: (v.dtype, tuple(v.shape)) for name, v in batch.items()}
     tokens, slots = (tf.int32, (6, TOKENS)), (tf.int32, (6, SLOTS))
     assert shapes == {

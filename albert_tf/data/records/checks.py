@@ -73,12 +73,6 @@ def _first_fault(
     return ""
 
 
-def _entries(metadata: Metadata):
-    for split, entries in metadata.splits.items():
-        for entry in entries:
-            yield split, entry
-
-
 def _file_fault(path: str, entry: RecordFile) -> str:
     """Return what is wrong with a file as a whole, or nothing."""
     if not files.exists(path):
@@ -101,7 +95,7 @@ def check(data_dir: str, metadata: Metadata) -> None:
 
     Cheap: compares sizes, and reads the first record of each file.
     """
-    for split, entry in _entries(metadata):
+    for split, entry in metadata.entries():
         path = entry_path(data_dir, entry)
         fault = _file_fault(path, entry)
         if fault := fault or _first_fault(path, metadata, split, 1):
@@ -112,7 +106,7 @@ def _explained(
     message: str, data_dir: str, metadata: Metadata
 ) -> InputError | None:
     """Read the file of records that a message names; say what is wrong."""
-    paths = {entry_path(data_dir, e): (s, e) for s, e in _entries(metadata)}
+    paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
     path = max((p for p in paths if p in message), key=len, default=None)
     if path is None:
         return None

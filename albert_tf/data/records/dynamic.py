@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.data import masking_graph
-from albert_tf.data.masking import Words
+from albert_tf.data.masking import Instances, Words
 from albert_tf.data.records.metadata import (
     Metadata,
     id_type,
@@ -65,19 +65,20 @@ def parse(
 
 
 def lay_out(
-    ids: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, tokenizer
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    ids: tf.Tensor,
+    starts: tf.Tensor,
+    sizes: tf.Tensor,
+    swapped: tf.Tensor,
+    tokenizer,
+) -> Instances:
     """Lay segments out as [CLS] A [SEP] B [SEP] and padding.
 
     Args:
       ids: [B, R] the tokens of A, then of B.
       starts: [B, R] which of them begin a word.
       sizes: [B, 2] how many they are.
+      swapped: [B] the label.
       tokenizer: names the special tokens.
-
-    Returns:
-      input_ids int32, segment_ids, maskable and starts bool, all [B, T];
-      lengths [B] int32.
     """
     tokens = ids.shape[1] + 3
     place = tf.range(tokens)[None]
@@ -93,25 +94,14 @@ def lay_out(
 
     frame = tf.where(separators, tokenizer.sep_id, tokenizer.pad_id)
     frame = tf.where(place == 0, tokenizer.cls_id, frame)
-    return (
-        spread(ids, frame),
-        (place > a_size + 1) & (place <= last),
-        maskable,
-        spread(starts, separators | (place == 0)),
-        last[:, 0] + 1,
+    return Instances(
+        input_ids=spread(ids, frame),
+        segment_ids=(place > a_size + 1) & (place <= last),
+        maskable=maskable,
+        starts=spread(starts, separators | (place == 0)),
+        lengths=last[:, 0] + 1,
+        swapped=swapped,
     )
-
-
-def _tokenizer(data_dir: str, metadata: Metadata):
-    """Load the tokenizer that made the records."""
-    tokenizer = load_tokenizer(data_dir)
-    require(
-        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer beside unmasked records must be the one that made "
-        "them; make or copy them again.",
-        data_dir=f"{data_dir} with another",
-    )
-    return tokenizer
 
 
 def masker(
@@ -127,34 +117,30 @@ def masker(
       metadata: of the same folder.
       seed: of the masks.
     """
-    tokenizer = _tokenizer(data_dir, metadata)
+    tokenizer = load_tokenizer(data_dir)
+    require(
+        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
+        "The tokenizer beside unmasked records must be the one that made "
+        "them; make or copy them again.",
+        data_dir=f"{data_dir} with another",
+    )
     words, config = Words.of(tokenizer), metadata.masking_config()
+    slots = metadata.max_predictions_per_seq
 
     def read(positions, names, serialized):
-        ids, starts, sizes, labels = parse(names, serialized, metadata)
-        ids, segments, maskable, starts, lengths = lay_out(
-            ids, starts, sizes, tokenizer
-        )
+        instances = lay_out(*parse(names, serialized, metadata), tokenizer)
         masked_ids, where, originals, weights = masking_graph.mask(
-            ids,
-            starts,
-            maskable,
-            lengths,
-            metadata.max_predictions_per_seq,
-            config,
-            words,
-            seed,
-            positions,
+            instances, slots, config, words, seed, positions
         )
         place = tf.range(metadata.max_seq_length)
         return {
             "input_ids": masked_ids,
-            "input_mask": tf.cast(place < lengths[:, None], tf.int32),
-            "segment_ids": tf.cast(segments, tf.int32),
+            "input_mask": tf.cast(place < instances.lengths[:, None], tf.int32),
+            "segment_ids": tf.cast(instances.segment_ids, tf.int32),
             "masked_lm_positions": where,
             "masked_lm_ids": originals,
             "masked_lm_weights": weights,
-            "sentence_order_labels": labels,
+            "sentence_order_labels": instances.swapped,
         }
 
     return read

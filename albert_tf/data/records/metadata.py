@@ -17,6 +17,7 @@ Glossary: T tokens, P predictions.
 
 import dataclasses
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -49,6 +50,11 @@ class Metadata:
     splits: dict[str, tuple[RecordFile, ...]]  # keys TRAIN and EVAL
     settings: dict = dataclasses.field(default_factory=dict)
     statistics: dict = dataclasses.field(default_factory=dict)
+
+    def entries(self) -> Iterator[tuple[str, RecordFile]]:
+        """Yield the split of every file, and the file."""
+        for split, entries in self.splits.items():
+            yield from ((split, entry) for entry in entries)
 
     def count(self, split: str) -> int:
         """Return the number of records of a split."""
