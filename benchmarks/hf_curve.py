@@ -154,8 +154,8 @@ def train_both(config: AlbertConfig, given) -> list[tuple]:
     dataset = batches(0, 1, 0, given.batch).as_numpy_iterator()
     rows = []
     for number in range(given.steps):
-        stretch = trainer.run_steps(iterator, tf.constant(1))
-        values = trainer.summarize(stretch.report.numpy())
+        sums = trainer.run_steps(iterator, tf.constant(1))
+        values = trainer.evaluator.summarize(sums.report.numpy())
         theirs = other.step(next(dataset), number)
         rows.append((number + 1, *(values[k] for k in LOSSES), *theirs))
         if not rows[-1][0] % 50:

@@ -68,7 +68,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
     def step() -> float:
         report = trainer.run_steps(iterator, tf.constant(1)).report.numpy()
-        return trainer.summarize(report)["loss"]
+        return trainer.evaluator.summarize(report)["loss"]
 
     return step
 

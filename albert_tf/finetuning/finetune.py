@@ -29,11 +29,13 @@ from albert_tf.finetuning.ensemble import (
 )
 from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
-from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipe_trainer import (
+    FinetuningTrainer,
+    FollowEvaluations,
+)
 from albert_tf.finetuning.recipes import (
     RecipeConfig,
     check_freeze,
-    evaluations_without_gain,
 )
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
@@ -51,9 +53,11 @@ from albert_tf.training.distribution import (
     prepare_devices,
 )
 from albert_tf.training.evaluator import Evaluator, Objective
+from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Run, claimed
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.run import train as train_run
+from albert_tf.training.trainer import TrainingConfig
 
 ENCODER = ("albert/",)
 
@@ -156,54 +160,57 @@ def make_trainer(
     return trainer
 
 
+class KeepTuned(KeepBest):
+    """Keep the threshold of the best evaluation beside its weights.
+
+    Args:
+      every, metric: see `KeepBest`.
+      judge: has the threshold.
+    """
+
+    def __init__(self, every: int, metric: str, judge: Judge):
+        super().__init__(every, metric)
+        self.judge = judge
+
+    def keep(self, run):
+        super().keep(run)
+        keep_tuned(run.output_dir, self.judge)
+
+
 def run_training(
     s: Settings,
     trainer: FinetuningTrainer,
     batches,
-    evaluate,
-    metric: str,
-    improved: Callable[[], None] = lambda: None,
+    evaluate: Callable[[], dict[str, float]],
+    keep: KeepBest,
 ) -> bool:
     """Train; return whether the run is over rather than told to stop.
 
     Args:
       s: the settings.
       trainer: the model.
-      batches: see `Run`.
-      evaluate: see `Run`; not called without `do_eval`.
-      metric: what the best weights are chosen by.
-      improved: called after an evaluation whose weights are kept.
+      batches: see `Trainer.iterator`.
+      evaluate: see `Evaluate`; not called without `do_eval`.
+      keep: keeps the best weights.
     """
-    output_dir = s.run.output_dir
-
-    def watch(history):
-        if evaluations_without_gain(history.column("eval", metric)[1]) == 0:
-            improved()
-        return trainer.watch(history, metric)
-
-    run = Run(
-        trainer,
-        output_dir,
-        batches,
-        evaluate if s.run.do_eval else None,
-        metric if s.run.do_eval else None,
-        watch,
-    )
-    run.train()
+    run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
+    hooks = standard(s.training, None)
+    if s.run.do_eval:
+        follow = FollowEvaluations(every, s.recipe, keep.metric)
+        hooks = standard(s.training, evaluate, keep, follow)
+    train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     # No worker reads what the chief has not written yet.
     with agreed(trainer.strategy):
         if over and trainer.averages and not s.run.do_eval and run.chief:
-            folder = files.join(output_dir, checkpoints.BEST)
-            with trainer.evaluated_weights():
-                checkpoints.save(folder, trainer.weights, trainer.step)
+            keep.keep(run)
     return over
 
 
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> Trainer | None:
-    """Train; return the trainer with the weights that count, if it is over."""
+) -> Evaluator | None:
+    """Train; return the model with the weights that count, if it is over."""
     trainer = make_trainer(
         s,
         job.config,
@@ -224,25 +231,17 @@ def train(
             group=s.training.train_batch_size if by_length else 0,
         )
 
-    judge = Judge(trainer, job.task, bucketed(s.run, strategy, "eval"))
-
-    def improved():
-        if is_chief(strategy):
-            keep_tuned(s.run.output_dir, judge)
-
+    sorts = bucketed(s.run, strategy, "eval")
+    judge = Judge(trainer.evaluator, job.task, sorts)
+    keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
-        s,
-        trainer,
-        batches,
-        lambda: judge.metrics(job.eval),
-        job.best_metric,
-        improved,
+        s, trainer, batches, lambda: judge.metrics(job.eval), keep
     )
     if not over:
         return None
     with agreed(strategy):
         checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return trainer
+    return trainer.evaluator
 
 
 def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:

@@ -34,6 +34,7 @@ from albert_tf.training.distribution import (
     make_strategy,
     prepare_devices,
 )
+from albert_tf.training.hooks import KeepBest
 from albert_tf.training.run import claimed
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
@@ -138,7 +139,7 @@ def make_judges(
         def outputs(model, batch):
             return task.measured_outputs(model.models[name], batch)
 
-        return Judge(trainer, task, by_length, outputs)
+        return Judge(trainer.evaluator, task, by_length, outputs)
 
     return {name: judge(name, job.task) for name, job in jobs.items()}
 
@@ -217,8 +218,9 @@ def train(
     judges = make_judges(s, jobs, trainer, strategy)
     by_length = bucketed(s.run, strategy, "train")
     batches = mixed_batches(jobs, sizes, s, by_length)
+    keep = KeepBest(s.training.eval_steps, BEST_METRIC)
     over = run_training(
-        s, trainer, batches, lambda: all_metrics(jobs, judges), BEST_METRIC
+        s, trainer, batches, lambda: all_metrics(jobs, judges), keep
     )
     if not over:
         return None

@@ -18,8 +18,8 @@ from albert_tf.finetuning.recipes import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.evaluator import Batch, Objective
-from albert_tf.training.history import History
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.run import Hook
 from albert_tf.training.trainer import Trainer, TrainingConfig, add
 
 AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
@@ -127,7 +127,7 @@ class FinetuningTrainer(Trainer):
     @contextlib.contextmanager
     def evaluated_weights(self) -> Iterator[None]:
         """Have the averaged weights in the model for a while."""
-        own = {n: tf.identity(self.trained[n]) for n in self.averages}
+        current = {n: tf.identity(self.trained[n]) for n in self.averages}
         started = self.step > 0
         try:
             if started:
@@ -135,7 +135,7 @@ class FinetuningTrainer(Trainer):
                     self.trained[name].assign(tf.identity(mean))
             yield
         finally:
-            for name, value in own.items():
+            for name, value in current.items():
                 self.trained[name].assign(value)
 
     # Adversarial training.
@@ -161,18 +161,32 @@ class FinetuningTrainer(Trainer):
                 again, _ = self._loss(batch, divisors, seed)
         return add(gradients, self._differentiate(tape, again)), report
 
-    # What evaluations lead to.
 
-    def watch(self, history: History, metric: str) -> bool:
-        """Lower the rate on a plateau; return whether to stop early.
+class FollowEvaluations(Hook):
+    """Lower the rate on a plateau; end the run where nothing gets better.
 
-        Both follow from the history alone, so that a resumed run does what an
-        unbroken one does.
-        """
+    Both follow from the history alone, so that a resumed run does what an
+    unbroken one does. Stands behind `Evaluate`.
+
+    Args:
+      every: as of `Evaluate`.
+      recipe: says how long to wait.
+      metric: what should get larger.
+    """
+
+    def __init__(self, every: int, recipe: RecipeConfig, metric: str):
+        self.every, self.recipe, self.metric = every, recipe, metric
+
+    def begin(self, run):
         recipe = self.recipe
-        values = history.column("eval", metric)[1]
+        values = run.history.column("eval", self.metric)[1]
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
-            self.optimizer.rate_factor.assign(recipe.plateau_factor**number)
+            factor = recipe.plateau_factor**number
+            run.trainer.optimizer.rate_factor.assign(factor)
         waited = evaluations_without_gain(values)
-        return bool(recipe.early_stopping) and waited >= recipe.early_stopping
+        patience = recipe.early_stopping
+        run.ended_early = 0 < patience <= waited
+
+    def after(self, run, stretch):
+        self.begin(run)

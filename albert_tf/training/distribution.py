@@ -182,6 +182,18 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     )
 
 
+def all_sum(value):
+    """Return in a replica the sum of a value, or of each of several, over all.
+
+    Args:
+      value: a tensor or a list of them.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Return whether a strategy's replicas are TPU cores."""
     return isinstance(strategy, tf.distribute.TPUStrategy)

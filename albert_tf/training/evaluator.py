@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.training.checkpoints import named_variables
-from albert_tf.training.distribution import distribute
+from albert_tf.training.distribution import all_sum, distribute
 
 Batch = dict[str, tf.Tensor]
 # Makes finite batches over all replicas, the last one padded with examples of
@@ -56,6 +56,10 @@ class Evaluator:
       build_model: makes the model; called inside the strategy's scope.
       objective: what is measured.
       eval_batch_size: examples per batch, over all replicas.
+
+    Attributes:
+      weights: {name: variable} of the model.
+      names: what a report has: the terms' losses, and the metrics.
     """
 
     def __init__(
@@ -66,41 +70,28 @@ class Evaluator:
         eval_batch_size: int,
     ):
         replicas = strategy.num_replicas_in_sync
-        if eval_batch_size % replicas:
-            raise InputError(
-                "`eval_batch_size` must be a multiple of the replicas. "
-                f"Received: eval_batch_size={eval_batch_size}, "
-                f"{replicas} replicas"
-            )
+        require(
+            eval_batch_size % replicas == 0,
+            "`eval_batch_size` must be a multiple of the replicas.",
+            eval_batch_size=eval_batch_size,
+            replicas=replicas,
+        )
         self.strategy = strategy
         self.objective = objective
         self.eval_batch_size = eval_batch_size
         with strategy.scope():
             self.model = build_model()
-        self._prediction_steps: dict[tuple, Callable] = {}
         self.weights = named_variables(self.model)
-        self.names = (
-            *(f"{term}_loss" for term in objective.terms),
-            *objective.metrics,
-        )
+        losses = [f"{term}_loss" for term in objective.terms]
+        self.names = (*losses, *objective.metrics)
+        self._prediction_steps: dict[tuple, Callable] = {}
 
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """The names of the terms of the loss."""
-        return self.objective.terms
-
-    def _report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
+    def report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
         """Return the sums and weights of `names` as float32 [2, names]."""
         weights = self.objective.weights(batch)
-        pairs = [(sums[term], weights[term]) for term in self.terms]
+        pairs = [(sums[term], weights[term]) for term in self.objective.terms]
         pairs += [metrics[name] for name in self.objective.metrics]
         return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
-
-    def _all_reduce(self, value):
-        context = tf.distribute.get_replica_context()
-        if context.num_replicas_in_sync == 1:
-            return value
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
         """Turn a report into means, with the whole `loss` first."""
@@ -108,35 +99,35 @@ class Evaluator:
         with np.errstate(invalid="ignore"):
             means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
         values = dict(zip(self.names, means.tolist(), strict=True))
-        loss = sum(values[f"{term}_loss"] for term in self.terms)
+        loss = sum(values[f"{term}_loss"] for term in self.objective.terms)
         return {"loss": loss, **values}
 
-    def _host_part(self, dataset: tf.data.Dataset, context):
+    def _host_share(self, dataset: tf.data.Dataset, context):
         """Return this host's share of global batches, one per replica."""
         size = self.eval_batch_size
-        part = size // context.num_input_pipelines
-        first = part * context.input_pipeline_id
+        share = size // context.num_input_pipelines
+        first = share * context.input_pipeline_id
 
         def take(batch):
-            return {k: x[first : first + part] for k, x in batch.items()}
+            return {k: x[first : first + share] for k, x in batch.items()}
 
         if context.num_input_pipelines > 1:
             dataset = dataset.map(take)
         local = context.get_per_replica_batch_size(size)
-        if local != part:
+        if local != share:
             dataset = dataset.unbatch().batch(local, drop_remainder=True)
         return dataset.prefetch(tf.data.AUTOTUNE)
 
     def _distributed(self, batches: MakeBatches):
         return distribute(
-            self.strategy, lambda context: self._host_part(batches(), context)
+            self.strategy, lambda context: self._host_share(batches(), context)
         )
 
     @functools.cached_property
     def _evaluation_step(self):
         def replica(batch):
             sums, metrics = self.objective.losses(self.model, batch, None)
-            return self._all_reduce(self._report(batch, sums, metrics))
+            return all_sum(self.report(batch, sums, metrics))
 
         @tf.function
         def step(batch):

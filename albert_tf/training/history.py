@@ -51,10 +51,6 @@ class History:
         rows = [r for r in self.rows if r["split"] == split and name in r]
         return [r["step"] for r in rows], [r[name] for r in rows]
 
-    def best(self, name: str) -> float:
-        """Return the largest evaluated value of a metric, -inf if none."""
-        return max(self.column("eval", name)[1], default=float("-inf"))
-
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:
     """Draw training and evaluation of each metric into `curves.png`."""

@@ -12,6 +12,7 @@ import re
 import tensorflow as tf
 
 from albert_tf.base.settings import setting, validate
+from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
@@ -216,18 +217,14 @@ class Optimizer:
 
         Call in a replica; the replicas' gradients must add up to the whole.
         """
-        context = tf.distribute.get_replica_context()
         limit = self.config.clip_norm
         if self.config.clip_placement == "per_replica":
+            context = tf.distribute.get_replica_context()
             replicas = context.num_replicas_in_sync
-            own = [g * replicas for g in gradients]
-            gradients = [g / replicas for g in clip(own, limit)[0]]
+            scaled = [g * replicas for g in gradients]
+            gradients = [g / replicas for g in clip(scaled, limit)[0]]
             limit = 0.0
-        if context.num_replicas_in_sync > 1:
-            gradients = context.all_reduce(
-                tf.distribute.ReduceOp.SUM, gradients
-            )
-        return clip(gradients, limit)
+        return clip(all_sum(gradients), limit)
 
     def apply(
         self, gradients: list[tf.Tensor], healthy: tf.Tensor | None = None

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -24,10 +25,11 @@ from albert_tf.training.distribution import (
     prepare_devices,
 )
 from albert_tf.training.health import Monitor
+from albert_tf.training.hooks import Measure, Warn, standard
 from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Run, claimed
+from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
 from albert_tf.training.trainer import Trainer, TrainingConfig
 
 # What `--compat=google` sets: the released schedule, its clipping of each
@@ -265,58 +267,55 @@ def make_monitor(
     )
 
 
-def make_run(
-    run: PretrainingConfig,
-    trainer: Trainer,
-    metadata: records.Metadata,
-    monitor: Monitor,
-) -> Run:
-    """Return the run at its first or its last state, ready to go on."""
-    training = trainer.training
+def train_batches(
+    run: PretrainingConfig, metadata: records.Metadata, seed: int
+) -> Callable:
+    """Return what makes the training batches, see `Trainer.iterator`."""
 
     def batches(start, num_shards, shard, batch_size):
         return input_pipeline.train_batches(
             run.data_dir,
             metadata,
-            seed=training.random_seed,
+            seed=seed,
             start=start,
             num_shards=num_shards,
             shard=shard,
             batch_size=batch_size,
         )
 
-    def held_out():
-        return input_pipeline.eval_batches(
-            run.data_dir, metadata, batch_size=training.eval_batch_size
-        )
-
-    evaluates = metadata.count(records.EVAL) > 0
-    job = Run(
-        trainer,
-        run.output_dir,
-        batches,
-        (lambda: trainer.evaluate(held_out)) if evaluates else None,
-        monitor=monitor,
-        facts={"train_records": Fact(metadata.fingerprint(), "other data")},
-    )
-    if run.init_checkpoint and not job.last_good:
-        start(run, trainer)
-    return job
+    return batches
 
 
 def run_job(
-    run: PretrainingConfig, job: Run, metadata: records.Metadata
+    config: PretrainingConfig,
+    trainer: Trainer,
+    metadata: records.Metadata,
+    monitor: Monitor,
+    hooks: Sequence[Hook],
 ) -> dict[str, float]:
-    """Train and evaluate as asked; an error names the last good checkpoint."""
-    try:
-        with checks.errors_explained(run.data_dir, metadata):
-            metrics = job.train() if run.do_train else {}
-            return job.evaluate() if run.do_eval else metrics
-    except InputError as error:
-        if job.last_good and job.last_good not in str(error):
-            good = f"The last good checkpoint: {job.last_good}"
-            raise InputError(f"{error}. {good}") from error
-        raise
+    """Train and evaluate as asked; return the last held-out metrics."""
+    training = trainer.training
+
+    def evaluate():
+        return trainer.evaluator.evaluate(
+            lambda: input_pipeline.eval_batches(
+                config.data_dir, metadata, batch_size=training.eval_batch_size
+            )
+        )
+
+    facts = {"train_records": Fact(metadata.fingerprint(), "other data")}
+    run = Run(trainer, config.output_dir, facts)
+    if config.init_checkpoint and not run.last_good:
+        start(config, trainer)
+    explained = checks.errors_explained(config.data_dir, metadata)
+    with last_good_named(run), explained:
+        if config.do_train:
+            batches = train_batches(config, metadata, training.random_seed)
+            warn = Warn(training.eval_steps, monitor)
+            held_out = evaluate if metadata.count(records.EVAL) else None
+            usual = standard(training, held_out, warn, *hooks)
+            train(run, batches, [Measure(monitor), *usual])
+        return evaluate() if config.do_eval else run.metrics
 
 
 def pretrain(
@@ -324,8 +323,18 @@ def pretrain(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
     devices: DistributionConfig,
+    hooks: Sequence[Hook] = (),
 ) -> dict[str, float]:
-    """Pretrain into a model directory; return the last held-out metrics."""
+    """Pretrain into a model directory; return the last held-out metrics.
+
+    Args:
+      run: what is read and written.
+      optimizer: the rule and its schedule.
+      training: batch, steps and cadence.
+      devices: where to run.
+      hooks: to act between the steps, beside the usual ones; they come behind
+        an evaluation and before a checkpoint.
+    """
     prepared = prepare_devices(devices)
     with agreed(prepared):
         config, metadata, tokenizer = prepare(run)
@@ -347,4 +356,4 @@ def pretrain(
         )
         describe_run(trainer, metadata)
         monitor = make_monitor(trainer, metadata, devices)
-        return run_job(run, make_run(run, trainer, metadata, monitor), metadata)
+        return run_job(run, trainer, metadata, monitor, hooks)

@@ -1,26 +1,49 @@
-"""The run around the steps: resume, evaluate, save, report, stop cleanly."""
+"""A run: stretches of steps, and hooks that act between them.
+
+`Run.stretches` makes steps and yields after each stretch of them. All that a
+run does besides is done by hooks, of which `hooks.py` has the usual ones and
+a user may write more.
+"""
 
 import contextlib
 import dataclasses
+import functools
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Fact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
-from albert_tf.training.health import Monitor
-from albert_tf.training.history import HEALTH, History, Scalars, draw_curves
-from albert_tf.training.stopping import Budget, StopRequest
+from albert_tf.training.history import History, Scalars
 from albert_tf.training.trainer import Trainer
 
 SECONDS_PER_LOOP = 5.0
 
-# With `on_nonfinite=skip` a run without a single update for so long ends.
-MAX_BAD_STEPS = 100
+
+@contextlib.contextmanager
+def claimed(
+    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
+) -> Iterator[None]:
+    """Let no other run write to a model directory during the body.
+
+    Args:
+      strategy: says which process writes; all are refused together.
+      output_dir: the model directory, which is made.
+      claim: writes what stands beside the checkpoints, or refuses; called
+        only once the folder is held, where it may not be another run's.
+    """
+    with contextlib.ExitStack() as stack:
+        with distribution.agreed(strategy):
+            if distribution.is_chief(strategy):
+                files.make_folder(output_dir)
+                stack.enter_context(files.held(output_dir, "output_dir"))
+                claim()
+        yield
 
 
 @dataclasses.dataclass
@@ -48,75 +71,61 @@ class Pace:
             self.seconds = SECONDS_PER_LOOP / 2
 
 
-def next_stop(step: int, last: int, *cadences: int) -> int:
+def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
     """Return the first step after `step` at which something is due."""
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
-def due(step: int, last: int, cadence: int) -> bool:
-    """Return whether a job with a cadence is due at a step."""
-    return step == last or step % cadence == 0
+@dataclasses.dataclass
+class Stretch:
+    """Some steps that a run has made.
 
-
-@contextlib.contextmanager
-def claimed(
-    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
-) -> Iterator[None]:
-    """Let no other run write to a model directory during the body.
-
-    Args:
-      strategy: says which process writes; all are refused together.
-      output_dir: the model directory, which is made.
-      claim: writes what stands beside the checkpoints, or refuses; called
-        only once the folder is held, where it may not be another run's.
+    Attributes:
+      steps: how many.
+      seconds: that they took.
+      values: means of the losses and metrics, and what else is measured; a
+        hook before `Log` may add to what is recorded.
+      bad: how many updates were not finite; they are not among `values`.
+      first_bad: the number of the first of these steps, counted from 1.
     """
-    with contextlib.ExitStack() as stack:
-        with distribution.agreed(strategy):
-            if distribution.is_chief(strategy):
-                files.make_folder(output_dir)
-                stack.enter_context(files.held(output_dir, "output_dir"))
-                claim()
-        yield
+
+    steps: int
+    seconds: float
+    values: dict[str, float]
+    bad: int
+    first_bad: int
 
 
 class Run:
-    """One training run in a model directory that is `claimed`.
+    """A training run in a model directory that is `claimed`.
+
+    A checkpoint that is there is resumed.
 
     Args:
       trainer: the model and its steps.
-      output_dir: the model directory; a checkpoint in it is resumed.
-      batches: see `Trainer.iterator`.
-      evaluate: returns held-out metrics of the current weights; None for a
-        run without held-out data.
-      best_metric: keep the weights with its largest value in `best/`.
-      watch: looks at the history at the start and after each evaluation; the
-        run ends where it returns True.
-      monitor: what to measure and to warn of, if anything.
+      output_dir: the model directory.
       facts: what the weights follow from beyond `Trainer.facts`.
+
+    Attributes:
+      last: the step with which the run ends.
+      last_good: the newest checkpoint, None before the first.
+      history: what was measured up to now, also before a resume.
+      metrics: of the last evaluation.
+      chief: whether this process writes files.
+      ended_early: whether there is nothing left to train before `last`.
+      stopped_by: why the run ends for now, see `stop`.
     """
 
     def __init__(
         self,
         trainer: Trainer,
         output_dir: str,
-        batches: Callable,
-        evaluate: Callable[[], dict[str, float]] | None,
-        best_metric: str | None = None,
-        watch: Callable[[History], bool] = lambda history: False,
-        monitor: Monitor | None = None,
         facts: dict[str, Fact] | None = None,
     ):
-        self.trainer, self.output_dir = trainer, output_dir
-        self.batches, self.evaluate = batches, evaluate
-        self.watch, self.monitor = watch, monitor
-        self.best_metric = best_metric
         training = trainer.training
-        self.budget = Budget(training.max_hours)
+        self.trainer, self.output_dir = trainer, output_dir
         self.facts = trainer.facts() | (facts or {})
         self.chief = distribution.is_chief(trainer.strategy)
-        self.saver = checkpoints.Saver(
-            output_dir, trainer.state(), training.keep_checkpoint_max
-        )
         with distribution.agreed(trainer.strategy):
             self.last_good = checkpoints.latest(output_dir)
             if self.last_good:
@@ -125,38 +134,60 @@ class Run:
         self.last = training.num_train_steps
         if training.stop_step:
             self.last = min(self.last, training.stop_step)
+        # Several processes must return to Python at the same steps.
+        several = distribution.processes(trainer.strategy) > 1
+        self.pace = Pace(training.steps_per_loop or (100 if several else 0))
         self.history = History(output_dir, trainer.step)
         self.scalars = Scalars(output_dir)
-        self.pace = Pace(self._fixed_steps())
-        self.bad_steps = 0  # the last ones, without a good one between
-        self.ended_early = self.watch(self.history)
+        self.metrics: dict[str, float] = {}
+        self.ended_early, self.stopped_by = False, ""
 
     def _require_same_step(self) -> None:
         """Refuse workers of which some see no checkpoint, or another one."""
-        trainer, output_dir = self.trainer, self.output_dir
-        steps = distribution.of_processes(trainer.strategy, trainer.step)
-        if len(set(steps)) > 1:
-            listed = (f"worker {i} at {step}" for i, step in enumerate(steps))
-            raise InputError(
-                "All workers must begin at the same step: `output_dir` must "
-                "be a folder that they share. Received: output_dir="
-                f"{output_dir}, {', '.join(listed)}"
-            )
+        steps = distribution.of_processes(self.trainer.strategy, self.step)
+        workers = [f"worker {i} at {step}" for i, step in enumerate(steps)]
+        require(
+            len(set(steps)) == 1,
+            "All workers must begin at the same step: `output_dir` must be a "
+            "folder that they share.",
+            output_dir=", ".join([self.output_dir, *workers]),
+        )
+
+    @property
+    def step(self) -> int:
+        """The number of updates made so far."""
+        return self.trainer.step
 
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to train."""
-        return self.ended_early or self.trainer.step >= self.last
+        return self.ended_early or self.step >= self.last
 
-    def _fixed_steps(self) -> int:
-        """Several processes must return to Python at the same steps."""
-        fixed = self.trainer.training.steps_per_loop
-        several = distribution.processes(self.trainer.strategy) > 1
-        return fixed or (100 if several else 0)
+    @functools.cached_property
+    def progress(self) -> Progress:
+        """Where messages and the progress go to."""
+        return Progress(self.last, self.step)
+
+    def stop(self, reason: str) -> None:
+        """End the run after this stretch; the same command goes on from it."""
+        self.stopped_by = reason
+
+    def in_any_process(self, flag: bool) -> bool:
+        """Return in every process whether a flag is set in any of them.
+
+        Hooks must decide alike in all of them, and all must ask.
+        """
+        return distribution.any_process(self.trainer.strategy, flag)
+
+    def record(self, split: str, values: dict, **columns) -> None:
+        """Keep figures of this step, with columns for the history alone."""
+        self.history.add(self.step, split, columns | values)
+        if self.chief:
+            self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
         """Say where the run goes on, and what is not as it was."""
-        lines = [f"Resuming at step {self.trainer.step} from {self.last_good}"]
+        lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.about(self.last_good)
         lines += [
             f"Note: {name} was {earlier[name]} and is {value}: {change}"
@@ -165,168 +196,129 @@ class Run:
         ]
         return "\n".join(lines)
 
-    def train(self) -> dict[str, float]:
-        """Run to the last step, or until told to stop; return last metrics."""
-        with StopRequest() as stop:
-            return self._train(stop)
-
-    def _train(self, stop: StopRequest) -> dict[str, float]:
-        training = self.trainer.training
-        last, step = self.last, self.trainer.step
-        progress = Progress(last, step)
-        if self.last_good:
-            progress.message(self.resume_message())
-        iterator = self.trainer.iterator(self.batches, step)
-        metrics: dict[str, float] = {}
-        reason = ""
-        while not self.finished and not (reason := self._reason(stop)):
-            target = next_stop(
-                step, last, training.eval_steps, training.save_checkpoints_steps
-            )
-            steps = min(self.pace.steps(), target - step)
-            self._stretch(iterator, step, steps, progress)
-            step += steps
-            evaluates = due(step, last, training.eval_steps)
-            saves = due(step, last, training.save_checkpoints_steps)
-            if self.evaluate and evaluates:
-                with self.trainer.evaluated_weights():
-                    metrics = self._evaluate(step, progress)
-                self.ended_early = self.watch(self.history)
-            if evaluates or saves:
-                self._warn(step, progress)
-            if self.finished or saves:
-                self._save(step)
-        if reason and not self.finished:
-            self._save(step)
-            progress.message(self._farewell(reason))
-        progress.close()
-        if self.chief and self.history.rows:
-            draw_curves(self.history, self.output_dir, self._curves())
-        return metrics
-
-    def _reason(self, stop: StopRequest) -> str:
-        """Return why to stop now, the same in all processes, or nothing."""
-        agree = distribution.any_process
-        if agree(self.trainer.strategy, stop.received):
-            return "SIGTERM"
-        hours = self.trainer.training.max_hours
-        if hours and agree(self.trainer.strategy, self.budget.spent()):
-            return f"max_hours={hours:g}"
-        return ""
-
-    def _farewell(self, reason: str) -> str:
-        hours = self.pace.seconds * (self.last - self.trainer.step) / 3600
+    def farewell(self) -> str:
+        """Say why the run ends before its last step, and what is left."""
+        hours = self.pace.seconds * (self.last - self.step) / 3600
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
-            f"Stopped by {reason} at step {self.trainer.step} of {self.last}; "
+            f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
             f"saved {self.last_good}. The same command goes on from there"
             f"{left}"
         )
 
-    def _curves(self) -> tuple[str, ...]:
-        """Return what evaluation measured, or else what training did."""
-        rows = [r for r in self.history.rows if r["split"] != HEALTH]
-        row = next((r for r in rows if r["split"] == "eval"), rows[0])
-        return tuple(k for k in row if k not in ("step", "split", "steps"))
+    def stretches(
+        self, batches: Callable, cadences: Sequence[int] = ()
+    ) -> Iterator[Stretch]:
+        """Train, and yield after each stretch of steps until the run ends.
 
-    def _stretch(self, iterator, step, steps, progress) -> None:
-        start = time.monotonic()
-        stretch = self.trainer.run_steps(iterator, tf.constant(steps))
-        bad = int(stretch.bad)
-        seconds = time.monotonic() - start
-        self._require_finite(stretch, steps)
-        self.pace.measure(steps, seconds)
-        self.budget.longest = max(self.budget.longest, seconds)
-        if bad == steps:
-            progress.advance(steps, f"{bad} updates skipped, not finite")
-            return
-        values = self.trainer.summarize(stretch.report.numpy())
-        values |= self._measured(stretch, step + steps, steps / seconds)
-        self.history.add(step + steps, "train", {"steps": steps, **values})
-        if self.chief:
-            self.scalars.write(step + steps, "train", values)
-        progress.advance(
-            steps,
-            f"loss {values['loss']:.3f}, rate {values['learning_rate']:.2e}, "
-            f"{values['examples_per_second']:.1f} examples/s",
-        )
-
-    def _measured(self, stretch, step: int, pace: float) -> dict[str, float]:
-        """Return what a stretch says beyond its losses; `pace` is steps/s."""
-        optimizer = self.trainer.optimizer
-        rate = pace * self.trainer.training.train_batch_size
-        values = {
-            "gradient_norm": float(stretch.norm),
-            "learning_rate": float(optimizer.learning_rate(step - 1)),
-            "examples_per_second": rate,
-            "hours_left": (self.last - step) / pace / 3600,
-        }
-        if self.trainer.training.on_nonfinite == "skip":
-            values["skipped_updates"] = float(stretch.bad)
-        if self.monitor:
-            values |= self.monitor.scalars(rate)
-            if optimizer.config.optimizer == "lamb":
-                ratios = sorted(optimizer.trust_ratios().numpy().tolist())
-                values["trust_ratio_min"] = ratios[0]
-                values["trust_ratio_median"] = ratios[len(ratios) // 2]
-                values["trust_ratio_max"] = ratios[-1]
-        return values
-
-    def _require_finite(self, stretch, steps: int) -> None:
-        bad, first = int(stretch.bad), int(stretch.first_bad) + 1
-        if not bad:
-            self.bad_steps = 0
-            return
-        self.bad_steps = self.bad_steps + bad if bad == steps else 0
-        where = f"at step {first}"
-        if self.trainer.training.on_nonfinite == "skip":
-            if self.bad_steps < MAX_BAD_STEPS:
-                return
-            where = f"in all of the last {self.bad_steps} steps"
-        good = self.last_good or "none yet"
-        raise InputError(
-            f"The loss or its gradient is not finite {where}; lower "
-            "`learning_rate` or raise `num_warmup_steps`. The last good "
-            f"checkpoint: {good}"
-        )
-
-    def _warn(self, step: int, progress) -> None:
-        """Say each thing that looks unhealthy once."""
-        if not self.monitor:
-            return
-        rows = self.history.rows
-        told = {row["kind"] for row in rows if row["split"] == HEALTH}
-        for kind, note in self.monitor.notes(rows).items():
-            if kind not in told:
-                progress.message(f"Warning at step {step}: {note}")
-                self.history.add(step, HEALTH, {"kind": kind, "note": note})
-
-    def _evaluate(self, step: int, progress) -> dict[str, float]:
-        metrics = self.evaluate()
-        shown = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
-        progress.message(f"step {step}: {shown}")
-        name = self.best_metric
-        improved = name and metrics[name] > self.history.best(name)
-        self.history.add(step, "eval", metrics)
-        if self.chief:
-            self.scalars.write(step, "eval", metrics)
-            if improved:
-                folder = files.join(self.output_dir, checkpoints.BEST)
-                checkpoints.save(folder, self.trainer.weights, step)
-        return metrics
-
-    def _save(self, step: int) -> None:
-        path = checkpoint_files.prefix(self.output_dir, step)
-        if self.chief and path != self.last_good:
+        Args:
+          batches: see `Trainer.iterator`.
+          cadences: a stretch ends at each multiple of one of these steps.
+        """
+        iterator = self.trainer.iterator(batches, self.step)
+        while not (self.finished or self.stopped_by):
+            ahead = next_stop(self.step, self.last, cadences) - self.step
+            steps = min(self.pace.steps(), ahead)
             start = time.monotonic()
-            try:
-                about = {n: fact.value for n, fact in self.facts.items()}
-                self.saver.save(step, about)
-            except InputError as error:
-                good = self.last_good or "none yet"
-                raise InputError(
-                    f"{error}. The last good checkpoint: {good}"
-                ) from None
-            self.history.save()
-            self.budget.saving = time.monotonic() - start
-        self.last_good = path
+            sums = self.trainer.run_steps(iterator, tf.constant(steps))
+            bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
+            seconds = time.monotonic() - start
+            self.pace.measure(steps, seconds)
+            values = self._values(sums, steps / seconds)
+            yield Stretch(steps, seconds, values, bad, first_bad)
+
+    def _values(self, sums, pace: float) -> dict[str, float]:
+        """Return what steps gave; `pace` is steps a second."""
+        trainer = self.trainer
+        return {
+            **trainer.evaluator.summarize(sums.report.numpy()),
+            "gradient_norm": float(sums.norm),
+            "learning_rate": float(
+                trainer.optimizer.learning_rate(self.step - 1)
+            ),
+            "examples_per_second": pace * trainer.training.train_batch_size,
+            "hours_left": (self.last - self.step) / pace / 3600,
+        }
+
+
+class Hook:
+    """What a run does between its steps; override what is needed.
+
+    Attributes:
+      every: `after` is called at each multiple of so many steps and at the
+        last one; no stretch runs past them. 0 is after each stretch.
+    """
+
+    every = 0
+
+    def begin(self, run: Run) -> None:
+        """Be called once, before the first step."""
+
+    def after(self, run: Run, stretch: Stretch) -> None:
+        """Be called after a stretch, in the order of the hooks."""
+
+    def end(self, run: Run) -> None:
+        """Be called once, where the run ends, unless by an error."""
+
+
+class StopOnSignal(Hook):
+    """Stop at SIGTERM, as it comes before a machine is taken away.
+
+    Outside of the `with` block the signal means what it meant before.
+    """
+
+    received = False
+
+    def __enter__(self) -> "StopOnSignal":
+        self._earlier = signal.signal(signal.SIGTERM, self._receive)
+        return self
+
+    def __exit__(self, *_) -> None:
+        # None: a handler that is not Python's and cannot be put back.
+        signal.signal(signal.SIGTERM, self._earlier or signal.SIG_DFL)
+
+    def _receive(self, *_) -> None:
+        self.received = True
+
+    def after(self, run, stretch):
+        if run.in_any_process(self.received):
+            run.stop("SIGTERM")
+
+
+@contextlib.contextmanager
+def last_good_named(run: Run) -> Iterator[None]:
+    """Name the last good checkpoint in errors of the body."""
+    try:
+        yield
+    except InputError as error:
+        good = f"The last good checkpoint: {run.last_good or 'none yet'}"
+        if good in str(error):
+            raise
+        raise InputError(f"{error}. {good}") from error
+
+
+def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
+    """Train to the last step, or until a hook or SIGTERM stops the run.
+
+    Args:
+      run: where it stands.
+      batches: see `Trainer.iterator`.
+      hooks: called in their order.
+    """
+    progress = run.progress
+    with last_good_named(run), StopOnSignal() as stop:
+        if run.last_good:
+            progress.message(run.resume_message())
+        hooks = [*hooks, stop]
+        for hook in hooks:
+            hook.begin(run)
+        cadences = [hook.every for hook in hooks if hook.every]
+        for stretch in run.stretches(batches, cadences):
+            for hook in hooks:
+                if run.step == run.last or run.step % (hook.every or 1) == 0:
+                    hook.after(run, stretch)
+        for hook in hooks:
+            hook.end(run)
+        if run.stopped_by and not run.finished:
+            progress.message(run.farewell())
+        progress.close()

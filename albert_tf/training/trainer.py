@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, facts, setting, validate
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE, choose
-from albert_tf.training.distribution import distribute, is_tpu
+from albert_tf.training.distribution import all_sum, distribute, is_tpu
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
 
@@ -124,11 +124,11 @@ class TrainingConfig:
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
 
-class Stretch(NamedTuple):
+class StepSums(NamedTuple):
     """What some steps gave, without those that were not finite.
 
     Attributes:
-      report: float32 [2, names], sums and weights over the steps.
+      report: float32 [2, names], see `Evaluator.report`, over the steps.
       norm: the largest norm of a gradient.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
@@ -157,8 +157,8 @@ def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
     return {key: piece(x) for key, x in batch.items()}
 
 
-class Trainer(Evaluator):
-    """An evaluator with an optimizer and compiled training steps.
+class Trainer:
+    """A model with an optimizer and compiled training steps.
 
     Args:
       strategy: where to run.
@@ -167,6 +167,11 @@ class Trainer(Evaluator):
       optimizer: rule and schedule.
       training: batch, precision and seed.
       trainable: tells from a variable's name whether it is trained.
+
+    Attributes:
+      evaluator: evaluates and predicts with the same model.
+      weights: {name: variable} of the model.
+      trained: those of them that are trained.
     """
 
     def __init__(
@@ -178,10 +183,12 @@ class Trainer(Evaluator):
         training: TrainingConfig,
         trainable: Callable[[str], bool] = lambda name: True,
     ):
+        self.strategy, self.objective = strategy, objective
         self.training = training
-        super().__init__(
+        self.evaluator = Evaluator(
             strategy, build_model, objective, training.eval_batch_size
         )
+        self.model, self.weights = self.evaluator.model, self.evaluator.weights
         self._check_batch()
         self.model.albert.encoder.loop = choose(
             training.encoder_loop, training.rematerialize, is_tpu(strategy)
@@ -203,13 +210,14 @@ class Trainer(Evaluator):
     def _check_batch(self) -> None:
         replicas = self.strategy.num_replicas_in_sync
         pieces = self.training.gradient_accumulation_steps
-        if self.training.train_batch_size % (replicas * pieces):
-            raise InputError(
-                "`train_batch_size` must be a multiple of the replicas times "
-                "`gradient_accumulation_steps`. Received: train_batch_size="
-                f"{self.training.train_batch_size}, {replicas} replicas, "
-                f"gradient_accumulation_steps={pieces}"
-            )
+        require(
+            self.training.train_batch_size % (replicas * pieces) == 0,
+            "`train_batch_size` must be a multiple of the replicas times "
+            "`gradient_accumulation_steps`.",
+            train_batch_size=self.training.train_batch_size,
+            replicas=replicas,
+            gradient_accumulation_steps=pieces,
+        )
 
     @property
     def step(self) -> int:
@@ -230,24 +238,25 @@ class Trainer(Evaluator):
 
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return what each term's sum is divided by in this replica."""
-        own = self.objective.weights(batch)
+        weights = self.objective.weights(batch)
         if self.training.loss_normalization == "per_replica":
             replicas = self.strategy.num_replicas_in_sync
             return {
                 term: (weight + RELEASED_WEIGHT_EPSILON) * replicas
-                for term, weight in own.items()
+                for term, weight in weights.items()
             }
-        whole = self._all_reduce(tf.stack([own[t] for t in self.terms]))
-        return dict(zip(self.terms, tf.unstack(whole), strict=True))
+        terms = self.objective.terms
+        whole = all_sum(tf.stack([weights[term] for term in terms]))
+        return dict(zip(terms, tf.unstack(whole), strict=True))
 
     def _loss(self, batch: Batch, divisors: dict, seed):
         """Return the loss and the report of a micro-batch."""
         sums, metrics = self.objective.losses(self.model, batch, seed)
-        parts = [
+        means = [
             tf.math.divide_no_nan(sums[term], divisors[term])
-            for term in self.terms
+            for term in self.objective.terms
         ]
-        return tf.add_n(parts), self._report(batch, sums, metrics)
+        return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
 
     def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
         """Return the gradients of what is trained, and of more tensors."""
@@ -281,7 +290,7 @@ class Trainer(Evaluator):
         _, gradients, report = tf.while_loop(
             lambda i, *_: i < pieces,
             body,
-            (0, zeros, tf.zeros([2, len(self.names)])),
+            (0, zeros, tf.zeros([2, len(self.evaluator.names)])),
         )
         return gradients, report
 
@@ -295,19 +304,19 @@ class Trainer(Evaluator):
     def _replica_step(self, batch: Batch):
         """Update once; return the report of all replicas and the norm."""
         gradients, report = self._accumulated(batch, self.seed())
-        report = self._all_reduce(report)
+        report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"
         healthy = tf.reduce_all(tf.math.is_finite(report)) if skips else None
         return report, self.optimizer.apply(gradients, healthy)
 
     @functools.cached_property
     def run_steps(self):
-        """A function (iterator, number of steps) -> `Stretch`."""
+        """A function (iterator, number of steps) -> `StepSums`."""
 
         @tf.function
         def run(iterator, steps):
             start = tf.identity(self.optimizer.iterations)
-            report = tf.zeros([2, len(self.names)])
+            report = tf.zeros([2, len(self.evaluator.names)])
             largest = tf.zeros([])
             first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0)
             for i in tf.range(steps):
@@ -324,7 +333,7 @@ class Trainer(Evaluator):
                 here = start + tf.cast(i, tf.int64)
                 first_bad = tf.where(first, here, first_bad)
                 bad += tf.cast(~finite, tf.int32)
-            return Stretch(report, largest, first_bad, bad)
+            return StepSums(report, largest, first_bad, bad)
 
         return run
 

@@ -168,7 +168,9 @@ def stepped(job, replicas=1, pieces=1):
         )
 
     report = trainer.run_steps(trainer.iterator(batches, 0), tf.constant(1))[0]
-    return trainer.summarize(report.numpy())["loss"], tiny.values(trainer)
+    return trainer.evaluator.summarize(report.numpy())["loss"], tiny.values(
+        trainer
+    )
 
 
 @pytest.mark.slow

@@ -18,41 +18,62 @@ from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoint_files, checkpoints, run
 from albert_tf.training.health import Monitor
 from albert_tf.training.history import History
+from albert_tf.training.hooks import (
+    KeepBest,
+    Measure,
+    Save,
+    StopInTime,
+    Warn,
+    standard,
+)
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Run
+from albert_tf.training.run import Hook, Run
 
 
-def make_run(output_dir, evaluate=None, **kwargs):
-    trainer = tiny.make_trainer(**kwargs)
-    return Run(
-        trainer,
-        str(output_dir),
-        tiny.train_batches,
-        evaluate or (lambda: trainer.evaluate(tiny.eval_batches)),
-        best_metric="mlm_accuracy",
-    )
+def make_run(output_dir, **kwargs):
+    return Run(tiny.make_trainer(**kwargs), str(output_dir))
+
+
+def go(started, *hooks, evaluate=None, batches=tiny.train_batches):
+    """Train with the usual hooks and others; return the trainer."""
+    trainer = started.trainer
+    every = trainer.training.eval_steps
+    evaluator = trainer.evaluator
+    evaluate = evaluate or (lambda: evaluator.evaluate(tiny.eval_batches))
+    keep = KeepBest(every, "mlm_accuracy")
+    usual = standard(trainer.training, evaluate, keep)
+    run.train(started, batches, [*hooks, *usual])
+    return trainer
+
+
+def copied(folder, target, *steps):
+    """Copy checkpoints, of which the last is then the newest."""
+    for step in steps:
+        for path in folder.glob(f"ckpt-{step}.*"):
+            shutil.copy(path, target)
+    lines = [f'model_checkpoint_path: "ckpt-{steps[-1]}"\n'] + [
+        f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in steps
+    ]
+    files.write_text(str(target / "checkpoint"), "".join(lines))
+    return target
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     directory = tmp_path_factory.mktemp("unbroken")
-    run = make_run(directory)
-    run.train()
-    return directory, tiny.values(run.trainer)
+    return directory, tiny.values(go(make_run(directory)))
+
+
+def assert_same_bits(unbroken, trainer):
+    found = tiny.values(trainer)
+    assert tiny.largest_difference(unbroken[1], found) == 0.0
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     """Weights, slots and step equal those of a run that was not broken."""
-    directory, expected = unbroken
-    for path in directory.glob("ckpt-7.*"):
-        shutil.copy(path, tmp_path)
-    files.write_text(
-        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-7"\n'
-    )
-    run = make_run(tmp_path)
-    assert run.trainer.step == 7
-    run.train()
-    assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
+    resumed = make_run(copied(unbroken[0], tmp_path, 7))
+    assert resumed.step == 7
+    assert_same_bits(unbroken, go(resumed))
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
@@ -74,53 +95,93 @@ def test_a_half_written_checkpoint_is_not_picked_up(unbroken, tmp_path):
     assert checkpoints.latest(str(tmp_path)) is None
 
 
-def test_sigterm_saves_and_returns(tmp_path):
-    """A run told to stop saves at its step, and a later one goes on."""
-
-    def evaluate():
-        os.kill(os.getpid(), signal.SIGTERM)
-        return {"mlm_accuracy": 0.5}
-
-    run = make_run(tmp_path, evaluate)
-    run.train()
-    assert run.trainer.step == 10
-    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
-
-
 def handler():
     return signal.getsignal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_sigterm_means_what_it_meant_after_training(tmp_path, fails):
-    """The handler is the caller's again, also where training is an error."""
+def test_sigterm_saves_and_returns(unbroken, tmp_path, capfd, fails):
+    """A run told to stop saves at its step, says so, and can go on.
+
+    The handler is the caller's again, also where training is an error.
+    """
     before, during = handler(), []
 
     def evaluate():
         during.append(handler())
+        os.kill(os.getpid(), signal.SIGTERM)
         if fails:
             raise InputError("no")
         return {"mlm_accuracy": 0.5}
 
-    run = make_run(tmp_path, evaluate, num_train_steps=2)
+    stopped = make_run(tmp_path)
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
-        run.train()
+        go(stopped, evaluate=evaluate)
     assert handler() is before and during[0] is not before
+    if not fails:
+        assert stopped.step == 10
+        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
+        assert "Stopped by SIGTERM at step 10 of 20" in capfd.readouterr().err
 
 
-def resumed(unbroken, **kwargs):
+def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
+    """At multiples of `every` and the last step, and once at both ends."""
+    calls = []
+
+    class Witness(Hook):
+        def __init__(self, name, every):
+            self.name, self.every = name, every
+
+        def begin(self, run):
+            calls.append((self.name, "begin", run.step))
+
+        def after(self, run, stretch):
+            assert stretch.steps > 0 and math.isfinite(stretch.values["loss"])
+            calls.append((self.name, "after", run.step))
+
+        def end(self, run):
+            calls.append((self.name, "end", run.step))
+
+    started = make_run(tmp_path, num_train_steps=7, steps_per_loop=50)
+    witnesses = [Witness("a", 0), Witness("b", 3)]
+    run.train(started, tiny.train_batches, witnesses)
+    assert calls == [
+        *(("a", "begin", 0), ("b", "begin", 0)),
+        *(("a", "after", 3), ("b", "after", 3)),
+        *(("a", "after", 6), ("b", "after", 6)),
+        *(("a", "after", 7), ("b", "after", 7)),
+        *(("a", "end", 7), ("b", "end", 7)),
+    ]
+
+
+def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
+    """Without any hook the same steps are made; one may stop between two."""
+    started = make_run(tmp_path, steps_per_loop=4)
+    made = []
+    for stretch in started.stretches(tiny.train_batches, [7]):
+        made.append(stretch.steps)
+        if started.step == 11:
+            break
+    assert made == [4, 3, 4] and not started.finished
+    for stretch in started.stretches(tiny.train_batches):
+        made.append(stretch.steps)
+    assert sum(made) == 20 and started.finished
+    assert_same_bits(unbroken, started.trainer)
+
+
+def resume_notes(folder, **kwargs):
     """Return the notes of a run that goes on after another one."""
-    run = make_run(unbroken[0], **kwargs)
-    first, *notes = run.resume_message().splitlines()
+    resumed = make_run(folder, **kwargs)
+    first, *notes = resumed.resume_message().splitlines()
     assert first.startswith("Resuming at step 20 from")
     return notes
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
     """Every setting that moves a weight, with both values and its meaning."""
-    assert resumed(unbroken) == []
-    notes = resumed(
-        unbroken,
+    assert resume_notes(unbroken[0]) == []
+    notes = resume_notes(
+        unbroken[0],
         optimizer=OptimizerConfig(
             learning_rate=0.02, num_warmup_steps=5, beta_2=0.99
         ),
@@ -147,18 +208,13 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
     """One of an earlier version kept four facts, still older ones none."""
-    for path in unbroken[0].glob("ckpt-20.*"):
-        shutil.copy(path, tmp_path)
-    files.write_text(
-        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-20"\n'
-    )
-    prefix = str(tmp_path / "ckpt-20")
+    prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_manifest(prefix, facts)
-    (note,) = resumed((tmp_path,), random_seed=5)
+    (note,) = resume_notes(tmp_path, random_seed=5)
     assert note.startswith("Note: train_batch_size was 8 and is 16: ")
     checkpoint_files.write_manifest(prefix, {})
-    assert resumed((tmp_path,), random_seed=5) == []
+    assert resume_notes(tmp_path, random_seed=5) == []
 
 
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
@@ -172,12 +228,6 @@ def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
         make_run(tmp_path)
 
 
-def wild(rate=1e30):
-    return OptimizerConfig(
-        optimizer="adamw", learning_rate=rate, num_warmup_steps=8
-    )
-
-
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the step, also inside a stretch, and what is left.
@@ -185,18 +235,23 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     The first update of 1e29 leaves weights whose losses are not finite, so
     that it is the second step at which they show.
     """
-    run = make_run(
+    wild = OptimizerConfig(
+        optimizer="adamw", learning_rate=1e30, num_warmup_steps=8
+    )
+    started = make_run(
         tmp_path,
-        optimizer=wild(),
+        optimizer=wild,
         save_checkpoints_steps=1 if steps_per_loop == 1 else 7,
         steps_per_loop=steps_per_loop,
     )
     good = "ckpt-1" if steps_per_loop == 1 else "none yet"
     with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
-        run.train()
+        go(started)
     if steps_per_loop == 1:
         good = checkpoints.latest(str(tmp_path))
-        table = {n: tf.Variable(v) for n, v in tiny.values(run.trainer).items()}
+        table = {
+            n: tf.Variable(v) for n, v in tiny.values(started.trainer).items()
+        }
         checkpoints.restore(good, table, ignore=())
         assert all(bool(tf.reduce_all(v == v)) for v in table.values())
 
@@ -217,51 +272,40 @@ def poisoned(bad_examples):
 
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     """Weights equal those of a run in which the bad step did nothing."""
-    run = make_run(
+    skipping = make_run(
         tmp_path,
         num_train_steps=3,
         steps_per_loop=3,
         on_nonfinite="skip",
         save_checkpoints_steps=3,
     )
-    run.batches = poisoned([20])  # in the second batch of 16
-    run.train()
+    go(skipping, batches=poisoned([20]))  # in the second batch of 16
     expected = tiny.make_trainer(num_train_steps=3)
     iterator = expected.iterator(tiny.train_batches, 0)
     expected.run_steps(iterator, tf.constant(1))
     next(iterator)
     expected.optimizer.iterations.assign(2)
     expected.run_steps(iterator, tf.constant(1))
-    found, wanted = tiny.values(run.trainer), tiny.values(expected)
+    found, wanted = tiny.values(skipping.trainer), tiny.values(expected)
     assert tiny.largest_difference(found, wanted) == 0.0
-    row = run.history.rows[0]
+    row = skipping.history.rows[0]
     assert row["skipped_updates"] == 1.0 and row["steps"] == 3
     assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
 
 
-def test_a_run_that_only_skips_ends(tmp_path, monkeypatch):
-    """After so many steps without one update the run says so."""
-    monkeypatch.setattr("albert_tf.training.run.MAX_BAD_STEPS", 4)
-    run = make_run(tmp_path, on_nonfinite="skip", steps_per_loop=2)
-    run.batches = poisoned(range(tiny.EXAMPLES))
+def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
+    """Four bad ones do; two batches of every three do not."""
+    monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
+    values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
-        run.train()
-
-
-def test_a_good_step_between_bad_ones_counts(tmp_path, monkeypatch):
-    """Four bad steps, though not one after the other, are no end."""
-    monkeypatch.setattr("albert_tf.training.run.MAX_BAD_STEPS", 4)
-    run = make_run(
-        tmp_path,
-        num_train_steps=6,
-        on_nonfinite="skip",
-        steps_per_loop=2,
-        save_checkpoints_steps=6,
+        go(make_run(tmp_path, **values), batches=poisoned(range(48)))
+    skipping = make_run(
+        tmp_path, num_train_steps=6, save_checkpoints_steps=6, **values
     )
-    run.batches = poisoned(range(32))  # two batches of every three
-    run.train()
-    assert run.trainer.step == 6
-    assert [r.get("skipped_updates") for r in run.history.rows[:2]] == [1, 1]
+    go(skipping, batches=poisoned(range(32)))
+    assert skipping.step == 6
+    skipped = [r.get("skipped_updates") for r in skipping.history.rows[:2]]
+    assert skipped == [1, 1]
 
 
 def test_a_stop_after_the_end_is_the_end(tmp_path):
@@ -269,24 +313,22 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
     assert make_run(tmp_path, stop_step=99).last == 20
 
 
-def test_a_full_disk_names_the_last_good_checkpoint(tmp_path):
+def test_a_full_disk_names_the_last_good_checkpoint(tmp_path, monkeypatch):
     """A checkpoint that cannot be written leaves the earlier one in place."""
-    run = make_run(tmp_path, num_train_steps=21, save_checkpoints_steps=7)
-    run.evaluate = None
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    save = run._save
+    save = Save.after
 
-    def save_on_a_small_disk(step):
-        if step == 14:
+    def save_on_a_small_disk(self, run, stretch):
+        if run.step == 14:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         try:
-            save(step)
+            save(self, run, stretch)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    run._save = save_on_a_small_disk
+    monkeypatch.setattr(Save, "after", save_on_a_small_disk)
     with pytest.raises(InputError, match="disk full.*ckpt-14.*ckpt-7$"):
-        run.train()
+        go(make_run(tmp_path, num_train_steps=21))
     assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
     left = {p.name.split(".")[0] for p in tmp_path.glob("ckpt-*")}
     assert left == {"ckpt-7"}
@@ -296,75 +338,59 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     unbroken, tmp_path, capsys
 ):
     """One flipped bit, a warning, and the end is that of the unbroken run."""
-    directory, expected = unbroken
-    for path in directory.glob("ckpt-*"):
-        shutil.copy(path, tmp_path)
-    shutil.copy(directory / "checkpoint", tmp_path)
+    copied(unbroken[0], tmp_path, 7, 14, 20)
     data = next(tmp_path.glob("ckpt-20.data*"))
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(content)
-    run = make_run(tmp_path)
-    assert run.trainer.step == 14
+    resumed = make_run(tmp_path)
+    assert resumed.step == 14
     assert "ckpt-20 is damaged" in capsys.readouterr().out
-    run.train()
-    assert tiny.largest_difference(expected, tiny.values(run.trainer)) == 0.0
+    assert_same_bits(unbroken, go(resumed))
 
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
     """A resume on two replicas says so, and ends with the weights of one."""
-    directory, expected = unbroken
-    for path in directory.glob("ckpt-14*"):
-        shutil.copy(path, tmp_path)
-    files.write_text(
-        str(tmp_path / "checkpoint"), 'model_checkpoint_path: "ckpt-14"\n'
-    )
-    run = make_run(tmp_path, replicas=2)
-    run.train()
+    copied(unbroken[0], tmp_path, 14)
+    found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
-    found = tiny.values(run.trainer)
-    assert 0 < tiny.largest_difference(expected, found) < 2e-6
+    assert 0 < tiny.largest_difference(unbroken[1], found) < 2e-6
 
 
 @pytest.mark.slow
 def test_a_stop_step_keeps_the_schedule(unbroken, tmp_path):
     """Stopping at step 10 and going on gives the unbroken run's bits."""
-    run = make_run(tmp_path, stop_step=10)
-    run.train()
-    assert run.trainer.step == 10 and run.finished
-    run = make_run(tmp_path)
-    run.train()
-    found = tiny.values(run.trainer)
-    assert tiny.largest_difference(unbroken[1], found) == 0.0
+    stopped = make_run(tmp_path, stop_step=10)
+    go(stopped)
+    assert stopped.step == 10 and stopped.finished
+    assert_same_bits(unbroken, go(make_run(tmp_path)))
 
 
-def test_a_time_budget_stops_with_a_checkpoint(unbroken, tmp_path, capfd):
+def test_a_time_budget_stops_with_a_checkpoint(
+    unbroken, tmp_path, capfd, monkeypatch
+):
     """The run ends in time, says how to go on, and goes on to the bit."""
-    run = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
-    ticks = itertools.count()
-    run.budget.spent = lambda: next(ticks) >= 2  # as a clock would say
-    run.train()
-    assert run.trainer.step == 7 and not run.finished  # 4, then up to 7
+    ticks = itertools.count(1)  # as a clock would say
+    monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
+    stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
+    go(stopped)
+    assert stopped.step == 7 and not stopped.finished  # 4, then up to 7
     assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
     told = capfd.readouterr().err
     assert "Stopped by max_hours=0.01 at step 7 of 20" in told
-    run = make_run(tmp_path)
-    run.train()
-    found = tiny.values(run.trainer)
-    assert tiny.largest_difference(unbroken[1], found) == 0.0
+    assert_same_bits(unbroken, go(make_run(tmp_path)))
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
     """The three ratios are those of numpy; MFU is FLOPs over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
-    run = make_run(
+    measured = make_run(
         tmp_path, num_train_steps=6, steps_per_loop=3, save_checkpoints_steps=3
     )
-    run.monitor = monitor
-    run.train()
-    values, ratios = tiny.values(run.trainer), []
-    for name in run.trainer.trained:
+    trainer = go(measured, Measure(monitor), Warn(3, monitor))
+    values, ratios = tiny.values(trainer), []
+    for name in trainer.trained:
         if "layer_norm/" in name or name.endswith("bias"):
             continue
         w, m, v = (
@@ -373,7 +399,8 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
         )
         u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
         ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
-    first, row = (r for r in run.history.rows if r["split"] == "train")
+    rows = measured.history.rows
+    first, row = (r for r in rows if r["split"] == "train")
     assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
     assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
     median = sorted(ratios)[len(ratios) // 2]
@@ -385,24 +412,23 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     left = 3 * 16 / first["examples_per_second"] / 3600
     assert first["hours_left"] == pytest.approx(left)
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
-    told = [r["kind"] for r in run.history.rows if r["split"] == "health"]
-    assert told == ["mask_rate"]  # at the first checkpoint, and once
+    told = [r["kind"] for r in rows if r["split"] == "health"]
+    assert told == ["mask_rate"]  # at the first step due, and once
 
 
 def test_the_best_weights_are_kept(tmp_path):
     """`best/` holds the weights of the evaluation that was best, not last."""
-    scores = iter([0.9, 0.1])
-    seen = []
+    scores, seen = iter([0.9, 0.1]), []
+    started = make_run(tmp_path)
 
     def evaluate():
-        seen.append(tiny.values(run.trainer))
+        seen.append(tiny.values(started.trainer))
         return {"mlm_accuracy": next(scores)}
 
-    run = make_run(tmp_path, evaluate)
-    run.train()
-    checkpoints.restore_weights(run.trainer.model, str(tmp_path))
-    found = tiny.values(run.trainer)
-    for name in run.trainer.weights:
+    trainer = go(started, evaluate=evaluate)
+    checkpoints.restore_weights(trainer.model, str(tmp_path))
+    found = tiny.values(trainer)
+    for name in trainer.weights:
         assert (found[name] == seen[0][name]).all(), name
 
 

@@ -64,10 +64,10 @@ def test_per_replica_clipping_bounds_each_share():
 def test_loss_falls():
     """Twenty steps on 48 examples lower both training losses."""
     trainer = tiny.make_trainer()
-    before = trainer.evaluate(tiny.eval_batches)
-    first = trainer.summarize(tiny.run_steps(trainer, 3))
+    before = trainer.evaluator.evaluate(tiny.eval_batches)
+    first = trainer.evaluator.summarize(tiny.run_steps(trainer, 3))
     tiny.run_steps(trainer, 14)
-    last = trainer.summarize(tiny.run_steps(trainer, 3))
+    last = trainer.evaluator.summarize(tiny.run_steps(trainer, 3))
     assert last["mlm_loss"] < first["mlm_loss"] - 0.1
     assert abs(before["mlm_loss"] - np.log(tiny.CONFIG.vocab_size)) < 0.1
 
@@ -108,16 +108,16 @@ def test_evaluation_ignores_padding():
     trainer = tiny.make_trainer()
     data = {k: x[:20] for k, x in tiny.make_data(1).items()}
     exact = tf.data.Dataset.from_tensor_slices(data).batch(20)
-    trainer.eval_batch_size = 20
-    expected = trainer.evaluate(lambda: exact)
+    trainer.evaluator.eval_batch_size = 20
+    expected = trainer.evaluator.evaluate(lambda: exact)
     padded = {
         k: np.concatenate([x, np.repeat(x[:1], 12, axis=0)])
         for k, x in data.items()
     }
     for name in ("masked_lm_weights", "example_weights"):
         padded[name][20:] = 0.0
-    trainer.eval_batch_size = 16
-    found = trainer.evaluate(
+    trainer.evaluator.eval_batch_size = 16
+    found = trainer.evaluator.evaluate(
         lambda: tf.data.Dataset.from_tensor_slices(padded).batch(16)
     )
     assert found == pytest.approx(expected, rel=1e-5)
@@ -130,7 +130,7 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     def echo(model, batch):
         return {"echo": batch["input_ids"]}
 
-    found = trainer.predict(tiny.eval_batches, echo)["echo"]
+    found = trainer.evaluator.predict(tiny.eval_batches, echo)["echo"]
     np.testing.assert_array_equal(found, tiny.make_data(1)["input_ids"])
 
 

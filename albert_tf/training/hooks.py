@@ -1,0 +1,213 @@
+"""The usual hooks of a run: log, evaluate, keep the best, warn, save, stop."""
+
+import time
+from collections.abc import Callable
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.health import Monitor
+from albert_tf.training.history import HEALTH, draw_curves
+from albert_tf.training.run import Hook
+from albert_tf.training.trainer import TrainingConfig
+
+# Where updates that are not finite are skipped, a run without a single other
+# one for so long ends.
+MAX_BAD_STEPS = 100
+
+
+class RequireFinite(Hook):
+    """End the run at a loss or gradient that is not finite.
+
+    Args:
+      skips: whether the trainer skips such updates; then only a row of
+        `MAX_BAD_STEPS` of them is an end.
+    """
+
+    def __init__(self, skips: bool):
+        self.skips = skips
+        self.bad_steps = 0  # the last ones, without a good one between
+
+    def after(self, run, stretch):
+        all_bad = stretch.bad == stretch.steps
+        self.bad_steps = self.bad_steps + stretch.bad if all_bad else 0
+        fails, where = stretch.bad > 0, f"at step {stretch.first_bad}"
+        if self.skips:
+            stretch.values["skipped_updates"] = float(stretch.bad)
+            fails = self.bad_steps >= MAX_BAD_STEPS
+            where = f"in all of the last {self.bad_steps} steps"
+        require(
+            not fails,
+            f"The loss or its gradient is not finite {where}; lower "
+            "`learning_rate` or raise `num_warmup_steps`",
+        )
+
+
+class Measure(Hook):
+    """Measure speed, and LAMB's trust ratios; stands before `Log`."""
+
+    def __init__(self, monitor: Monitor):
+        self.monitor = monitor
+
+    def after(self, run, stretch):
+        speed = stretch.values["examples_per_second"]
+        stretch.values |= self.monitor.scalars(speed)
+        optimizer = run.trainer.optimizer
+        if optimizer.config.optimizer == "lamb":
+            ratios = sorted(optimizer.trust_ratios().numpy().tolist())
+            stretch.values |= {
+                "trust_ratio_min": ratios[0],
+                "trust_ratio_median": ratios[len(ratios) // 2],
+                "trust_ratio_max": ratios[-1],
+            }
+
+
+class Log(Hook):
+    """Record what each stretch gave, and show the progress."""
+
+    def after(self, run, stretch):
+        values = stretch.values
+        if stretch.bad == stretch.steps:
+            shown = f"{stretch.bad} updates skipped, not finite"
+        else:
+            run.record("train", values, steps=stretch.steps)
+            shown = (
+                f"loss {values['loss']:.3f}, rate "
+                f"{values['learning_rate']:.2e}, "
+                f"{values['examples_per_second']:.1f} examples/s"
+            )
+        run.progress.advance(stretch.steps, shown)
+
+
+class Evaluate(Hook):
+    """Measure the weights that count; `evaluate` returns held-out metrics."""
+
+    def __init__(self, every: int, evaluate: Callable[[], dict[str, float]]):
+        self.every, self.evaluate = every, evaluate
+
+    def after(self, run, stretch):
+        with run.trainer.evaluated_weights():
+            run.metrics = self.evaluate()
+        shown = ", ".join(f"{k} {v:.4f}" for k, v in run.metrics.items())
+        run.progress.message(f"step {run.step}: {shown}")
+        run.record("eval", run.metrics)
+
+
+class KeepBest(Hook):
+    """Keep the weights of the best evaluation; stands behind `Evaluate`.
+
+    Args:
+      every: as of `Evaluate`.
+      metric: whose largest value is the best.
+    """
+
+    def __init__(self, every: int, metric: str):
+        self.every, self.metric = every, metric
+
+    def after(self, run, stretch):
+        *earlier, value = run.history.column("eval", self.metric)[1]
+        if run.chief and value > max(earlier, default=float("-inf")):
+            self.keep(run)
+
+    def keep(self, run) -> None:
+        """Write the weights that count to `best/` of the model directory."""
+        with run.trainer.evaluated_weights():
+            folder = files.join(run.output_dir, checkpoints.BEST)
+            checkpoints.save(folder, run.trainer.weights, run.step)
+
+
+class Warn(Hook):
+    """Say each thing that looks unhealthy once."""
+
+    def __init__(self, every: int, monitor: Monitor):
+        self.every, self.monitor = every, monitor
+
+    def after(self, run, stretch):
+        rows = run.history.rows
+        known = {row["kind"] for row in rows if row["split"] == HEALTH}
+        for kind, note in self.monitor.notes(rows).items():
+            if kind not in known:
+                run.progress.message(f"Warning at step {run.step}: {note}")
+                run.history.add(run.step, HEALTH, {"kind": kind, "note": note})
+
+
+class Save(Hook):
+    """Write checkpoints with the history, also where a run ends.
+
+    Args:
+      every: steps between two of them.
+      keep: how many stay.
+
+    Attributes:
+      seconds: that the last one took.
+    """
+
+    def __init__(self, every: int, keep: int):
+        self.every, self.keep, self.seconds = every, keep, 0.0
+
+    def begin(self, run):
+        state = run.trainer.state()
+        self.saver = checkpoints.Saver(run.output_dir, state, self.keep)
+
+    def after(self, run, stretch):
+        path = checkpoint_files.prefix(run.output_dir, run.step)
+        if run.chief and path != run.last_good:
+            start = time.monotonic()
+            about = {name: fact.value for name, fact in run.facts.items()}
+            self.saver.save(run.step, about)
+            run.history.save()
+            self.seconds = time.monotonic() - start
+        run.last_good = path
+
+    def end(self, run):
+        if run.step:
+            self.after(run, None)
+
+
+class StopInTime(Hook):
+    """Stop where another stretch and a checkpoint may not fit into hours."""
+
+    def __init__(self, hours: float, save: Save):
+        self.hours, self.save = hours, save
+        self.start, self.longest = time.monotonic(), 0.0
+
+    def spent(self) -> bool:
+        """Return whether the time is over."""
+        ahead = self.longest + 2 * self.save.seconds
+        return time.monotonic() - self.start + ahead >= self.hours * 3600
+
+    def after(self, run, stretch):
+        self.longest = max(self.longest, stretch.seconds)
+        if run.in_any_process(self.spent()):
+            run.stop(f"max_hours={self.hours:g}")
+
+
+class Draw(Hook):
+    """Draw the history at the end: evaluations, or else the training."""
+
+    def end(self, run):
+        rows = [row for row in run.history.rows if row["split"] != HEALTH]
+        if run.chief and rows:
+            shown = next((r for r in rows if r["split"] == "eval"), rows[0])
+            names = [k for k in shown if k not in ("step", "split", "steps")]
+            draw_curves(run.history, run.output_dir, names)
+
+
+def standard(
+    training: TrainingConfig, evaluate: Callable | None, *more: Hook
+) -> list[Hook]:
+    """Return the hooks of a run.
+
+    Args:
+      training: the cadences and limits.
+      evaluate: see `Evaluate`; None for a run without held-out data.
+      *more: hooks that follow an evaluation, before a checkpoint is written.
+    """
+    save = Save(training.save_checkpoints_steps, training.keep_checkpoint_max)
+    hooks = [RequireFinite(training.on_nonfinite == "skip"), Log()]
+    if evaluate:
+        hooks.append(Evaluate(training.eval_steps, evaluate))
+    hooks += [*more, save]
+    if training.max_hours:
+        hooks.append(StopInTime(training.max_hours, save))
+    return [*hooks, Draw()]
