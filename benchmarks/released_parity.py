@@ -219,7 +219,7 @@ class Recording:
         trainer = self.trainer(optimizer, schedule)
         batch = self.batch()
         iterator = trainer.iterator(
-            lambda *_: tf.data.Dataset.from_tensors(batch).repeat(), 0
+            lambda **_: tf.data.Dataset.from_tensors(batch).repeat(), 0
         )
         trainer.run_steps(iterator, tf.constant(STEPS))
         return trainer

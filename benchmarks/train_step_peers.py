@@ -63,7 +63,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
         TrainingConfig(train_batch_size=case.batch, jit_compile=jit),
     )
     iterator = trainer.iterator(
-        lambda *_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
+        lambda **_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
     )
 
     def step() -> float:

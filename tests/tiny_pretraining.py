@@ -13,7 +13,7 @@ def values(output_dir):
     return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
-def run(data_dir, config_file, output_dir, training=None, **kwargs):
+def run(data_dir, config_file, output_dir, training=None, hooks=(), **kwargs):
     values = {
         "num_train_steps": 4,
         "train_batch_size": 8,
@@ -30,4 +30,5 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
         OptimizerConfig(learning_rate=0.01, num_warmup_steps=2),
         TrainingConfig(**values),
         DistributionConfig(),
+        hooks,
     )

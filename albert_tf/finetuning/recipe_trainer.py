@@ -17,10 +17,11 @@ from albert_tf.finetuning.recipes import (
     reductions,
 )
 from albert_tf.model.config import AlbertConfig
+from albert_tf.training.accumulation import add
 from albert_tf.training.evaluator import Batch, Objective
-from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook
-from albert_tf.training.trainer import Trainer, TrainingConfig, add
+from albert_tf.training.trainer import Trainer, TrainingConfig
 
 AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
 
@@ -87,11 +88,9 @@ class FinetuningTrainer(Trainer):
                     for name, v in self.trained.items()
                 }
 
-    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
+    def _rate_scales(self) -> dict[str, float]:
         decay = self.recipe.layer_decay
-        scales = rate_scales(list(self.trained), decay, self.config)
-        steps = self.training.num_train_steps
-        return Optimizer(config, steps, self.trained, scales)
+        return rate_scales(list(self.trained), decay, self.config)
 
     def state(self) -> dict[str, tf.Variable]:
         averages = {f"{AVERAGE}{n}": v for n, v in self.averages.items()}

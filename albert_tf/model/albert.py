@@ -126,10 +126,10 @@ class FeedForward(AlbertPart):
         )
         self.layer_norm = self.norm(c.hidden_size)
 
-    def call(self, x, seed=None):
-        """Map hidden states [B, T, H] to [B, T, H]."""
+    def call(self, x, seed=None, compiled=True):
+        """Map [B, T, H] to [B, T, H]; of training XLA may compile a part."""
         # The fused form needs XLA, which not every server of models has.
-        compiled = seed is not None and self.config.hidden_act == "gelu"
+        compiled &= seed is not None and self.config.hidden_act == "gelu"
         activation = compiled_ops.gelu if compiled else self.activation
         inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
         inner = self.output_projection(inner)  # [B * T, H]
@@ -142,13 +142,13 @@ class AlbertEncoder(AlbertPart):
     """Cross-layer sharing: the loop calls the same layer objects again.
 
     Attributes:
-      loop: an `EncoderLoop`, the form in which training runs the layers.
+      loop, xla: the `EncoderLoop` and the `XlaPolicy` that training runs in.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
         # Without autocast, a loop takes its weights in float32.
         super().__init__(config, autocast=False, **kwargs)
-        self.loop = PLAIN
+        self.loop, self.xla = PLAIN, compiled_ops.XlaPolicy()
 
     def build(self):
         c = self.config
@@ -184,7 +184,7 @@ class AlbertEncoder(AlbertPart):
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
             x, probs = attention(x, input_mask, seed=block_seed)
-            x = ffn(x, seed=fold_in(block_seed, 2))
+            x = ffn(x, seed=fold_in(block_seed, 2), compiled=self.xla.pieces)
             hidden_states.append(x)
             attention_probs.append(probs)
         return hidden_states, attention_probs

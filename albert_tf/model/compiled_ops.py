@@ -2,12 +2,31 @@
 
 Each is TensorFlow's own, compiled with XLA each way: what several operations
 would write and read again stays in registers, and only what is named here is
-kept for the backward pass. Under `jit_compile` they are part of the whole.
+kept for the backward pass. Where XLA compiles the whole, they are part of it.
 """
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
+
+
+class XlaPolicy(NamedTuple):
+    """What XLA compiles in training; a TPU compiles the whole step anyway.
+
+    Attributes:
+      whole: forward and backward as one.
+      pieces: the operations of this module, and an optimizer's update.
+    """
+
+    whole: bool = False
+    pieces: bool = True
+
+
+def choose_xla(jit_compile: bool | None) -> XlaPolicy:
+    """Return the policy of a setting: everything, nothing or, None, pieces."""
+    return XlaPolicy(bool(jit_compile), jit_compile is not False)
+
 
 _SCALE = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715

@@ -1,23 +1,23 @@
 """Which checkpoints lie in a folder, and whether their files are whole.
 
-A checkpoint `ckpt-STEP` is an index, data files and a manifest `ckpt-STEP.json`
-with the size and the checksum of each. The manifest is written after them, and
-the folder's `checkpoint` file, which names the checkpoints, last of all: a kill
-at any moment leaves the earlier ones as they were.
+A checkpoint `ckpt-STEP` is an index, data files and `ckpt-STEP.json` with facts
+of the run, written after them; the folder's `checkpoint` file, which names the
+checkpoints, is written last of all. So a kill at any moment leaves the earlier
+ones as they were. TensorFlow keeps a checksum of every variable and of the
+index.
 """
 
-import os
 import re
-import zlib
 
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
-_CHUNK = 1 << 22
+# What TensorFlow raises where it reads a damaged checkpoint.
+DAMAGE = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 # What belongs to a checkpoint; `_temp` is a folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 
@@ -27,93 +27,58 @@ def prefix(directory: str, step: int) -> str:
     return files.join(directory, f"{NAME}{step}")
 
 
-def manifest_path(prefix: str) -> str:
-    """Return the path of a checkpoint's manifest."""
-    return f"{prefix}.json"
-
-
 def number(prefix: str) -> int:
     """Return the step in a checkpoint's name, -1 if it has none."""
-    found = re.search(rf"{NAME}(\d+)$", prefix)
-    return int(found[1]) if found else -1
+    match = re.search(rf"{NAME}(\d+)$", prefix)
+    return int(match[1]) if match else -1
 
 
-def checksum(path: str) -> int:
-    """Return the CRC-32 of a file."""
-    value = 0
-    with files.opened(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            value = zlib.crc32(chunk, value)
-    return value
+def reason(error: Exception) -> str:
+    """Return the first line of an error of TensorFlow."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _tensor_files(prefix: str) -> list[str]:
-    directory, name = os.path.split(prefix)
-    found = files.names(directory or ".")
-    starts = (f"{name}.index", f"{name}.data-")
-    return sorted(file for file in found if file.startswith(starts))
-
-
-def write_manifest(prefix: str, about: dict) -> None:
-    """Write what the files of a finished checkpoint are like.
-
-    Args:
-      prefix: the checkpoint's path without `.index`.
-      about: facts of the run to keep beside it.
-    """
-    directory = os.path.dirname(prefix)
-    entries = {}
-    for name in _tensor_files(prefix):
-        path = files.join(directory, name)
-        size = files.size(path)
-        entries[name] = {"bytes": size, "crc32": checksum(path)}
-    files.write_json(manifest_path(prefix), {"about": about, "files": entries})
+def write_about(prefix: str, about: dict) -> None:
+    """Keep facts of the run beside a finished checkpoint."""
+    files.write_json(f"{prefix}.json", {"about": about})
 
 
 def about(prefix: str) -> dict:
-    """Return the facts of the run that a manifest keeps; {} without one."""
-    path = manifest_path(prefix)
+    """Return the facts beside a checkpoint; {} if there are none."""
+    path = f"{prefix}.json"
     if not files.exists(path):
         return {}
-    return files.read_json(path, "The manifest")["about"]
-
-
-def _missing_part(prefix: str) -> str:
-    """Return what a checkpoint without a manifest lacks, or nothing."""
-    found = _tensor_files(prefix)
-    if f"{os.path.basename(prefix)}.index" not in found:
-        return "it has no index"
-    shards = [re.search(r"data-(\d+)-of-(\d+)$", name) for name in found]
-    shards = [match for match in shards if match]
-    whole = shards and len(shards) == int(shards[0][2])
-    return "" if whole else "a data file is missing"
+    return files.read_json(path, "The facts of a checkpoint")["about"]
 
 
 def fault(prefix: str) -> str:
-    """Return what is wrong with a checkpoint's files, "" if nothing is."""
-    path = manifest_path(prefix)
-    if not files.exists(path):
-        return _missing_part(prefix)
+    """Return what is wrong with a checkpoint's files, "" if nothing is.
+
+    Every variable is read, and so its checksum compared.
+    """
     try:
-        entries = files.read_json(path, "The manifest")["files"]
-        for name, entry in entries.items():
-            part = files.join(os.path.dirname(prefix), name)
-            if not files.exists(part):
-                return f"{name} is missing"
-            size = files.size(part)
-            if size != entry["bytes"]:
-                return f"{name} has {size} bytes instead of {entry['bytes']}"
-            if checksum(part) != entry["crc32"]:
-                return f"{name} has another checksum than when it was written"
-    except (InputError, KeyError, TypeError, AttributeError):
-        return f"{os.path.basename(path)} is damaged"
+        about(prefix)
+    except (InputError, KeyError, TypeError):
+        return f"{prefix}.json cannot be read"
+    try:
+        stored = tf.train.load_checkpoint(prefix)
+        for name in stored.get_variable_to_shape_map():
+            stored.get_tensor(name)
+    except DAMAGE as error:
+        return reason(error)
     return ""
+
+
+def _parts(directory: str) -> list[tuple[int, str, str]]:
+    """Return (step, kind, name) of everything that is of a checkpoint."""
+    matches = map(_PART.match, files.names(directory))
+    return [(int(m[1]), m[2], m[0]) for m in matches if m]
 
 
 def listed(directory: str) -> list[str]:
     """Return the prefixes that a folder names, the one to resume first.
 
-    Without a readable `checkpoint` file these are all that have a manifest.
+    Without a readable `checkpoint` file these are all that have their facts.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
@@ -122,11 +87,10 @@ def listed(directory: str) -> list[str]:
     if state is None:
         if not files.is_folder(directory):
             return []
-        matches = map(_PART.match, files.names(directory))
-        steps = {int(m[1]) for m in matches if m and m[2] == ".json"}
+        steps = {n for n, kind, _ in _parts(directory) if kind == ".json"}
         return [prefix(directory, step) for step in sorted(steps, reverse=True)]
     newest, *others = (
-        files.join(directory, os.path.basename(path))
+        files.join(directory, path.rpartition("/")[2])
         for path in (
             state.model_checkpoint_path,
             *state.all_model_checkpoint_paths,
@@ -144,7 +108,7 @@ def latest(directory: str) -> str | None:
     Raises:
       InputError: there are checkpoints, and none is whole.
     """
-    faults = []
+    faults: list[str] = []
     for path in listed(directory):
         wrong = fault(path)
         if not wrong:
@@ -152,24 +116,19 @@ def latest(directory: str) -> str | None:
                 print(f"Warning: {line}; taking {path} instead", flush=True)
             return path
         faults.append(f"the checkpoint {path} is damaged: {wrong}")
-    if faults:
-        raise InputError(
-            "One checkpoint must be whole; remove them all, with the file "
-            f"`{STATE_FILE}`, to begin anew. Received: {'; '.join(faults)}"
-        )
+    rule = "One checkpoint must be whole; remove them all, with the file "
+    rule += f"`{STATE_FILE}`, to begin anew."
+    require(not faults, f"{rule} Received: {'; '.join(faults)}")
     return None
 
 
 def remove(directory: str, step: int) -> None:
     """Remove whatever there is of one checkpoint."""
-    for name in files.names(directory):
-        match = _PART.match(name)
-        if match and int(match[1]) == step:
+    for n, _, name in _parts(directory):
+        if n == step:
             path = files.join(directory, name)
-            if files.is_folder(path):
-                files.remove_folder(path)
-            else:
-                files.remove(path)
+            folder = files.is_folder(path)
+            (files.remove_folder if folder else files.remove)(path)
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
@@ -183,6 +142,5 @@ def adopt(directory: str, step: int, keep: int) -> None:
         f'all_model_checkpoint_paths: "{NAME}{n}"\n' for n in kept
     ]
     files.write_text(files.join(directory, STATE_FILE), "".join(lines))
-    matches = map(_PART.match, files.names(directory))
-    for n in {int(match[1]) for match in matches if match} - set(kept):
+    for n in {n for n, *_ in _parts(directory)} - set(kept):
         remove(directory, n)

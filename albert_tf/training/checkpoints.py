@@ -7,16 +7,18 @@ names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 
 import contextlib
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoint_files
+from albert_tf.training.checkpoint_files import DAMAGE, reason
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
@@ -50,16 +52,21 @@ def _name(key: str) -> str:
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
 
 
+@contextlib.contextmanager
+def damage_named(prefix: str) -> Iterator[None]:
+    """Turn what a damaged checkpoint raises into an error with its path."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise InputError(
+            f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
+        ) from None
+
+
 def read_table(prefix: str) -> dict[str, list[int]]:
     """Return {name: shape} of a checkpoint written by this module."""
-    try:
+    with damage_named(prefix):
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"The checkpoint must be whole and readable: {reason}. "
-            f"Received: {prefix}"
-        ) from None
     return {
         _name(key): shape
         for key, shape in shapes.items()
@@ -72,44 +79,34 @@ def reader(prefix: str) -> Callable[[str], np.ndarray]:
     stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
-        try:
+        with damage_named(prefix):
             return stored.get_tensor(_key(name))
-        except (IndexError, tf.errors.OpError) as error:
-            raise damaged(prefix, error) from None
 
     return read
 
 
-def damaged(prefix: str, error: Exception) -> InputError:
-    """Return the error of a checkpoint that cannot be read to its end."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(
-        f"The checkpoint is damaged: {reason}. Received: {prefix}"
-    )
-
-
 def explain_differences(
     wanted: dict[str, list[int]],
-    found: dict[str, list[int]],
+    stored: dict[str, list[int]],
     ignore: tuple[str, ...] = (),
 ) -> str:
     """Name every missing, unexpected and mis-shaped variable; "" if none.
 
     Args:
       wanted: {name: shape} that the model has.
-      found: {name: shape} that the checkpoint has.
+      stored: {name: shape} that the checkpoint has.
       ignore: prefixes of names that the checkpoint may have beyond the model.
     """
-    lines = [f"missing {name}" for name in wanted if name not in found]
+    lines = [f"missing {name}" for name in wanted if name not in stored]
     lines += [
         f"unexpected {name} {list(shape)}"
-        for name, shape in found.items()
+        for name, shape in stored.items()
         if name not in wanted and not name.startswith(ignore)
     ]
     lines += [
-        f"mis-shaped {name}: {list(found[name])} instead of {list(shape)}"
+        f"mis-shaped {name}: {list(stored[name])} instead of {list(shape)}"
         for name, shape in wanted.items()
-        if name in found and list(found[name]) != list(shape)
+        if name in stored and list(stored[name]) != list(shape)
     ]
     return "\n  ".join(lines)
 
@@ -132,63 +129,46 @@ def restore(
     """
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     differences = explain_differences(wanted, read_table(prefix), ignore)
-    if differences:
-        raise InputError(
-            f"The checkpoint must fit the model. Received: {prefix}\n"
-            f"  {differences}"
-        )
-    try:
+    rule = "The checkpoint must fit the model."
+    require(not differences, f"{rule} Received: {prefix}\n  {differences}")
+    with damage_named(prefix):
         _checkpoint(variables).read(prefix).expect_partial()
-    except (tf.errors.OpError, IndexError, RuntimeError) as error:
-        raise damaged(prefix, error) from None
-
-
-class Saver:
-    """Writes checkpoints `ckpt-STEP` and keeps the newest ones.
-
-    Args:
-      directory: where to write.
-      variables: {name: variable} of what to write.
-      keep: how many to keep.
-    """
-
-    def __init__(
-        self, directory: str, variables: dict[str, tf.Variable], keep: int
-    ):
-        self.directory, self.keep = directory, keep
-        self._checkpoint = _checkpoint(variables)
-
-    def save(self, step: int, about: dict | None = None) -> str:
-        """Write one checkpoint, with facts of the run; return its prefix.
-
-        Raises:
-          InputError: it could not be written; the earlier ones are untouched.
-        """
-        prefix = checkpoint_files.prefix(self.directory, step)
-        try:
-            files.make_folder(self.directory)
-            self._checkpoint.write(prefix)
-            checkpoint_files.write_manifest(prefix, about or {})
-            checkpoint_files.adopt(self.directory, step, self.keep)
-        except (tf.errors.OpError, OSError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            with contextlib.suppress(tf.errors.OpError, OSError):
-                checkpoint_files.remove(self.directory, step)
-            raise InputError(
-                f"The checkpoint must be writable: {reason}. Is the disk "
-                f"full? Received: {prefix}"
-            ) from None
-        return prefix
 
 
 def save(
-    directory: str, variables: dict[str, tf.Variable], step: int = 0
+    directory: str,
+    variables: dict[str, tf.Variable],
+    step: int = 0,
+    keep: int = 1,
+    about: dict | None = None,
 ) -> str:
-    """Write one checkpoint `ckpt-STEP`, the only one kept; return its prefix.
+    """Write a checkpoint `ckpt-STEP`; return its prefix.
 
-    The folder's `checkpoint` file names it only once it is whole.
+    Args:
+      directory: where to write; its `checkpoint` file names the new one only
+        once it is whole.
+      variables: what to write.
+      step: the number of updates that made them.
+      keep: how many of the newest checkpoints stay, this one included.
+      about: facts of the run.
+
+    Raises:
+      InputError: it could not be written; the earlier ones are untouched.
     """
-    return Saver(directory, variables, keep=1).save(step)
+    prefix = checkpoint_files.prefix(directory, step)
+    try:
+        files.make_folder(directory)
+        _checkpoint(variables).write(prefix)
+        checkpoint_files.write_about(prefix, about or {})
+        checkpoint_files.adopt(directory, step, keep)
+    except (tf.errors.OpError, OSError) as error:
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            checkpoint_files.remove(directory, step)
+        raise InputError(
+            f"The checkpoint must be writable: {reason(error)}. Is the disk "
+            f"full? Received: {prefix}"
+        ) from None
+    return prefix
 
 
 def latest(model_dir: str) -> str | None:
@@ -199,11 +179,8 @@ def latest(model_dir: str) -> str | None:
 def for_inference(model_dir: str) -> str:
     """Return the prefix of the best checkpoint, or else of the newest."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
-    if prefix is None:
-        raise InputError(
-            "A model directory must hold a checkpoint (`ckpt-*` and the file "
-            f"`checkpoint`). Received: {model_dir}"
-        )
+    rule = "A model directory must hold a checkpoint (`ckpt-*` and the file "
+    require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
     return prefix
 
 
@@ -213,24 +190,26 @@ def fingerprint(model_dir: str) -> str:
     The index that is summed holds the checksum of each variable.
     """
     prefix = for_inference(model_dir)
-    crc = checkpoint_files.checksum(f"{prefix}.index")
+    crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))
     return f"step {checkpoint_files.number(prefix)}, {crc:08x}"
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """Refuse a folder that holds another model than a config's."""
     path = files.join(model_dir, CONFIG_FILE)
-    if not files.exists(path):
-        if latest(model_dir):
-            raise InputError(
-                f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "
-                f"another folder. Received: output_dir={model_dir}"
-            )
-    elif AlbertConfig.from_json_file(path) != config:
-        raise InputError(
+    if files.exists(path):
+        require(
+            AlbertConfig.from_json_file(path) == config,
             "`output_dir` holds another model's checkpoints (its "
-            f"{CONFIG_FILE} differs); choose another folder. "
-            f"Received: output_dir={model_dir}"
+            f"{CONFIG_FILE} differs); choose another folder.",
+            output_dir=model_dir,
+        )
+    else:
+        require(
+            not latest(model_dir),
+            f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "
+            "another folder.",
+            output_dir=model_dir,
         )
 
 
@@ -257,10 +236,6 @@ def restore_weights(
         for name, variable in named_variables(model).items()
         if name.startswith(only)
     }
-    heads = () if "" in only else _other_parts(prefix, only)
-    restore(prefix, variables, ignore=(OPTIMIZER, *heads))
+    others = [name for name in read_table(prefix) if not name.startswith(only)]
+    restore(prefix, variables, ignore=(OPTIMIZER, *others))
     return prefix
-
-
-def _other_parts(prefix: str, only: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(n for n in read_table(prefix) if not n.startswith(only))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONNECT_SECONDS = 20.0
@@ -52,11 +52,12 @@ class DistributionConfig:
 
     def __post_init__(self):
         validate(self)
-        if self.distribution_strategy == "tpu" and not self.tpu_name:
-            raise InputError(
-                "`tpu_name` must be given with distribution_strategy=tpu "
-                "(`local` on a TPU VM). Received: tpu_name=None"
-            )
+        require(
+            self.distribution_strategy != "tpu" or self.tpu_name,
+            "`tpu_name` must be given with distribution_strategy=tpu (`local` "
+            "on a TPU VM).",
+            tpu_name=None,
+        )
 
 
 def check_reachable(address: str) -> None:
@@ -102,11 +103,6 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     )
 
 
-def multi_worker_strategy(_) -> tf.distribute.Strategy:
-    """Return a strategy over the workers that TF_CONFIG names."""
-    return tf.distribute.MultiWorkerMirroredStrategy()
-
-
 def one_device_strategy(_) -> tf.distribute.Strategy:
     """Return a strategy on the first GPU, or else the CPU.
 
@@ -121,7 +117,7 @@ def one_device_strategy(_) -> tf.distribute.Strategy:
 STRATEGIES = {
     "tpu": tpu_strategy,
     "mirrored": mirrored_strategy,
-    "multi_worker": multi_worker_strategy,
+    "multi_worker": lambda _: tf.distribute.MultiWorkerMirroredStrategy(),
     "one_device": one_device_strategy,
 }
 
@@ -140,6 +136,11 @@ def choose(config: DistributionConfig) -> str:
     return "mirrored" if several else "one_device"
 
 
+def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """Return the strategy of a config, connected to its devices."""
+    return STRATEGIES[choose(config)](config)
+
+
 def prepare_devices(
     config: DistributionConfig,
 ) -> tf.distribute.Strategy | None:
@@ -154,14 +155,8 @@ def prepare_devices(
     if number > len(made):
         logical = [tf.config.LogicalDeviceConfiguration()] * number
         tf.config.set_logical_device_configuration(cpu, logical)
-    if choose(config) == "multi_worker":
-        return multi_worker_strategy(config)
-    return None
-
-
-def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    """Return the strategy of a config, connected to its devices."""
-    return STRATEGIES[choose(config)](config)
+    several = choose(config) == "multi_worker"
+    return make_strategy(config) if several else None
 
 
 def distribute(strategy: tf.distribute.Strategy, batches: Callable):
@@ -223,10 +218,9 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return True
     resolver = strategy.cluster_resolver
-    jobs = resolver.cluster_spec().jobs
-    if "chief" in jobs:
-        return resolver.task_type == "chief"
-    return resolver.task_type == "worker" and resolver.task_id == 0
+    has_chief = "chief" in resolver.cluster_spec().jobs
+    first = ("chief", 0) if has_chief else ("worker", 0)
+    return (resolver.task_type, resolver.task_id) == first
 
 
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:

@@ -118,7 +118,7 @@ class Monitor:
 
     def notes(self, rows: list[dict]) -> dict[str, str]:
         """Return {kind: warning} for the history's rows so far."""
-        found = mask_notes(self.masked_share)
+        notes = mask_notes(self.masked_share)
         settled = [
             row
             for row in rows
@@ -127,6 +127,6 @@ class Monitor:
         ]
         enough = max(ENOUGH_STEPS, ENOUGH_EXAMPLES // self.batch)
         if sum(row["steps"] for row in settled) < enough:
-            return found
+            return notes
         recent = windows(settled, 4)[-1]
-        return found | sentence_order_notes(recent) | loss_notes(settled)
+        return notes | sentence_order_notes(recent) | loss_notes(settled)

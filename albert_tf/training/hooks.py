@@ -145,16 +145,13 @@ class Save(Hook):
     def __init__(self, every: int, keep: int):
         self.every, self.keep, self.seconds = every, keep, 0.0
 
-    def begin(self, run):
-        state = run.trainer.state()
-        self.saver = checkpoints.Saver(run.output_dir, state, self.keep)
-
     def after(self, run, stretch):
         path = checkpoint_files.prefix(run.output_dir, run.step)
         if run.chief and path != run.last_good:
             start = time.monotonic()
-            about = {name: fact.value for name, fact in run.facts.items()}
-            self.saver.save(run.step, about)
+            state, facts = run.trainer.state(), run.facts.items()
+            about = {name: fact.value for name, fact in facts}
+            checkpoints.save(run.output_dir, state, run.step, self.keep, about)
             run.history.save()
             self.seconds = time.monotonic() - start
         run.last_good = path

@@ -76,12 +76,13 @@ class PretrainingObjective:
                 batch["example_weights"],
             ),
         }
+        # Logits of V words are the largest tensor of a small model.
+        compiled = model.albert.encoder.xla.pieces
+        loss_of = compiled_ops.cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}
         for term, (logits, labels, weights) in parts.items():
-            # Logits of V words are the largest tensor of a small model.
-            loss = compiled_ops.cross_entropy(logits, labels)
             right = hits(logits, labels)
-            sums[term] = tf.reduce_sum(loss * weights)
+            sums[term] = tf.reduce_sum(loss_of(logits, labels) * weights)
             metrics[f"{term}_accuracy"] = (
                 tf.reduce_sum(right * weights),
                 tf.reduce_sum(weights),

@@ -104,7 +104,7 @@ def adam_update(w, g, m, v, t, decay: float, c: OptimizerConfig):
 
 # One pass over memory instead of ten; small variables are not worth a launch.
 FUSED_SIZE = 1 << 16
-fused_adam_update = tf.function(adam_update, jit_compile=True)
+compiled_adam_update = tf.function(adam_update, jit_compile=True)
 
 
 def trust_ratio(w, u):
@@ -114,7 +114,9 @@ def trust_ratio(w, u):
     return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)
 
 
-def update_rule(w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig):
+def update_rule(
+    w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig, compiled=True
+):
     """Return the new (w, m, v) of one variable; a pure function.
 
     Args:
@@ -126,11 +128,12 @@ def update_rule(w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig):
       excluded: whether w is spared weight decay and the trust ratio.
       c: the hyperparameters; `optimizer` says whether r is used (LAMB,
         https://arxiv.org/abs/1904.00962) or 1 (AdamW).
+      compiled: whether XLA may compile a part.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
     inside = decay if c.decay_placement == "update" else 0.0
-    fused = w.shape.num_elements() >= FUSED_SIZE
-    update = fused_adam_update if fused else adam_update
+    compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
+    update = compiled_adam_update if compiled else adam_update
     u, m, v = update(w, g, m, v, t, inside, c)
     adapts = c.optimizer == "lamb" and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
@@ -162,6 +165,7 @@ class Optimizer:
       num_train_steps: the step at which the schedule reaches zero.
       variables: {name: trainable variable}.
       rate_scales: {name: factor of the rate}, where it is not 1.
+      compiled: whether XLA may compile a part of the update.
 
     `rate_factor`, 1 at first, scales the rate of all; it is not part of the
     state.
@@ -173,11 +177,13 @@ class Optimizer:
         num_train_steps: int,
         variables: dict[str, tf.Variable],
         rate_scales: dict[str, float] | None = None,
+        compiled: bool = True,
     ):
         self.config = config
         self.num_train_steps = num_train_steps
         self.variables = variables
         self.rate_scales = rate_scales or {}
+        self.compiled = compiled
         self.rate_factor = tf.Variable(1.0, trainable=False)
         self.iterations = tf.Variable(
             0,
@@ -252,8 +258,8 @@ class Optimizer:
         ):
             slots = (self.m[name], self.v[name])
             excluded = EXCLUDED.search(name) is not None
-            own = rate * self.rate_scales.get(name, 1.0)
-            args = (g, *slots, own, t, excluded, healthy)
+            scaled = rate * self.rate_scales.get(name, 1.0)
+            args = (g, *slots, scaled, t, excluded, healthy)
             update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             update(self.iterations, lambda step: step.assign_add(1))
@@ -262,7 +268,7 @@ class Optimizer:
         def assign():
             values = map(tf.convert_to_tensor, (w, g, m, v))
             new_w, new_m, new_v = update_rule(
-                *values, rate, t, excluded, self.config
+                *values, rate, t, excluded, self.config, self.compiled
             )
             return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from albert_tf.base import files, settings
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, setting, validate
 from albert_tf.data import records
 from albert_tf.data.records import checks, find, input_pipeline
@@ -16,14 +17,8 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
-from albert_tf.training import checkpoints, warm_start
-from albert_tf.training.distribution import (
-    DistributionConfig,
-    agreed,
-    make_strategy,
-    peak_flops,
-    prepare_devices,
-)
+from albert_tf.training import checkpoints, distribution, warm_start
+from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import Monitor
 from albert_tf.training.hooks import Measure, Warn, standard
 from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
@@ -72,21 +67,10 @@ class PretrainingConfig:
     )
     init_state: str = setting(
         "weights",
-        "What to take from init_checkpoint: weights; slots, the optimizer's "
-        "too; run, the step and so the schedule too, for a second phase with "
-        "other records.",
+        "What to take from init_checkpoint: weights; or run, with the "
+        "optimizer's slots and the step, and so the schedule, for a second "
+        "phase with other records.",
         choices=warm_start.STATES,
-    )
-    init_groups: str = setting(
-        "depth",
-        "Where a group's first weights come from: the source's group at the "
-        "same relative depth, or its first.",
-        choices=warm_start.GROUP_RULES,
-    )
-    init_positions: str = setting(
-        "tile",
-        "How a position table longer than the source's is filled.",
-        choices=warm_start.POSITION_RULES,
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
@@ -102,10 +86,10 @@ class PretrainingConfig:
 
     def __post_init__(self):
         validate(self)
-        if not (self.do_train or self.do_eval):
-            raise InputError(
-                "One of `do_train` and `do_eval` must be set. Received: none"
-            )
+        require(
+            self.do_train or self.do_eval,
+            "One of `do_train` and `do_eval` must be set. Received: none",
+        )
 
 
 def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
@@ -115,16 +99,16 @@ def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
         "vocab_size": "vocab_size",
     }
     for record_key, config_key in limits.items():
-        found, limit = (
+        value, limit = (
             getattr(metadata, record_key),
             getattr(config, config_key),
         )
-        if found > limit:
-            raise InputError(
-                f"`{record_key}` of the records must be at most the model's "
-                f"`{config_key}`. Received: {record_key}={found}, "
-                f"{config_key}={limit}"
-            )
+        require(
+            value <= limit,
+            f"`{record_key}` of the records must be at most the model's "
+            f"`{config_key}`, {limit}.",
+            **{record_key: value},
+        )
     if 0 < metadata.vocab_size < config.vocab_size:
         print(
             f"Note: the records use {metadata.vocab_size} of the model's "
@@ -153,12 +137,13 @@ def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
 def check_weights(run: PretrainingConfig) -> None:
     """Refuse to evaluate where there are no weights, or no examples."""
     source = run.init_checkpoint or checkpoints.latest(run.output_dir)
-    if not (run.do_train or source):
-        raise InputError(
-            "Without `do_train`, `output_dir` must hold a checkpoint, or "
-            "`init_checkpoint` name one. Received: output_dir="
-            f"{run.output_dir}, init_checkpoint=None"
-        )
+    require(
+        run.do_train or source,
+        "Without `do_train`, `output_dir` must hold a checkpoint, or "
+        "`init_checkpoint` name one.",
+        output_dir=run.output_dir,
+        init_checkpoint=None,
+    )
 
 
 def prepare(
@@ -169,11 +154,11 @@ def prepare(
     metadata = find.read_metadata(run.data_dir)
     checks.check(run.data_dir, metadata)
     check_records(config, metadata)
-    if run.do_eval and not metadata.count(records.EVAL):
-        raise InputError(
-            "`do_eval` needs held-out records. Received: data_dir="
-            f"{run.data_dir} with none"
-        )
+    require(
+        metadata.count(records.EVAL) or not run.do_eval,
+        "`do_eval` needs held-out records.",
+        data_dir=f"{run.data_dir} with none",
+    )
     tokenizer = tokenizer_of(run)
     if run.init_checkpoint:
         warm_start.check(run.init_checkpoint, config, tokenizer)
@@ -204,12 +189,13 @@ def with_rate(
     """Return settings with a number for `learning_rate=auto`, and print it."""
     if optimizer.learning_rate != "auto":
         return optimizer
-    if optimizer.optimizer != "lamb":
-        raise InputError(
-            "`learning_rate` must be a number but for optimizer=lamb, whose "
-            "rule auto is. Received: learning_rate=auto, optimizer="
-            f"{optimizer.optimizer}"
-        )
+    require(
+        optimizer.optimizer == "lamb",
+        "`learning_rate` must be a number but for optimizer=lamb, whose rule "
+        "auto is.",
+        learning_rate="auto",
+        optimizer=optimizer.optimizer,
+    )
     batch = training.train_batch_size
     rate = scaled_rate(batch)
     print(
@@ -238,13 +224,10 @@ def make_trainer(
 def start(run: PretrainingConfig, trainer: Trainer) -> None:
     """Give a new run its first state, as the flags say."""
     source, config = run.init_checkpoint, trainer.model.config
-    if run.init_state == "weights":
-        lines = warm_start.start_weights(
-            trainer.model, source, config, run.init_groups, run.init_positions
-        )
+    if run.init_state == "run":
+        lines = warm_start.start_run(source, config, trainer.state())
     else:
-        whole = run.init_state == "run"
-        lines = warm_start.start_slots(source, config, trainer.state(), whole)
+        lines = warm_start.start_weights(trainer.model, source, config)
     print("\n  ".join(lines))
 
 
@@ -262,28 +245,9 @@ def make_monitor(
         flops,
         trainer.training.train_batch_size,
         trainer.optimizer.config.num_warmup_steps,
-        peak_flops(devices, trainer.strategy),
+        distribution.peak_flops(devices, trainer.strategy),
         metadata.statistics.get("masked_share"),
     )
-
-
-def train_batches(
-    run: PretrainingConfig, metadata: records.Metadata, seed: int
-) -> Callable:
-    """Return what makes the training batches, see `Trainer.iterator`."""
-
-    def batches(start, num_shards, shard, batch_size):
-        return input_pipeline.train_batches(
-            run.data_dir,
-            metadata,
-            seed=seed,
-            start=start,
-            num_shards=num_shards,
-            shard=shard,
-            batch_size=batch_size,
-        )
-
-    return batches
 
 
 def run_job(
@@ -310,7 +274,12 @@ def run_job(
     explained = checks.errors_explained(config.data_dir, metadata)
     with last_good_named(run), explained:
         if config.do_train:
-            batches = train_batches(config, metadata, training.random_seed)
+            batches = functools.partial(
+                input_pipeline.train_batches,
+                config.data_dir,
+                metadata,
+                seed=training.random_seed,
+            )
             warn = Warn(training.eval_steps, monitor)
             held_out = evaluate if metadata.count(records.EVAL) else None
             usual = standard(training, held_out, warn, *hooks)
@@ -335,10 +304,10 @@ def pretrain(
       hooks: to act between the steps, beside the usual ones; they come behind
         an evaluation and before a checkpoint.
     """
-    prepared = prepare_devices(devices)
-    with agreed(prepared):
+    prepared = distribution.prepare_devices(devices)
+    with distribution.agreed(prepared):
         config, metadata, tokenizer = prepare(run)
-    strategy = prepared or make_strategy(devices)
+    strategy = prepared or distribution.make_strategy(devices)
 
     def claim():
         checkpoints.claim(run.output_dir, config)

@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, facts, setting, validate
+from albert_tf.model.compiled_ops import choose_xla
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE, choose
+from albert_tf.training.accumulation import accumulated
 from albert_tf.training.distribution import all_sum, distribute, is_tpu
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
@@ -75,9 +77,11 @@ class TrainingConfig:
         choices=("float32", "bfloat16"),
         change="another precision, and other masks of dropout",
     )
-    jit_compile: bool = setting(
-        False,
-        "Compile forward and backward with XLA; a TPU always does.",
+    jit_compile: bool | None = setting(
+        None,
+        "Compile forward and backward with XLA, which a TPU always does, or "
+        "with --nojit_compile nothing; by default what gains by it: GELU, the "
+        "loss of masked words, the optimizer's update.",
         change=MASKS,
     )
     encoder_loop: str = setting(
@@ -141,22 +145,6 @@ class StepSums(NamedTuple):
     bad: tf.Tensor
 
 
-def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Add two lists of tensors element by element."""
-    return [a + b for a, b in zip(left, right, strict=True)]
-
-
-def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
-    """Return one of the equal micro-batches of a batch."""
-
-    def piece(x):
-        size = x.shape[0] // pieces
-        rest = [n or tf.shape(x)[i] for i, n in enumerate(x.shape)][1:]
-        return tf.reshape(x, [pieces, size, *rest])[index]
-
-    return {key: piece(x) for key, x in batch.items()}
-
-
 class Trainer:
     """A model with an optimizer and compiled training steps.
 
@@ -190,18 +178,28 @@ class Trainer:
         )
         self.model, self.weights = self.evaluator.model, self.evaluator.weights
         self._check_batch()
-        self.model.albert.encoder.loop = choose(
+        self.xla = choose_xla(training.jit_compile)
+        encoder = self.model.albert.encoder
+        encoder.xla = self.xla
+        encoder.loop = choose(
             training.encoder_loop, training.rematerialize, is_tpu(strategy)
         )
         self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
         with strategy.scope():
-            self.optimizer = self._make_optimizer(optimizer)
+            self.optimizer = Optimizer(
+                optimizer,
+                training.num_train_steps,
+                self.trained,
+                self._rate_scales(),
+                self.xla.pieces,
+            )
         self._gradients = tf.function(
-            self._micro_gradients, jit_compile=training.jit_compile or None
+            self._micro_gradients, jit_compile=self.xla.whole or None
         )
 
-    def _make_optimizer(self, config: OptimizerConfig) -> Optimizer:
-        return Optimizer(config, self.training.num_train_steps, self.trained)
+    def _rate_scales(self) -> dict[str, float]:
+        """Return {name: factor of the learning rate}, where it is not 1."""
+        return {}
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
         """Return a context in which the model has the weights that count."""
@@ -275,24 +273,15 @@ class Trainer:
 
     def _accumulated(self, batch: Batch, seed):
         """Return the gradients and the report of a replica's whole batch."""
-        pieces = self.training.gradient_accumulation_steps
         divisors = self._divisors(batch)
-        if pieces == 1:
-            return self._gradients(batch, divisors, seed)
-
-        def body(i, gradients, report):
-            more, part = self._gradients(
-                cut(batch, pieces, i), divisors, fold_in(seed, i)
-            )
-            return i + 1, add(gradients, more), report + part
-
         zeros = [tf.zeros(v.shape) for v in self.trained.values()]
-        _, gradients, report = tf.while_loop(
-            lambda i, *_: i < pieces,
-            body,
-            (0, zeros, tf.zeros([2, len(self.evaluator.names)])),
+        return accumulated(
+            lambda batch, seed: self._gradients(batch, divisors, seed),
+            batch,
+            seed,
+            self.training.gradient_accumulation_steps,
+            (zeros, tf.zeros([2, len(self.evaluator.names)])),
         )
-        return gradients, report
 
     def seed(self) -> tf.Tensor:
         """Return the seed of this step on this replica."""
@@ -341,18 +330,19 @@ class Trainer:
         """Return the distributed training batches from a step on.
 
         Args:
-          batches: (start example, number of hosts, host, batch size per
-            replica) -> dataset, a pure function of its arguments.
+          batches: makes a dataset of keywords, a pure function of them:
+            `start`, the first example; `num_shards`, hosts; `shard`, which
+            of them; `batch_size` of a replica.
           start_step: the first step.
         """
         size = self.training.train_batch_size
 
         def host_dataset(context):
             return batches(
-                start_step * size,
-                context.num_input_pipelines,
-                context.input_pipeline_id,
-                context.get_per_replica_batch_size(size),
+                start=start_step * size,
+                num_shards=context.num_input_pipelines,
+                shard=context.input_pipeline_id,
+                batch_size=context.get_per_replica_batch_size(size),
             )
 
         return iter(distribute(self.strategy, host_dataset))

@@ -31,10 +31,11 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.task import TaskConfig
+from albert_tf.training.accumulation import cut
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig, cut
+from albert_tf.training.trainer import TrainingConfig
 
 CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 TEXTS = [

@@ -77,7 +77,7 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
     checkpoints.save(str(tmp_path), checkpoints.named_variables(model))
     data = next(tmp_path.glob("ckpt-0.data*"))
     data.write_bytes(data.read_bytes()[:1000])
-    with pytest.raises(InputError, match="damaged.*ckpt-0"):
+    with pytest.raises(InputError, match="ckpt-0 is damaged"):
         checkpoints.restore_weights(model, str(tmp_path))
 
 

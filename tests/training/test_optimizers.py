@@ -240,7 +240,7 @@ def test_three_steps_equal_the_released_ones(rule):
         trainer.model, goldens.to_ours(golden.weights, golden.config)
     )
     endless = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = trainer.iterator(lambda *_: endless, 0)
+    iterator = trainer.iterator(lambda **_: endless, 0)
     with np.load(goldens.FOLDER / "g1_train.npz") as arrays:
         for step in (1, 2, 3):
             trainer.run_steps(iterator, tf.constant(1))

@@ -200,7 +200,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     "changes, named",
     [
         ({"max_position_embeddings": 8}, "max_seq_length=16"),
-        ({"vocab_size": 20}, "vocab_size=150, vocab_size=20"),
+        ({"vocab_size": 20}, "`vocab_size`, 20. Received: vocab_size=150"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(
@@ -243,4 +243,5 @@ def test_compat_names_settings_that_exist():
         fields = OptimizerConfig.__dataclass_fields__
         mine = {k: v for k, v in choices.items() if k in fields}
         OptimizerConfig(**mine)
-        TrainingConfig(**{k: values[k] for k in values.keys() - mine.keys()})
+        others = choices.keys() - mine.keys()
+        TrainingConfig(**{k: choices[k] for k in others})

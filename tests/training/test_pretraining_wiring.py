@@ -10,7 +10,7 @@ from tiny_pretraining import run, values
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
-from albert_tf.training import warm_start
+from albert_tf.training import checkpoints, warm_start
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import (
@@ -18,6 +18,7 @@ from albert_tf.training.pretraining import (
     make_monitor,
     make_trainer,
 )
+from albert_tf.training.run import Hook
 from albert_tf.training.trainer import TrainingConfig
 
 
@@ -65,15 +66,15 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     """Data go on at step x batch, and `init_checkpoint` is history."""
     source, output = tmp_path / "source", tmp_path / "model"
     run(data_dir, config[0], source, training={"stop_step": 1})
-    starts, rules = [], []
+    starts, sources = [], []
 
     def batches(data_dir, metadata, *, start, seed, **kwargs):
         starts.append((start, seed))
         return read(data_dir, metadata, start=start, seed=seed, **kwargs)
 
-    def start_weights(model, model_dir, config, groups, positions):
-        rules.append((groups, positions))
-        return begin(model, model_dir, config, groups, positions)
+    def start_weights(model, model_dir, config):
+        sources.append(model_dir)
+        return begin(model, model_dir, config)
 
     read, begin = input_pipeline.train_batches, warm_start.start_weights
     monkeypatch.setattr(input_pipeline, "train_batches", batches)
@@ -85,11 +86,34 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
             output,
             training={"stop_step": stop_step, "random_seed": 5},
             init_checkpoint=str(source),
-            init_positions="interpolate",
         )
     assert starts == [(0, 5), (16, 5)]
-    assert rules == [("depth", "interpolate")]
+    assert sources == [str(source)]
     assert values(output)["optimizer/iterations"] == 3
+
+
+def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
+    data_dir, config, tmp_path
+):
+    """It can stop the run, which the same call then goes on with."""
+    calls = []
+
+    class Aim(Hook):
+        every = 1
+
+        def after(self, run, stretch):
+            saved = checkpoints.latest(run.output_dir)
+            calls.append((run.step, bool(run.metrics), saved and saved[-1]))
+            if run.step == 2:
+                run.stop("the aim")
+
+    for _ in range(2):
+        run(data_dir, config[0], tmp_path / "model", hooks=[Aim()])
+    assert calls == [
+        *((1, False, None), (2, True, None)),
+        *((3, False, "2"), (4, True, "2")),
+    ]
+    assert values(tmp_path / "model")["optimizer/iterations"] == 4
 
 
 def test_a_run_without_held_out_records_trains(

@@ -196,7 +196,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
         "learning_rate was 0.01 and is 0.02": "another update rule",
         "beta_2 was 0.999 and is 0.99": "another update rule",
         "random_seed was 12345 and is 5": "data in another order",
-        "jit_compile was False and is True": "masks are others",
+        "jit_compile was None and is True": "masks are others",
         "dtype was float32 and is bfloat16": "another precision",
         "gradient_accumulation_steps was 1 and is 2": "to rounding",
     }
@@ -210,10 +210,10 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
     """One of an earlier version kept four facts, still older ones none."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
-    checkpoint_files.write_manifest(prefix, facts)
+    checkpoint_files.write_about(prefix, facts)
     (note,) = resume_notes(tmp_path, random_seed=5)
     assert note.startswith("Note: train_batch_size was 8 and is 16: ")
-    checkpoint_files.write_manifest(prefix, {})
+    checkpoint_files.write_about(prefix, {})
     assert resume_notes(tmp_path, random_seed=5) == []
 
 

@@ -1,6 +1,7 @@
 """The replica step: exact over replicas, micro-batches and padding."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.training import optimizers
 from albert_tf.training.optimizers import OptimizerConfig
 
 
@@ -30,6 +32,7 @@ def one_replica():
         {"gradient_accumulation_steps": 4},
         {"replicas": 2, "gradient_accumulation_steps": 2},
         {"jit_compile": True},
+        {"jit_compile": False},
     ],
     ids=str,
 )
@@ -37,6 +40,30 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
     """Replicas, micro-batches and XLA give the same weights and slots."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
+
+
+PIECES = {
+    *("gelu", "gelu_gradient", "adam_update"),
+    *("log_normalizer", "cross_entropy_gradient"),
+}
+
+
+@pytest.mark.parametrize(
+    "jit_compile, names",
+    [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
+)
+def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
+    """Pieces of the step by default, nothing, or all but the update."""
+    monkeypatch.setattr(optimizers, "FUSED_SIZE", 1)
+    trainer = tiny.make_trainer(jit_compile=jit_compile)
+    iterator = trainer.iterator(tiny.train_batches, 0)
+    step = trainer.run_steps.get_concrete_function(iterator, tf.constant(1))
+    compiled = {
+        re.sub(r"^__inference_+|_\d+$", "", function.signature.name)
+        for function in step.graph.as_graph_def().library.function
+        if function.attr["_XlaMustCompile"].b
+    }
+    assert compiled == names
 
 
 @pytest.mark.slow
