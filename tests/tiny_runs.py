@@ -6,7 +6,6 @@ import os
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.finetune import finetune
 from albert_tf.finetuning.job import FinetuningConfig
 from albert_tf.finetuning.recipes import RecipeConfig
@@ -42,7 +41,6 @@ CONFIGS = (
     TrainingConfig,
     DistributionConfig,
     RecipeConfig,
-    ConversionConfig,
 )
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import named_weights
 from albert_tf.tasks.features import Features
@@ -97,19 +97,19 @@ def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
     """
     if not entries or not job.train:
         return job
-    shown = f"class_weights={','.join(entries)}"
-    if not job.task.has_classes:
-        raise InputError(
-            f"`class_weights` has no meaning for a task of {job.task.kind}. "
-            f"Received: {shown}"
-        )
+    shown = ",".join(entries)
+    require(
+        job.task.has_classes,
+        f"`class_weights` has no meaning for a task of {job.task.kind}.",
+        class_weights=shown,
+    )
     table = named_weights(entries)
-    unknown = [label for label in table if label not in job.task.labels]
-    if unknown:
-        raise InputError(
-            "`class_weights` must name labels of the task, "
-            f"{', '.join(job.task.labels)}. Received: {shown}"
-        )
+    require(
+        set(table) <= set(job.task.labels),
+        "`class_weights` must name labels of the task, "
+        f"{', '.join(job.task.labels)}.",
+        class_weights=shown,
+    )
     split = job.train[0]
     features, classes = weighted(split.features, job.task, table)
     print(summary(classes, job.task))

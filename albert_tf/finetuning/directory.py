@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.finetuning.job import FinetuningConfig, Job
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tasks.scoring import Judge
+from albert_tf.tasks.scoring import Judge, report, write_metrics
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints
 
@@ -33,12 +33,12 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
     checkpoints.claim(run.output_dir, job.config)
     if is_finetuned(run.output_dir) and checkpoints.latest(run.output_dir):
         earlier = load_task(run.output_dir)
-        if not same_task(task, earlier):
-            raise InputError(
-                "`output_dir` holds a model of another task, or other labels, "
-                "columns or lengths; choose another folder. "
-                f"Received: output_dir={run.output_dir}"
-            )
+        require(
+            same_task(task, earlier),
+            "`output_dir` holds a model of another task, or other labels, "
+            "columns or lengths; choose another folder.",
+            output_dir=run.output_dir,
+        )
         if task.config.null_score_diff_threshold is None:
             value = earlier.config.null_score_diff_threshold
             task = task.with_null_threshold(value)
@@ -60,6 +60,24 @@ def keep_tuned(model_dir: str, judge: Judge) -> None:
         value = judge.tuned.config.null_score_diff_threshold
         load_task(model_dir).with_null_threshold(value).save(model_dir)
         print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
+
+
+def write_report(
+    folder: str, job: Job, judge: Judge, writes: bool, weights: Callable
+) -> dict[str, dict[str, float]]:
+    """Evaluate and predict; return the metrics by split.
+
+    Args:
+      folder: where predictions and `metrics.json` are written.
+      job: has the splits.
+      judge: has the model.
+      writes: whether this process does.
+      weights: returns what tells the model's weights from others.
+    """
+    metrics = report(judge, (*job.eval, *job.predict), folder, writes)
+    if writes:
+        write_metrics(folder, {"task": job.task.name, **metrics}, weights())
+    return metrics
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:

@@ -7,66 +7,49 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
-from albert_tf.finetuning.feature_cache import (
-    Cache,
-    ConversionConfig,
-    content_hash,
-)
-from albert_tf.finetuning.job import Job, check_fit
+from albert_tf.base.errors import require
+from albert_tf.finetuning.ensemble import load_evaluator
+from albert_tf.finetuning.feature_cache import cached, content_hash
+from albert_tf.finetuning.job import Job, load_other
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import with_teacher
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
-from albert_tf.training.evaluator import Evaluator
 
 
 def check_targets(recipe: RecipeConfig, task: Task) -> None:
     """Refuse soft targets that the kind of task has no meaning for."""
-    if recipe.label_smoothing and not task.smooths:
-        raise InputError(
-            f"`label_smoothing` has no meaning for a task of {task.kind}. "
-            f"Received: label_smoothing={recipe.label_smoothing}"
-        )
-    if recipe.teacher and not (task.distils and task.averages):
-        raise InputError(
-            f"`teacher` has no meaning for a task of {task.kind} whose "
-            f"outputs are not logits. Received: teacher={recipe.teacher}"
-        )
+    require(
+        task.smooths or not recipe.label_smoothing,
+        f"`label_smoothing` has no meaning for a task of {task.kind}.",
+        label_smoothing=recipe.label_smoothing,
+    )
+    require(
+        not recipe.teacher or (task.distils and task.averages),
+        f"`teacher` has no meaning for a task of {task.kind} whose outputs "
+        "are not logits.",
+        teacher=recipe.teacher,
+    )
 
 
 def load_teacher(directory: str, job: Job) -> Task:
-    """Return the teacher's task, or refuse a model that cannot be one."""
-    if not is_finetuned(directory):
-        raise InputError(
-            "`teacher` must be the model directory of a fine-tuned model. "
-            f"Received: teacher={directory}"
-        )
-    task = load_task(directory)
+    """Return the task of a teacher, or refuse one that has another task."""
+    task = load_other(directory, "teacher", job)
     same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
-    if same != job.task:
-        raise InputError(
-            "`teacher` must have the labels of the training examples. "
-            f"Received: teacher={directory}"
-        )
-    tokenizer = load_tokenizer(directory)
-    if tokenizer.fingerprint() != job.tokenizer.fingerprint():
-        raise InputError(
-            "`teacher` must have the tokenizer of `model_dir`. Received: "
-            f"teacher={directory}"
-        )
-    if task.token_outputs != job.task.token_outputs:
-        raise InputError(
-            "`teacher` must have the `answer_head` of its student, simple. "
-            f"Received: teacher={directory}, "
-            f"answer_head={task.config.answer_head}"
-        )
-    check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
+    require(
+        same == job.task,
+        "`teacher` must have the labels of the training examples.",
+        teacher=directory,
+    )
+    require(
+        task.token_outputs == job.task.token_outputs,
+        "`teacher` must have the `answer_head` of its student, simple.",
+        teacher=directory,
+        answer_head=task.config.answer_head,
+    )
     return task
 
 
@@ -89,7 +72,7 @@ def key_of(features: Features, directory: str) -> dict:
 def teach(
     job: Job,
     recipe: RecipeConfig,
-    conversion: ConversionConfig,
+    cache_dir: str | None,
     strategy: tf.distribute.Strategy,
     batch_size: int,
     bucketed: bool,
@@ -98,28 +81,18 @@ def teach(
 
     They are computed once, and kept where features are cached.
     """
-    directory = recipe.teacher
+    directory, split = recipe.teacher, job.train[0]
     task = load_teacher(directory, job)
-    config = AlbertConfig.from_model_dir(directory)
-    split = job.train[0]
 
     def make():
-        evaluator = Evaluator(
-            strategy,
-            lambda: task.build_model(config, "float32"),
-            task,
-            batch_size,
-        )
-        checkpoints.restore_weights(evaluator.model, directory)
+        evaluator = load_evaluator(directory, task, strategy, batch_size)
         print(f"Asking the teacher {directory} about the training examples")
         return evaluator.predict(
             lambda: evaluation_batches(split.features, batch_size, bucketed),
             task.outputs,
         )
 
-    cache = Cache(conversion.feature_cache_dir)
-    key = key_of(split.features, directory) if cache.folder else {}
-    outputs = cache.get(key, make)
-    taught = with_teacher(split.features, outputs, job.task)
-    train = (dataclasses.replace(split, features=taught),)
+    outputs = cached(cache_dir, lambda: key_of(split.features, directory), make)
+    features = with_teacher(split.features, outputs, job.task)
+    train = (dataclasses.replace(split, features=features),)
     return dataclasses.replace(job, train=train)

@@ -1,17 +1,31 @@
-"""Several fine-tuned models as one: their outputs are averaged."""
+"""A fine-tuned model, or several as one: their outputs are averaged."""
 
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
-from albert_tf.finetuning.job import Job, check_fit
+from albert_tf.base.errors import require
+from albert_tf.finetuning.job import Job, load_other
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.evaluator import Batch, Evaluator
+
+
+def load_evaluator(
+    directory: str,
+    task: Task,
+    strategy: tf.distribute.Strategy,
+    batch_size: int,
+    dtype: str = "float32",
+) -> Evaluator:
+    """Return a fine-tuned model to evaluate and to predict with."""
+    config = AlbertConfig.from_model_dir(directory)
+    evaluator = Evaluator(
+        strategy, lambda: task.build_model(config, dtype), task, batch_size
+    )
+    checkpoints.restore_weights(evaluator.model, directory)
+    return evaluator
 
 
 class Ensemble:
@@ -40,30 +54,22 @@ def averaged_outputs(task: Task) -> Callable:
 
 def check_members(directories: Sequence[str], job: Job) -> None:
     """Refuse models that differ in their task or their tokenizer."""
-    if not job.task.averages:
-        raise InputError(
-            "The outputs of an `ensemble` must be logits, those of this task "
-            f"cannot be averaged. Received: task={job.task.name}"
+    require(
+        job.task.averages,
+        "The outputs of an `ensemble` must be logits, those of this task "
+        "cannot be averaged.",
+        task=job.task.name,
+    )
+    tasks = [
+        load_other(directory, "ensemble", job) for directory in directories
+    ]
+    for directory, task in zip(directories, tasks, strict=True):
+        require(
+            task.identity() == tasks[0].identity(),
+            "The models of an `ensemble` must have the same task, labels and "
+            "lengths.",
+            ensemble=f"{directories[0]},{directory}",
         )
-    first = directories[0]
-    for directory in directories:
-        if not is_finetuned(directory):
-            raise InputError(
-                "`ensemble` must name fine-tuned model directories. "
-                f"Received: ensemble={directory}"
-            )
-        if load_task(directory).identity() != load_task(first).identity():
-            raise InputError(
-                "The models of an `ensemble` must have the same task, labels "
-                f"and lengths. Received: ensemble={first},{directory}"
-            )
-        tokenizer = load_tokenizer(directory)
-        if tokenizer.fingerprint() != job.tokenizer.fingerprint():
-            raise InputError(
-                "The models of an `ensemble` must have the same tokenizer. "
-                f"Received: ensemble={first},{directory}"
-            )
-        check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
 
 
 def load_ensemble(
@@ -74,14 +80,8 @@ def load_ensemble(
     dtype: str,
 ) -> Evaluator:
     """Return an evaluator of several models, for `averaged_outputs`."""
-
-    def build():
-        configs = map(AlbertConfig.from_model_dir, directories)
-        return Ensemble([job.task.build_model(c, dtype) for c in configs])
-
-    evaluator = Evaluator(strategy, build, job.task, batch_size)
-    for model, directory in zip(
-        evaluator.model.members, directories, strict=True
-    ):
-        checkpoints.restore_weights(model, directory)
-    return evaluator
+    members = [
+        load_evaluator(directory, job.task, strategy, batch_size, dtype).model
+        for directory in directories
+    ]
+    return Evaluator(strategy, lambda: Ensemble(members), job.task, batch_size)

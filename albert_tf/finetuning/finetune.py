@@ -13,45 +13,23 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base import files, settings
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
+from albert_tf.finetuning import directory, distillation, ensemble
 from albert_tf.finetuning.class_weights import with_class_weights
-from albert_tf.finetuning.directory import (
-    claim,
-    keep_tuned,
-    mean_threshold,
-    weights_of,
-)
-from albert_tf.finetuning.distillation import check_targets, load_teacher, teach
-from albert_tf.finetuning.ensemble import (
-    averaged_outputs,
-    check_members,
-    load_ensemble,
-)
-from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
 from albert_tf.finetuning.recipe_trainer import (
     FinetuningTrainer,
     FollowEvaluations,
 )
-from albert_tf.finetuning.recipes import (
-    RecipeConfig,
-    check_freeze,
-)
+from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import training_batches
-from albert_tf.tasks.scoring import Judge, report, write_metrics
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.scoring import Judge
 from albert_tf.tasks.task import DataConfig, TaskConfig
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import (
-    DistributionConfig,
-    agreed,
-    is_chief,
-    is_tpu,
-    make_strategy,
-    prepare_devices,
-)
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator, Objective
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
@@ -71,20 +49,19 @@ class Settings:
     task: TaskConfig
     optimizer: OptimizerConfig
     training: TrainingConfig
-    devices: DistributionConfig
+    devices: distribution.DistributionConfig
     recipe: RecipeConfig = RecipeConfig()
-    conversion: ConversionConfig = ConversionConfig()
 
     def check(self) -> None:
         """Refuse what does not go together, before anything is read."""
         evaluates = self.run.do_train and self.run.do_eval
         schedule, init = self.optimizer.schedule, self.run.init
         self.recipe.check_run(evaluates, schedule, init)
-        if self.recipe.task_weights and "," not in (self.data.task or ""):
-            raise InputError(
-                "`task_weights` needs several tasks, `task=A,B`. Received: "
-                f"task={self.data.task}"
-            )
+        require(
+            not self.recipe.task_weights or "," in (self.data.task or ""),
+            "`task_weights` needs several tasks, `task=A,B`.",
+            task=self.data.task,
+        )
 
     def with_seed(self, seed: int) -> "Settings":
         """Return the settings of one of several runs, in its own folder."""
@@ -95,46 +72,84 @@ class Settings:
             training=dataclasses.replace(self.training, random_seed=seed),
         )
 
-    def flagfile(self) -> str:
-        """Return the flags that replay the run."""
-        configs = (getattr(self, f.name) for f in dataclasses.fields(self))
-        return settings.flagfile(*configs)
+    def planned(self, examples: int) -> "Settings":
+        """Work out steps, warm-up and cadence where the flags leave them open.
+
+        Args:
+          examples: to learn from.
+        """
+        training, warmup = self.training, self.optimizer.num_warmup_steps
+        steps, batch = training.num_train_steps, training.train_batch_size
+        if steps is None:
+            wanted = examples * self.run.num_train_epochs / batch
+            steps = max(1, math.ceil(wanted))
+        if warmup is None:
+            warmup = int(steps * self.run.warmup_proportion)
+        return dataclasses.replace(
+            self,
+            optimizer=dataclasses.replace(
+                self.optimizer, num_warmup_steps=warmup
+            ),
+            training=dataclasses.replace(
+                training,
+                num_train_steps=steps,
+                eval_steps=training.eval_steps or math.ceil(examples / batch),
+            ),
+        )
+
+    def bucketed(self, strategy, part: str) -> bool:
+        """Return whether batches of "train" or "eval" go by length."""
+        parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
+        sorts = part in parts[self.run.length_bucketing]
+        return sorts and not distribution.is_tpu(strategy)
 
     def write_flags(self) -> None:
-        """Write `run.flags` into the output directory."""
+        """Write flags that replay the run into the output directory."""
+        configs = (getattr(self, f.name) for f in dataclasses.fields(self))
         path = files.join(self.run.output_dir, settings.FLAG_FILE)
-        files.write_text(path, self.flagfile())
+        files.write_text(path, settings.flagfile(*configs))
 
 
-def planned(
-    run: FinetuningConfig,
-    optimizer: OptimizerConfig,
-    training: TrainingConfig,
-    examples: int,
-) -> tuple[OptimizerConfig, TrainingConfig]:
-    """Work out steps, warm-up and cadence where the flags leave them open."""
-    epoch = math.ceil(examples / training.train_batch_size)
-    steps = training.num_train_steps
-    if steps is None:
-        wanted = examples * run.num_train_epochs / training.train_batch_size
-        steps = max(1, math.ceil(wanted))
-    warmup = optimizer.num_warmup_steps
-    if warmup is None:
-        warmup = int(steps * run.warmup_proportion)
-    return (
-        dataclasses.replace(optimizer, num_warmup_steps=warmup),
-        dataclasses.replace(
-            training,
-            num_train_steps=steps,
-            eval_steps=training.eval_steps or epoch,
-        ),
-    )
+def prepare_job(s: Settings, data: DataConfig) -> Job:
+    """Return a task with its data, all of it checked before it is learnt."""
+    job = prepare(s.run, data, s.task)
+    distillation.check_targets(s.recipe, job.task)
+    check_freeze(s.recipe.freeze, job.config)
+    print(job.summary())
+    return with_class_weights(job, s.recipe.class_weights)
 
 
-def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
-    """Return whether batches of "train" or "eval" go together by length."""
-    parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
-    return part in parts[run.length_bucketing] and not is_tpu(strategy)
+def make_batches(
+    features: Features,
+    s: Settings,
+    by_length: bool,
+    size: int | None = None,
+    number: int = 0,
+) -> Callable:
+    """Return what makes training batches, see `Trainer.iterator`.
+
+    Args:
+      features: of the examples.
+      s: the settings.
+      by_length: whether batches go together by length.
+      size: how many examples of a step's batch these are; None for all.
+      number: of the task; each has its own order.
+    """
+    whole = s.training.train_batch_size
+    size = size or whole
+
+    def batches(start, num_shards, shard, batch_size):
+        return training_batches(
+            features,
+            batch_size=size * batch_size // whole,
+            seed=s.training.random_seed + number,
+            start=start // whole * size,
+            num_shards=num_shards,
+            shard=shard,
+            group=size if by_length else 0,
+        )
+
+    return batches
 
 
 def make_trainer(
@@ -174,17 +189,19 @@ class KeepTuned(KeepBest):
 
     def keep(self, run):
         super().keep(run)
-        keep_tuned(run.output_dir, self.judge)
+        directory.keep_tuned(run.output_dir, self.judge)
 
 
 def run_training(
     s: Settings,
     trainer: FinetuningTrainer,
-    batches,
+    batches: Callable,
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
 ) -> bool:
     """Train; return whether the run is over rather than told to stop.
+
+    If it is, the model has the weights that count.
 
     Args:
       s: the settings.
@@ -201,9 +218,12 @@ def run_training(
     train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     # No worker reads what the chief has not written yet.
-    with agreed(trainer.strategy):
+    with distribution.agreed(trainer.strategy):
         if over and trainer.averages and not s.run.do_eval and run.chief:
             keep.keep(run)
+    with distribution.agreed(trainer.strategy):
+        if over:
+            checkpoints.restore_weights(trainer.model, s.run.output_dir)
     return over
 
 
@@ -218,45 +238,22 @@ def train(
         lambda: job.task.build_model(job.config, s.training.dtype_policy),
         objective_of(job.task, s.recipe),
     )
-    by_length = bucketed(s.run, strategy, "train")
-
-    def batches(start, num_shards, shard, batch_size):
-        return training_batches(
-            job.train[0].features,
-            batch_size=batch_size,
-            seed=s.training.random_seed,
-            start=start,
-            num_shards=num_shards,
-            shard=shard,
-            group=s.training.train_batch_size if by_length else 0,
-        )
-
-    sorts = bucketed(s.run, strategy, "eval")
-    judge = Judge(trainer.evaluator, job.task, sorts)
+    by_length = s.bucketed(strategy, "train")
+    batches = make_batches(job.train[0].features, s, by_length)
+    judge = Judge(trainer.evaluator, job.task, s.bucketed(strategy, "eval"))
     keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
         s, trainer, batches, lambda: judge.metrics(job.eval), keep
     )
-    if not over:
-        return None
-    with agreed(strategy):
-        checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return trainer.evaluator
+    return trainer.evaluator if over else None
 
 
 def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
     """Return a fine-tuned model to evaluate and to predict with."""
-    dtype, size = s.training.dtype_policy, s.training.eval_batch_size
+    how = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
-        return load_ensemble(s.run.ensemble, job, strategy, size, dtype)
-    evaluator = Evaluator(
-        strategy,
-        lambda: job.task.build_model(job.config, dtype),
-        job.task,
-        size,
-    )
-    checkpoints.restore_weights(evaluator.model, s.run.source_dir)
-    return evaluator
+        return ensemble.load_ensemble(s.run.ensemble, job, *how)
+    return ensemble.load_evaluator(s.run.source_dir, job.task, *how)
 
 
 def run_job(
@@ -264,13 +261,11 @@ def run_job(
 ) -> dict[str, dict[str, float]] | None:
     """Train, evaluate and predict; None if training was told to stop."""
     if s.run.do_train:
-        examples = len(job.train[0].features)
-        optimizer, training = planned(s.run, s.optimizer, s.training, examples)
-        s = dataclasses.replace(s, optimizer=optimizer, training=training)
+        s = s.planned(len(job.train[0].features))
 
         def begin():
             nonlocal job
-            job = claim(s.run, job)
+            job = directory.claim(s.run, job)
             s.write_flags()
 
         with claimed(strategy, s.run.output_dir, begin):
@@ -279,17 +274,15 @@ def run_job(
             return None  # a later run goes on
     else:
         evaluator = load(s, job, strategy)
-    outputs = averaged_outputs(job.task) if s.run.ensemble else None
-    by_length = bucketed(s.run, strategy, "eval")
+    outputs = ensemble.averaged_outputs(job.task) if s.run.ensemble else None
+    by_length = s.bucketed(strategy, "eval")
     judge = Judge(evaluator, job.task, by_length, outputs)
-    chief = is_chief(strategy)
-    splits = (*job.eval, *job.predict)
-    metrics = report(judge, splits, s.run.output_dir, chief)
-    if chief:
-        values = {"task": job.task.name, **metrics}
-        write_metrics(s.run.output_dir, values, weights_of(s.run))
-        if s.run.in_place:
-            keep_tuned(s.run.output_dir, judge)
+    folder, chief = s.run.output_dir, distribution.is_chief(strategy)
+    metrics = directory.write_report(
+        folder, job, judge, chief, lambda: directory.weights_of(s.run)
+    )
+    if chief and s.run.in_place:
+        directory.keep_tuned(folder, judge)
     return metrics
 
 
@@ -306,7 +299,7 @@ def run_seeds(
             return {}
         runs[seed] = metrics
         keras.backend.clear_session()
-    if not runs[first] or not is_chief(strategy):
+    if not runs[first] or not distribution.is_chief(strategy):
         return {}
     names = (job.eval or job.predict)[0].name, job.task.main_metric
     return write_summary(s.run.output_dir, job.task.name, names, runs)
@@ -320,25 +313,25 @@ def finetune(*configs) -> dict[str, dict[str, float]]:
     """
     s = Settings(*configs)
     s.check()
-    prepared = prepare_devices(s.devices)
-    with agreed(prepared):
-        job = prepare(s.run, s.data, s.task, s.conversion)
-    check_targets(s.recipe, job.task)
-    check_freeze(s.recipe.freeze, job.config)
+    prepared = distribution.prepare_devices(s.devices)
+    with distribution.agreed(prepared):
+        job = prepare_job(s, s.data)
     if s.run.ensemble:
-        check_members(s.run.ensemble, job)
+        ensemble.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:
-            value = None if s.run.do_eval else mean_threshold(s.run.ensemble)
-            task = job.task.with_null_threshold(value)
+            mean = directory.mean_threshold(s.run.ensemble)
+            # Evaluation finds one that fits the averages.
+            task = job.task.with_null_threshold(None if s.run.do_eval else mean)
             job = dataclasses.replace(job, task=task)
-    if s.recipe.teacher and s.run.do_train:
-        load_teacher(s.recipe.teacher, job)
-    print(job.summary())
-    job = with_class_weights(job, s.recipe.class_weights)
-    strategy = prepared or make_strategy(s.devices)
-    if s.recipe.teacher and s.run.do_train:
-        by_length = bucketed(s.run, strategy, "eval")
-        size = s.training.eval_batch_size
-        job = teach(job, s.recipe, s.conversion, strategy, size, by_length)
+    taught = s.recipe.teacher and s.run.do_train
+    if taught:
+        distillation.load_teacher(s.recipe.teacher, job)  # or refuse it
+    strategy = prepared or distribution.make_strategy(s.devices)
+    if taught:
+        cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
+        by_length = s.bucketed(strategy, "eval")
+        job = distillation.teach(
+            job, s.recipe, cache_dir, strategy, size, by_length
+        )
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}

@@ -1,7 +1,6 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
 from albert_tf.base import settings
-from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.finetune import finetune
 from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
 from albert_tf.finetuning.multitask import finetune_together
@@ -19,7 +18,6 @@ CONFIGS = (
     TrainingConfig,
     DistributionConfig,
     RecipeConfig,
-    ConversionConfig,
 )
 # The released fine-tuning scripts' names of the same settings.
 RELEASED_NAMES = {

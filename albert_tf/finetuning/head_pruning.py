@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.evaluator import Objective
 
@@ -61,9 +61,9 @@ def importances(
             for kernel, gradient in zip(kernels, gradients, strict=True)
         ]
 
-    found = [[x.numpy() for x in step(batch)] for batch in examples]
+    sizes = [[x.numpy() for x in step(batch)] for batch in examples]
     names = [block.name for block in blocks.values()]
-    return dict(zip(names, np.mean(found, axis=0), strict=True))
+    return dict(zip(names, np.mean(sizes, axis=0), strict=True))
 
 
 def most_important(worth: np.ndarray, number: int) -> np.ndarray:
@@ -98,8 +98,6 @@ def without_heads(
 
 def check_number(config: AlbertConfig, number: int) -> None:
     """Refuse more heads than there are."""
-    if number > config.num_attention_heads:
-        raise InputError(
-            "`num_heads` must be at most that of the model, "
-            f"{config.num_attention_heads}. Received: num_heads={number}"
-        )
+    most = config.num_attention_heads
+    rule = f"`num_heads` must be at most that of the model, {most}."
+    require(number <= most, rule, num_heads=number)

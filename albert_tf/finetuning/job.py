@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.finetuning.feature_cache import ConversionConfig, cached_features
+from albert_tf.finetuning.feature_cache import cached_features
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.scoring import Split, metric_name
@@ -89,6 +89,9 @@ class FinetuningConfig:
         "nowhere, to evaluate and predict, or also to train. Not on TPUs.",
         choices=("none", "evaluation", "all"),
     )
+    feature_cache_dir: str | None = setting(
+        None, "Folder that keeps converted examples for later runs."
+    )
     num_seeds: int = setting(
         1,
         "Runs with seeds that follow `random_seed`, each in a folder "
@@ -103,34 +106,35 @@ class FinetuningConfig:
 
     def __post_init__(self):
         validate(self)
-        if bool(self.model_dir) == bool(self.ensemble):
-            raise InputError(
-                "Either `model_dir` or `ensemble` must be given. Received: "
-                f"model_dir={self.model_dir}, "
-                f"ensemble={','.join(self.ensemble)}"
-            )
-        if self.ensemble and (self.do_train or len(self.ensemble) < 2):
-            raise InputError(
-                "`ensemble` must name at least two model directories, and "
-                "only evaluates and predicts. Received: "
-                f"ensemble={','.join(self.ensemble)}, "
-                f"do_train={self.do_train}"
-            )
-        if self.num_seeds > 1 and not self.do_train:
-            raise InputError(
-                "`num_seeds` needs `do_train`. Received: "
-                f"num_seeds={self.num_seeds}"
-            )
-        if not (self.do_train or self.do_eval or self.do_predict):
-            raise InputError(
-                "One of `do_train`, `do_eval` and `do_predict` must be set. "
-                "Received: none"
-            )
-        if self.do_train and self.output_dir == self.model_dir:
-            raise InputError(
-                "`output_dir` must differ from `model_dir`. Received: "
-                f"output_dir={self.output_dir}"
-            )
+        members = ",".join(self.ensemble)
+        require(
+            bool(self.model_dir) != bool(self.ensemble),
+            "Either `model_dir` or `ensemble` must be given.",
+            model_dir=self.model_dir,
+            ensemble=members,
+        )
+        require(
+            not self.ensemble or (len(self.ensemble) > 1 and not self.do_train),
+            "`ensemble` must name at least two model directories, and only "
+            "evaluates and predicts.",
+            ensemble=members,
+            do_train=self.do_train,
+        )
+        require(
+            self.num_seeds == 1 or self.do_train,
+            "`num_seeds` needs `do_train`.",
+            num_seeds=self.num_seeds,
+        )
+        require(
+            self.parts(),
+            "One of `do_train`, `do_eval` and `do_predict` must be set. "
+            "Received: none",
+        )
+        require(
+            not self.do_train or self.output_dir != self.model_dir,
+            "`output_dir` must differ from `model_dir`.",
+            output_dir=self.output_dir,
+        )
 
     @property
     def source_dir(self) -> str:
@@ -143,13 +147,14 @@ class FinetuningConfig:
             return self.ensemble[0]
         if self.do_train or is_finetuned(self.model_dir):
             return self.model_dir
-        if is_finetuned(self.output_dir):
-            return self.output_dir
-        raise InputError(
+        require(
+            is_finetuned(self.output_dir),
             "Without `do_train`, `model_dir` or `output_dir` must hold a "
-            f"fine-tuned model. Received: model_dir={self.model_dir}, "
-            f"output_dir={self.output_dir}"
+            "fine-tuned model.",
+            model_dir=self.model_dir,
+            output_dir=self.output_dir,
         )
+        return self.output_dir
 
     @property
     def in_place(self) -> bool:
@@ -161,28 +166,19 @@ class FinetuningConfig:
 
     def check_output(self) -> None:
         """Refuse to write one model's results among another model's files."""
-        if self.in_place or not is_finetuned(self.output_dir):
-            return
-        source = (
-            f"ensemble={','.join(self.ensemble)}"
-            if self.ensemble
-            else f"model_dir={self.source_dir}"
-        )
-        raise InputError(
+        source = {"ensemble": ",".join(self.ensemble)}
+        require(
+            self.in_place or not is_finetuned(self.output_dir),
             "Without `do_train`, `output_dir` must not hold another "
             "fine-tuned model than the one that is evaluated; to evaluate "
-            f"that one, give it as `model_dir`. Received: {source}, "
-            f"output_dir={self.output_dir}"
+            "that one, give it as `model_dir`.",
+            **(source if self.ensemble else {"model_dir": self.model_dir}),
+            output_dir=self.output_dir,
         )
 
     def parts(self) -> tuple[str, ...]:
         """Return the parts of the data that are read."""
-        wanted = {
-            "train": self.do_train,
-            "eval": self.do_eval,
-            "predict": self.do_predict,
-        }
-        return tuple(part for part, wants in wanted.items() if wants)
+        return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
     def most_examples(self, part: str) -> int:
         """Return how many examples of a part are taken; 0 is all."""
@@ -196,9 +192,9 @@ class FinetuningConfig:
         """Return the architecture, with the dropout that the flags ask for."""
         config = AlbertConfig.from_model_dir(self.source_dir)
         names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-        given = {name: getattr(self, name) for name in names}
-        given = {k: v for k, v in given.items() if v is not None}
-        return dataclasses.replace(config, **given)
+        rates = {name: getattr(self, name) for name in names}
+        rates = {k: rate for k, rate in rates.items() if rate is not None}
+        return dataclasses.replace(config, **rates)
 
 
 def choose_task(
@@ -206,8 +202,7 @@ def choose_task(
 ) -> Task:
     """Return the task that the flags name, or that of a fine-tuned model."""
     if run.do_train:
-        if not data.task:
-            raise InputError("`task` must be given to train. Received: none")
+        require(data.task, "`task` must be given to train. Received: none")
         return find(data.task).with_data(data).with_config(config)
     trained = load_task(run.source_dir)
     task = trained
@@ -218,20 +213,20 @@ def choose_task(
 
 def check_fit(task: Task, config: AlbertConfig, tokenizer: Tokenizer) -> None:
     """Refuse inputs that are too long for the model, or another's tokens."""
-    length = task.config.max_seq_length
-    if length > config.max_position_embeddings:
-        raise InputError(
-            "`max_seq_length` must be at most the model's "
-            "`max_position_embeddings`. Received: "
-            f"max_seq_length={length}, max_position_embeddings="
-            f"{config.max_position_embeddings}"
-        )
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            "`vocab_size` of the model must cover its tokenizer. Received: "
-            f"vocab_size={config.vocab_size}, a tokenizer of "
-            f"{tokenizer.vocab_size} pieces"
-        )
+    length, most = task.config.max_seq_length, config.max_position_embeddings
+    require(
+        length <= most,
+        "`max_seq_length` must be at most the model's "
+        "`max_position_embeddings`.",
+        max_seq_length=length,
+        max_position_embeddings=most,
+    )
+    require(
+        tokenizer.vocab_size <= config.vocab_size,
+        "`vocab_size` of the model must cover its tokenizer.",
+        vocab_size=f"{config.vocab_size}, a tokenizer of "
+        f"{tokenizer.vocab_size} pieces",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,6 +259,30 @@ class Job:
         return "\n".join(lines)
 
 
+def load_other(directory: str, setting: str, job: Job) -> Task:
+    """Return the task of another fine-tuned model for a job's inputs.
+
+    Args:
+      directory: its model directory.
+      setting: that names it.
+      job: what it is to work on.
+    """
+    place = {setting: directory}
+    require(
+        is_finetuned(directory),
+        f"`{setting}` must be of fine-tuned model directories.",
+        **place,
+    )
+    tokenizer = load_tokenizer(directory)
+    require(
+        tokenizer.fingerprint() == job.tokenizer.fingerprint(),
+        f"All models of a run with `{setting}` must have the same tokenizer.",
+        **place,
+    )
+    check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
+    return load_task(directory)
+
+
 def sample(examples: Sequence, most: int) -> Sequence:
     """Return a random sample in the order of the file; all if `most` is 0."""
     if not 0 < most < len(examples):
@@ -291,33 +310,8 @@ def read_parts(
     return task, parts
 
 
-def converted(
-    task: Task,
-    data: DataConfig,
-    tokenizer: Tokenizer,
-    conversion: ConversionConfig,
-    part: str,
-    splits: dict,
-) -> tuple[Split, ...]:
-    """Return the splits of a part of the data with their features."""
-    paths = split_paths(task, data, part) if splits else {}
-    return tuple(
-        Split(
-            "_".join(filter(None, (part, name))),
-            examples,
-            cached_features(
-                task, examples, tokenizer, conversion, part, paths[name]
-            ),
-        )
-        for name, examples in splits.items()
-    )
-
-
 def prepare(
-    run: FinetuningConfig,
-    data: DataConfig,
-    task_config: TaskConfig,
-    conversion: ConversionConfig,
+    run: FinetuningConfig, data: DataConfig, task_config: TaskConfig
 ) -> Job:
     """Read and check everything before any device is used."""
     run.check_output()
@@ -325,10 +319,18 @@ def prepare(
     task = choose_task(run, data, task_config)
     check_fit(task, config, tokenizer)
     task, parts = read_parts(run, data, task)
-    splits = {
-        part: converted(
-            task, data, tokenizer, conversion, part, parts.get(part, {})
-        )
-        for part in PARTS
-    }
+    splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
+    for part, examples_of in parts.items():
+        paths = split_paths(task, data, part)
+        for name, examples in examples_of.items():
+            features = cached_features(
+                task,
+                examples,
+                tokenizer,
+                run.feature_cache_dir,
+                part,
+                paths[name],
+            )
+            full_name = "_".join(filter(None, (part, name)))
+            splits[part] += (Split(full_name, examples, features),)
     return Job(task, config, tokenizer, **splits)

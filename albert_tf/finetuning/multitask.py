@@ -10,30 +10,20 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
-from albert_tf.finetuning.class_weights import with_class_weights
-from albert_tf.finetuning.directory import claim, keep_tuned
-from albert_tf.finetuning.distillation import check_targets
+from albert_tf.base.errors import require
+from albert_tf.finetuning.directory import claim, keep_tuned, write_report
 from albert_tf.finetuning.finetune import (
     Settings,
-    bucketed,
+    make_batches,
     make_trainer,
-    planned,
+    prepare_job,
     run_training,
 )
-from albert_tf.finetuning.job import Job, prepare
+from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
-from albert_tf.finetuning.recipes import check_freeze
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
-from albert_tf.tasks.batches import training_batches
-from albert_tf.tasks.scoring import Judge, report, write_metrics
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import (
-    agreed,
-    is_chief,
-    make_strategy,
-    prepare_devices,
-)
+from albert_tf.tasks.scoring import Judge, write_metrics
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
 from albert_tf.training.run import claimed
 
@@ -43,32 +33,21 @@ BEST_METRIC = "mean"  # of the tasks' main metrics
 def mixed_batches(
     jobs: dict[str, Job], sizes: Sequence[int], s: Settings, by_length: bool
 ) -> Callable:
-    """Return what makes the training batches, see `Run`."""
-    whole = s.training.train_batch_size
+    """Return what makes batches of all tasks, see `Trainer.iterator`."""
+    makers = {
+        name: make_batches(job.train[0].features, s, by_length, size, number)
+        for number, ((name, job), size) in enumerate(
+            zip(jobs.items(), sizes, strict=True)
+        )
+    }
 
-    def batches(start, num_shards, shard, batch_size):
-        def own(i, job, size):
-            return training_batches(
-                job.train[0].features,
-                batch_size=size * batch_size // whole,
-                seed=s.training.random_seed + i,
-                start=start // whole * size,
-                num_shards=num_shards,
-                shard=shard,
-                group=size if by_length else 0,
-            )
-
-        parts = {
-            name: own(i, job, size)
-            for i, ((name, job), size) in enumerate(
-                zip(jobs.items(), sizes, strict=True)
-            )
-        }
-        return tf.data.Dataset.zip(parts).map(
+    def batches(**place):
+        each = {name: make(**place) for name, make in makers.items()}
+        return tf.data.Dataset.zip(each).map(
             lambda batch: {
                 f"{task}/{name}": value
-                for task, part in batch.items()
-                for name, value in part.items()
+                for task, features in batch.items()
+                for name, value in features.items()
             }
         )
 
@@ -78,82 +57,71 @@ def mixed_batches(
 def task_names(s: Settings) -> list[str]:
     """Return the tasks' names, or refuse what several tasks cannot have."""
     names = [name.strip() for name in s.data.task.split(",")]
-    refused = {
-        "do_train": not s.run.do_train,
-        "num_seeds": s.run.num_seeds > 1,
-        "teacher": bool(s.recipe.teacher),
-        "train_file": bool(s.data.train_file),
-        "eval_file": bool(s.data.eval_file),
-        "predict_file": bool(s.data.predict_file),
-        "main_metric": bool(s.data.main_metric),
-    }
-    wrong = [name for name, is_wrong in refused.items() if is_wrong]
-    if wrong or len(set(names)) < len(names):
-        raise InputError(
-            "Several tasks, `task=A,B`, must differ, are trained together "
-            "with `do_train`, one seed, their official files and metrics, "
-            "and without a teacher. Received: "
-            f"task={s.data.task}, {', '.join(wrong) or 'a task twice'}"
-        )
+    official = ("train_file", "eval_file", "predict_file", "main_metric")
+    wrong = [name for name in official if getattr(s.data, name)]
+    wrong += ["do_train"] * (not s.run.do_train)
+    wrong += ["num_seeds"] * (s.run.num_seeds > 1)
+    wrong += ["teacher"] * bool(s.recipe.teacher)
+    require(
+        not wrong and len(set(names)) == len(names),
+        "Several tasks, `task=A,B`, must differ, are trained together with "
+        "`do_train`, one seed, their official files and metrics, and without "
+        "a teacher.",
+        task=f"{s.data.task}, {', '.join(wrong) or 'a task twice'}",
+    )
     return names
 
 
 def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
     """Return the weight of each task, together 1."""
-    given = s.recipe.task_weights or [
-        len(job.train[0].features) for job in jobs.values()
-    ]
+    sizes = [len(job.train[0].features) for job in jobs.values()]
+    entries = s.recipe.task_weights or sizes
     try:
-        weights = [float(weight) for weight in given]
+        weights = [float(entry) for entry in entries]
     except ValueError:
         weights = []
-    if len(weights) != len(jobs) or not all(w > 0 for w in weights):
-        raise InputError(
-            "`task_weights` must be a number above 0 for each task. "
-            f"Received: task_weights={','.join(map(str, given))}, "
-            f"task={s.data.task}"
-        )
+    require(
+        len(weights) == len(jobs) and all(w > 0 for w in weights),
+        "`task_weights` must be a number above 0 for each task.",
+        task_weights=",".join(map(str, entries)),
+        task=s.data.task,
+    )
     return [weight / sum(weights) for weight in weights]
 
 
 def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
     """Return the tasks with their data, checked."""
-    jobs = {}
-    for name in names:
-        data = dataclasses.replace(s.data, task=name)
-        job = prepare(s.run, data, s.task, s.conversion)
-        check_targets(s.recipe, job.task)
-        print(job.summary())
-        job = with_class_weights(job, s.recipe.class_weights)
-        jobs[job.task.name] = job
-    return jobs
+    jobs = (
+        prepare_job(s, dataclasses.replace(s.data, task=name)) for name in names
+    )
+    return {job.task.name: job for job in jobs}
 
 
-def make_judges(
-    s: Settings, jobs: dict[str, Job], trainer: FinetuningTrainer, strategy
-) -> dict[str, Judge]:
-    """Return a judge for each task, all with the shared model."""
-    by_length = bucketed(s.run, strategy, "eval")
+def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
+    """Return a judge of one task with the shared model."""
+    task = job.task
 
-    def judge(name, task):
-        def outputs(model, batch):
-            return task.measured_outputs(model.models[name], batch)
+    def outputs(model, batch):
+        return task.measured_outputs(model.models[task.name], batch)
 
-        return Judge(trainer.evaluator, task, by_length, outputs)
-
-    return {name: judge(name, job.task) for name, job in jobs.items()}
+    by_length = s.bucketed(trainer.strategy, "eval")
+    return Judge(trainer.evaluator, task, by_length, outputs)
 
 
 def all_metrics(
     jobs: dict[str, Job], judges: dict[str, Judge]
 ) -> dict[str, float]:
     """Return `TASK_metric` of all tasks, and the mean of the main ones."""
-    values, main = {}, []
-    for name, job in jobs.items():
-        own = judges[name].metrics(job.eval)
-        main.append(own[job.best_metric])
-        values |= {f"{name}_{metric}": x for metric, x in own.items()}
-    return {BEST_METRIC: sum(main) / len(main), **values}
+    metrics = {
+        name: judges[name].metrics(job.eval) for name, job in jobs.items()
+    }
+    main = [metrics[name][job.best_metric] for name, job in jobs.items()]
+    named = {
+        f"{name}_{metric}": value
+        for name, values in metrics.items()
+        for metric, value in values.items()
+    }
+    return {BEST_METRIC: sum(main) / len(main), **named}
 
 
 def finish(
@@ -161,21 +129,24 @@ def finish(
     jobs: dict[str, Job],
     judges: dict[str, Judge],
     trainer: FinetuningTrainer,
-    chief: bool,
 ) -> dict[str, dict[str, float]]:
     """Write every task's model directory; return the metrics by split."""
-    metrics = {}
+    metrics, chief = {}, distribution.is_chief(trainer.strategy)
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
-        table = trainer.model.encoder() | trainer.model.head(name)
         if chief:
+            table = trainer.model.encoder() | trainer.model.head(name)
             checkpoints.save(folder, table, trainer.step)
-        own = report(judges[name], (*job.eval, *job.predict), folder, chief)
-        if own and chief:
-            values = {"task": name, **own}
-            write_metrics(folder, values, checkpoints.fingerprint(folder))
+        splits = write_report(
+            folder,
+            job,
+            judges[name],
+            chief,
+            lambda folder=folder: checkpoints.fingerprint(folder),
+        )
+        if chief:
             keep_tuned(folder, judges[name])
-        metrics |= {f"{name}_{split}": values for split, values in own.items()}
+        metrics |= {f"{name}_{split}": x for split, x in splits.items()}
     if metrics and chief:
         write_metrics(s.run.output_dir, {"task": ",".join(jobs), **metrics})
     return metrics
@@ -215,18 +186,13 @@ def train(
         lambda: SharedModel(config, tasks, s.training.dtype_policy),
         Together(tasks, weights, s.recipe),
     )
-    judges = make_judges(s, jobs, trainer, strategy)
-    by_length = bucketed(s.run, strategy, "train")
-    batches = mixed_batches(jobs, sizes, s, by_length)
+    judges = {name: make_judge(s, job, trainer) for name, job in jobs.items()}
+    batches = mixed_batches(jobs, sizes, s, s.bucketed(strategy, "train"))
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
     over = run_training(
         s, trainer, batches, lambda: all_metrics(jobs, judges), keep
     )
-    if not over:
-        return None
-    with agreed(strategy):
-        checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return finish(s, jobs, judges, trainer, is_chief(strategy))
+    return finish(s, jobs, judges, trainer) if over else None
 
 
 def finetune_together(*configs) -> dict[str, dict[str, float]]:
@@ -238,17 +204,15 @@ def finetune_together(*configs) -> dict[str, dict[str, float]]:
     s = Settings(*configs)
     s.check()
     names = task_names(s)
-    prepared = prepare_devices(s.devices)
-    with agreed(prepared):
+    prepared = distribution.prepare_devices(s.devices)
+    with distribution.agreed(prepared):
         jobs = prepare_jobs(s, names)
-    check_freeze(s.recipe.freeze, next(iter(jobs.values())).config)
-    examples = sum(len(job.train[0].features) for job in jobs.values())
-    optimizer, training = planned(s.run, s.optimizer, s.training, examples)
-    s = dataclasses.replace(s, optimizer=optimizer, training=training)
+    s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
-    strategy = prepared or make_strategy(s.devices)
-    unit = strategy.num_replicas_in_sync * training.gradient_accumulation_steps
-    sizes = portions(weights, training.train_batch_size, unit)
+    strategy = prepared or distribution.make_strategy(s.devices)
+    pieces = s.training.gradient_accumulation_steps
+    unit = strategy.num_replicas_in_sync * pieces
+    sizes = portions(weights, s.training.train_batch_size, unit)
     shown = ", ".join(f"{n} of {k}" for k, n in zip(jobs, sizes, strict=True))
     print(f"A batch has {shown}")
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import AlbertConfig
 
@@ -30,12 +30,12 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
             weight = float(number)
         except ValueError:
             weight = math.nan
-        if not label or label in table or not 0 <= weight < math.inf:
-            raise InputError(
-                f"`class_weights` must be {BALANCED}, or label:weight,... with "
-                "each label once and finite weights from 0. Received: "
-                f"class_weights={','.join(entries)}"
-            )
+        require(
+            label and label not in table and 0 <= weight < math.inf,
+            f"`class_weights` must be {BALANCED}, or label:weight,... with "
+            "each label once and finite weights from 0.",
+            class_weights=",".join(entries),
+        )
         table[label] = weight
     return table
 
@@ -124,19 +124,19 @@ class RecipeConfig:
     def __post_init__(self):
         validate(self)
         named_weights(self.class_weights)
-        if self.teacher and self.label_smoothing:
-            raise InputError(
-                "`label_smoothing` and `teacher` both soften the labels; take "
-                "one of them. Received: "
-                f"label_smoothing={self.label_smoothing}, "
-                f"teacher={self.teacher}"
-            )
+        require(
+            not (self.teacher and self.label_smoothing),
+            "`label_smoothing` and `teacher` both soften the labels; take one "
+            "of them.",
+            label_smoothing=self.label_smoothing,
+            teacher=self.teacher,
+        )
         for name in self.freeze:
-            if name not in PARTS and not re.fullmatch(r"encoder_\d+", name):
-                raise InputError(
-                    f"`freeze` must be of {', '.join(PARTS)} and encoder_N. "
-                    f"Received: freeze={name}"
-                )
+            require(
+                name in PARTS or re.fullmatch(r"encoder_\d+", name),
+                f"`freeze` must be of {', '.join(PARTS)} and encoder_N.",
+                freeze=name,
+            )
 
     def check_run(self, evaluates: bool, schedule: str, init: str) -> None:
         """Refuse what makes no sense together, before anything is read.
@@ -147,22 +147,21 @@ class RecipeConfig:
           init: where the first weights come from.
         """
         for name in ("early_stopping", "plateau_patience"):
-            if getattr(self, name) and not evaluates:
-                raise InputError(
-                    f"`{name}` needs `do_train` with `do_eval`. Received: "
-                    f"{name}={getattr(self, name)}"
-                )
-        if self.plateau_patience and schedule != "constant":
-            raise InputError(
-                "`plateau_patience` needs schedule=constant. Received: "
-                f"plateau_patience={self.plateau_patience}, "
-                f"schedule={schedule}"
-            )
-        if self.freeze and init == "random":
-            raise InputError(
-                "`freeze` needs pretrained weights. Received: "
-                f"freeze={','.join(self.freeze)}, init=random"
-            )
+            value = getattr(self, name)
+            rule = f"`{name}` needs `do_train` with `do_eval`."
+            require(evaluates or not value, rule, **{name: value})
+        require(
+            schedule == "constant" or not self.plateau_patience,
+            "`plateau_patience` needs schedule=constant.",
+            plateau_patience=self.plateau_patience,
+            schedule=schedule,
+        )
+        require(
+            init != "random" or not self.freeze,
+            "`freeze` needs pretrained weights.",
+            freeze=",".join(self.freeze),
+            init=init,
+        )
 
 
 def group_number(config: AlbertConfig) -> int:
@@ -207,11 +206,12 @@ def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
     groups = group_number(config)
     for name in freeze:
         number = name.removeprefix("encoder_")
-        if number.isdigit() and int(number) >= groups:
-            raise InputError(
-                f"`freeze` must name groups of layers below encoder_{groups}, "
-                f"for the model has {groups}. Received: freeze={name}"
-            )
+        require(
+            not number.isdigit() or int(number) < groups,
+            f"`freeze` must name groups of layers below encoder_{groups}, for "
+            f"the model has {groups}.",
+            freeze=name,
+        )
 
 
 def rate_scales(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.albert import AlbertModel
@@ -35,9 +35,9 @@ class SharedModel:
 
     def head(self, name: str) -> dict[str, tf.Variable]:
         """Return {name: variable} of what a task has for itself."""
-        own = checkpoints.named_variables(self.models[name])
+        table = checkpoints.named_variables(self.models[name])
         shared = {id(v) for v in self.encoder().values()}
-        return {k: v for k, v in own.items() if id(v) not in shared}
+        return {k: v for k, v in table.items() if id(v) not in shared}
 
     def encoder(self) -> dict[str, tf.Variable]:
         """Return {name: variable} of the encoder."""
@@ -48,8 +48,8 @@ class SharedModel:
         """All variables under their names, as Keras would have them."""
         table = self.encoder()
         for task in self.models:
-            own = self.head(task)
-            table |= {f"{task}/{name}": v for name, v in own.items()}
+            head = self.head(task).items()
+            table |= {f"{task}/{name}": v for name, v in head}
         return [
             types.SimpleNamespace(path=f"{self.name}/{name}", value=v)
             for name, v in table.items()
@@ -102,11 +102,11 @@ class Together:
         """Return each term's sum of losses times the task's weight."""
         sums, metrics = {}, {}
         for i, (name, objective) in enumerate(self.objectives.items()):
-            own, shown = objective.losses(
+            losses, shown = objective.losses(
                 model.models[name], part_of(batch, name), fold_in(seed, i)
             )
             weight = self.task_weights[name]
-            sums |= {f"{name}_{k}": x * weight for k, x in own.items()}
+            sums |= {f"{name}_{k}": x * weight for k, x in losses.items()}
             metrics |= {f"{name}_{k}": pair for k, pair in shown.items()}
         return sums, metrics
 
@@ -120,16 +120,17 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
       unit: what each portion is a multiple of, for replicas and pieces.
     """
     units = size // unit
-    if units < len(weights):
-        raise InputError(
-            "`train_batch_size` must have an example of every task on every "
-            "replica, in every micro-batch. Received: "
-            f"train_batch_size={size}, {len(weights)} tasks"
-        )
+    require(
+        units >= len(weights),
+        "`train_batch_size` must have an example of every task on every "
+        "replica, in every micro-batch.",
+        train_batch_size=size,
+        tasks=len(weights),
+    )
     spare = units - len(weights)  # each task gets one to begin with
     exact = [weight / sum(weights) * spare for weight in weights]
-    given = [int(x) for x in exact]
-    rests = sorted(range(len(exact)), key=lambda i: given[i] - exact[i])
-    for i in rests[: spare - sum(given)]:
-        given[i] += 1
-    return [(n + 1) * unit for n in given]
+    counts = [int(x) for x in exact]
+    rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+    for i in rests[: spare - sum(counts)]:
+        counts[i] += 1
+    return [(n + 1) * unit for n in counts]

@@ -1,4 +1,4 @@
-"""Features from a cache and from several processes are the same features."""
+"""Features from a cache are the same features."""
 
 import dataclasses
 import os
@@ -8,10 +8,8 @@ import pytest
 import tiny_tasks
 
 from albert_tf.finetuning.feature_cache import (
-    ConversionConfig,
     cached_features,
     content_hash,
-    convert,
     from_arrays,
     to_arrays,
 )
@@ -79,10 +77,10 @@ def test_a_table_keeps_all_that_features_have():
 
 def test_the_cache_is_used(words, source, tmp_path, monkeypatch):
     """The second conversion of the same file reads what the first wrote."""
-    config = ConversionConfig(feature_cache_dir=str(tmp_path / "cache"))
+    folder = str(tmp_path / "cache")
     examples = task().read("train", source)
     counting = Counting(monkeypatch)
-    arguments = (task(), examples, words, config, "train", source)
+    arguments = (task(), examples, words, folder, "train", source)
     first, second = cached_features(*arguments), cached_features(*arguments)
     assert counting.number == 1
     same(first, second)
@@ -92,7 +90,7 @@ def test_the_cache_is_used(words, source, tmp_path, monkeypatch):
 
 def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
     """Other content, length, labels, pieces or examples are other features."""
-    config = ConversionConfig(feature_cache_dir=str(tmp_path / "cache"))
+    folder = str(tmp_path / "cache")
     examples = task().read("train", source)
     counting = Counting(monkeypatch)
 
@@ -100,7 +98,7 @@ def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
         task_=None, tokenizer=words, path=source, part="train", most=40
     ):
         some = examples[:most]
-        cached_features(task_ or task(), some, tokenizer, config, part, path)
+        cached_features(task_ or task(), some, tokenizer, folder, part, path)
         return counting.number
 
     assert convert_() == 1
@@ -122,9 +120,9 @@ def test_a_damaged_entry_is_made_anew(
     words, source, tmp_path, monkeypatch, fault, capsys
 ):
     """It is noticed, said and written over."""
-    config = ConversionConfig(feature_cache_dir=str(tmp_path / "cache"))
+    folder = str(tmp_path / "cache")
     examples = task().read("train", source)
-    arguments = (task(), examples, words, config, "train", source)
+    arguments = (task(), examples, words, folder, "train", source)
     first = cached_features(*arguments)
     (name,) = os.listdir(tmp_path / "cache")
     path = tmp_path / "cache" / name
@@ -153,12 +151,3 @@ def test_a_folder_has_a_hash_of_names_and_content(tmp_path):
     second = content_hash(str(folder))
     (folder / "in" / "a").rename(folder / "in" / "b")
     assert len({first, second, content_hash(str(folder))}) == 3
-
-
-@pytest.mark.slow
-def test_several_processes_give_the_same(words, tmp_path):
-    """Chunks put together equal the whole, in order."""
-    path = tiny_tasks.write_opinions(tmp_path / "many.tsv", 700, 5)
-    examples = task().read("train", path)
-    whole = convert(task(), examples, words, 1)
-    same(convert(task(), examples, words, 2), whole)

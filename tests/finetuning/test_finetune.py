@@ -14,7 +14,7 @@ from tiny_runs import build, predictions, refusal, run, weights
 
 from albert_tf.base import files
 from albert_tf.finetuning import finetune as finetuning_run
-from albert_tf.finetuning.finetune import Judge, planned
+from albert_tf.finetuning.finetune import Judge
 from albert_tf.finetuning.job import FinetuningConfig, prepare
 from albert_tf.tasks.classification import Classification
 from albert_tf.training import checkpoints
@@ -259,7 +259,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
     }
     values |= {"model_dir": str(tmp_path), "output_dir": str(tmp_path / "x")}
     s = finetuning_run.Settings(*build(do_eval=True, **values))
-    job = prepare(s.run, s.data, s.task, s.conversion)
+    job = prepare(s.run, s.data, s.task)
     evaluator = finetuning_run.load(s, job, make_strategy(s.devices))
     assert types == ["mixed_bfloat16"] * 2
     for name in ("classifier/kernel", "albert/pooler/kernel"):
@@ -384,7 +384,7 @@ def test_steps_follow_from_epochs():
         eval_batch_size=8,
         num_train_epochs=2.5,
     )
-    optimizer, training = planned(configs[0], configs[3], configs[4], 100)
-    assert training.num_train_steps == 16  # 250 examples in batches of 16
-    assert training.eval_steps == 7
-    assert optimizer.num_warmup_steps == 1
+    s = finetuning_run.Settings(*configs).planned(100)
+    assert s.training.num_train_steps == 16  # 250 examples in batches of 16
+    assert s.training.eval_steps == 7
+    assert s.optimizer.num_warmup_steps == 1

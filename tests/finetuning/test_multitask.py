@@ -36,6 +36,8 @@ from albert_tf.tasks.task import TaskConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.history import History
 
+ONE_HOST = {"num_shards": 1, "shard": 0, "batch_size": 16}
+
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
@@ -106,9 +108,7 @@ def prepared(values):
     """Return the settings and {task: job} of two tasks."""
     s = Settings(*build(**values))
     jobs = {
-        name: prepare(
-            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
-        )
+        name: prepare(s.run, dataclasses.replace(s.data, task=name), s.task)
         for name in ("sst-2", "rte")
     }
     return s, jobs
@@ -121,8 +121,8 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
     """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     tasks = {name: job.task for name, job in jobs.items()}
-    batches = mixed_batches(jobs, [12, 4], s, False)(0, 1, 0, 16)
-    batch = next(iter(batches))
+    batches = mixed_batches(jobs, [12, 4], s, False)
+    batch = next(iter(batches(start=0, **ONE_HOST)))
     assert part_of(batch, "rte")["input_ids"].shape == (4, 16)
     keras.utils.set_random_seed(1)
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
@@ -151,21 +151,16 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
     """Every task goes on where it was: batches follow from the step."""
-    s = Settings(*build(**arguments(data_dir, pretrained, tmp_path)))
-    jobs = {
-        name: prepare(
-            s.run, dataclasses.replace(s.data, task=name), s.task, s.conversion
-        )
-        for name in ("sst-2", "rte")
-    }
+    s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     make = mixed_batches(jobs, [12, 4], s, True)
-    whole = list(make(0, 1, 0, 16).take(9))[6:]
-    tail = make(6 * 16, 1, 0, 16).take(3)
+    whole = list(make(start=0, **ONE_HOST).take(9))[6:]
+    tail = make(start=6 * 16, **ONE_HOST).take(3)
     for one, two in zip(whole, tail, strict=True):
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])
     twice = {"a": jobs["rte"], "b": jobs["rte"]}
-    batch = next(iter(mixed_batches(twice, [8, 8], s, False)(0, 1, 0, 16)))
+    make = mixed_batches(twice, [8, 8], s, False)
+    batch = next(iter(make(start=0, **ONE_HOST)))
     assert np.any(batch["a/input_ids"] != batch["b/input_ids"])
 
 

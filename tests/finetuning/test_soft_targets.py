@@ -63,65 +63,6 @@ def test_distillation_is_that_of_hinton():
     np.testing.assert_allclose(found, 0.3 * hard + 0.7 * 9 * soft, rtol=1e-5)
 
 
-def test_sets_learn_each_class_from_a_teacher():
-    """T^2 times the mean binary cross-entropy at temperature T."""
-    labels = (LOGITS > 0.3).astype("f4")
-    found = losses(
-        TASKS["multilabel"],
-        labels,
-        teacher="t",
-        distillation_weight=1.0,
-        distillation_temperature=3.0,
-    )
-    p, q = (scipy.special.expit(x / 3) for x in (TEACHER, LOGITS))
-    soft = -(p * np.log(q) + (1 - p) * np.log1p(-q)).mean(-1)
-    np.testing.assert_allclose(found, 9 * soft, rtol=1e-4)
-
-
-def distances(temperature):
-    """Return T^2 times the cross-entropy of LOGITS to TEACHER, [6]."""
-    targets = scipy.special.softmax(TEACHER / temperature, -1)
-    log_p = scipy.special.log_softmax(LOGITS / temperature, -1)
-    return -(targets * log_p).sum(-1) * temperature**2
-
-
-def test_words_learn_from_a_teacher():
-    """A row's distance is the mean of its words', without other pieces."""
-    labels = np.array([[0, -1, 2], [-1, 1, -1]], np.int32)
-    shape = (2, 3, 3)
-    outputs, targets = (
-        {"logits": tf.constant(x.reshape(shape))} for x in (LOGITS, TEACHER)
-    )
-    task = TASKS["token_classification"]
-    found = task.soft_losses(outputs, targets, 3.0, {"labels": labels})["task"]
-    each = distances(3.0)
-    means = [(each[0] + each[2]) / 2, each[4]]
-    np.testing.assert_allclose(found, means, rtol=1e-5)
-
-
-def test_spans_learn_both_ends_from_a_teacher():
-    """Half of the starts' distance and half of the ends'."""
-    task = TASKS["squad-1.1"]
-    names = ("start_logits", "end_logits")
-    outputs, targets = (
-        dict(zip(names, (x[:3], x[3:]), strict=True)) for x in (LOGITS, TEACHER)
-    )
-    found = task.soft_losses(outputs, targets, 3.0, {})["task"]
-    both = distances(3.0).reshape(2, 3)
-    np.testing.assert_allclose(found, both.sum(0) / 2, rtol=1e-5)
-
-
-def test_a_teacher_of_numbers():
-    """Of a number the squared distance is learnt, without a temperature."""
-    labels = np.arange(6, dtype="f4")
-    found = losses(
-        TASKS["regression"], labels, teacher="t", distillation_weight=0.25
-    )
-    hard = (LOGITS[:, 0] - labels) ** 2
-    soft = (LOGITS[:, 0] - TEACHER[:, 0]) ** 2
-    np.testing.assert_allclose(found, 0.75 * hard + 0.25 * soft, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("recipe", "share", "temperature"),
     [

@@ -15,7 +15,6 @@ from scipy.special import expit, log_softmax, softmax
 from tiny_questions import asked
 
 from albert_tf.finetuning.distillation import teach
-from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
@@ -184,7 +183,7 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     )
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=1))
     job = Job(task, config, tokenizer, train, (), ())
-    job = teach(job, recipe, ConversionConfig(), strategy, 2, True)
+    job = teach(job, recipe, None, strategy, 2, True)
     return kind, SoftTargets(task, recipe), teacher, job.train[0].features
 
 

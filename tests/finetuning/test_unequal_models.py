@@ -11,7 +11,6 @@ from reference import albert_numpy
 
 from albert_tf.finetuning.distillation import teach
 from albert_tf.finetuning.ensemble import averaged_outputs, load_ensemble
-from albert_tf.finetuning.feature_cache import ConversionConfig
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.tasks.batches import evaluation_batches
@@ -74,7 +73,7 @@ def test_a_teacher_has_its_own_shape(job, tokenizer, tmp_path):
     taught = teach(
         job,
         RecipeConfig(teacher=str(tmp_path)),
-        ConversionConfig(),
+        None,
         make_strategy(DistributionConfig()),
         2,
         True,
