@@ -75,7 +75,7 @@ def saved_model_call(folder: str):
 
 def litert_call(folder: str):
     """Return the same of a LiteRT model, which has a fixed batch size."""
-    from albert_tf.litert_runner import Runner
+    from albert_tf.serving.litert_model import Runner
 
     runner = Runner(folder, threads=2)
 

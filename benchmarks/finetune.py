@@ -67,10 +67,11 @@ def measure_evaluation(
     c: BenchmarkConfig, task: Task, config: AlbertConfig, features: Features
 ):
     """Return rows of the table, padded first."""
+    outputs = task.head.measured_outputs
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
-        lambda: task.build_model(config, "float32"),
-        task,
+        lambda: task.head.build_model(config, "float32"),
+        task.head,
         c.batch_size,
     )
     found = []
@@ -78,11 +79,11 @@ def measure_evaluation(
         batches = evaluation_batches(features, c.batch_size, bucketed)
 
         def work(batches=batches):
-            return evaluator.predict(lambda: batches, task.measured_outputs)
+            return evaluator.predict(lambda: batches, outputs)
 
         # Every length is traced before it counts.
         first = batches if bucketed else batches.take(1)
-        evaluator.predict(lambda first=first: first, task.measured_outputs)
+        evaluator.predict(lambda first=first: first, outputs)
         taken = seconds(lambda work=work: found.append(work()["logits"]))
         name = "bucketed" if bucketed else "padded"
         yield f"evaluation, {name}", len(features) / taken
@@ -97,8 +98,8 @@ def measure_training(
     steps = c.train_steps
     trainer = FinetuningTrainer(
         make_strategy(DistributionConfig()),
-        lambda: task.build_model(config, "float32"),
-        task,
+        lambda: task.head.build_model(config, "float32"),
+        task.head,
         OptimizerConfig(optimizer="adamw", learning_rate=1e-5),
         TrainingConfig(num_train_steps=1000000, train_batch_size=c.batch_size),
         RecipeConfig(),

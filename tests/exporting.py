@@ -69,7 +69,7 @@ def model_dir(folder, pretrained_dir, task):
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
     task.save(str(folder))
     config = AlbertConfig.from_model_dir(str(folder))
-    model = task.build_model(config, "float32")
+    model = task.head.build_model(config, "float32")
     checkpoints.save(str(folder), checkpoints.named_variables(model))
     return model
 

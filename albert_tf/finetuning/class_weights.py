@@ -13,7 +13,8 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import named_weights
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.task import LABEL_WEIGHTS, Task
+from albert_tf.tasks.head import LABEL_WEIGHTS
+from albert_tf.tasks.task import Task
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:

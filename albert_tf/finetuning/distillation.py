@@ -23,12 +23,12 @@ from albert_tf.training import checkpoints
 def check_targets(recipe: RecipeConfig, task: Task) -> None:
     """Refuse soft targets that the kind of task has no meaning for."""
     require(
-        task.smooths or not recipe.label_smoothing,
+        task.head.smooths or not recipe.label_smoothing,
         f"`label_smoothing` has no meaning for a task of {task.kind}.",
         label_smoothing=recipe.label_smoothing,
     )
     require(
-        not recipe.teacher or (task.distils and task.averages),
+        not recipe.teacher or task.head.averages,
         f"`teacher` has no meaning for a task of {task.kind} whose outputs "
         "are not logits.",
         teacher=recipe.teacher,
@@ -45,7 +45,7 @@ def load_teacher(directory: str, job: Job) -> Task:
         teacher=directory,
     )
     require(
-        task.token_outputs == job.task.token_outputs,
+        task.head.averages == job.task.head.averages,
         "`teacher` must have the `answer_head` of its student, simple.",
         teacher=directory,
         answer_head=task.config.answer_head,
@@ -89,10 +89,10 @@ def teach(
         print(f"Asking the teacher {directory} about the training examples")
         return evaluator.predict(
             lambda: evaluation_batches(split.features, batch_size, bucketed),
-            task.outputs,
+            task.head.outputs,
         )
 
     outputs = cached(cache_dir, lambda: key_of(split.features, directory), make)
-    features = with_teacher(split.features, outputs, job.task)
+    features = with_teacher(split.features, outputs, task.head.token_outputs)
     train = (dataclasses.replace(split, features=features),)
     return dataclasses.replace(job, train=train)

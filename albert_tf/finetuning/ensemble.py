@@ -20,9 +20,9 @@ def load_evaluator(
     dtype: str = "float32",
 ) -> Evaluator:
     """Return a fine-tuned model to evaluate and to predict with."""
-    config = AlbertConfig.from_model_dir(directory)
+    config, head = AlbertConfig.from_model_dir(directory), task.head
     evaluator = Evaluator(
-        strategy, lambda: task.build_model(config, dtype), task, batch_size
+        strategy, lambda: head.build_model(config, dtype), head, batch_size
     )
     checkpoints.restore_weights(evaluator.model, directory)
     return evaluator
@@ -41,13 +41,15 @@ class Ensemble:
 def averaged_outputs(task: Task) -> Callable:
     """Return (ensemble, batch) -> the mean outputs, and their losses."""
 
+    head = task.head
+
     def outputs(ensemble: Ensemble, batch: Batch) -> dict[str, tf.Tensor]:
-        every = [task.outputs(member, batch) for member in ensemble.members]
+        every = [head.outputs(member, batch) for member in ensemble.members]
         mean = {
             name: tf.reduce_mean(tf.stack([x[name] for x in every]), axis=0)
             for name in every[0]
         }
-        return task.with_losses(mean, batch)
+        return head.with_losses(mean, batch)
 
     return outputs
 
@@ -55,7 +57,7 @@ def averaged_outputs(task: Task) -> Callable:
 def check_members(directories: Sequence[str], job: Job) -> None:
     """Refuse models that differ in their task or their tokenizer."""
     require(
-        job.task.averages,
+        job.task.head.averages,
         "The outputs of an `ensemble` must be logits, those of this task "
         "cannot be averaged.",
         task=job.task.name,
@@ -84,4 +86,6 @@ def load_ensemble(
         load_evaluator(directory, job.task, strategy, batch_size, dtype).model
         for directory in directories
     ]
-    return Evaluator(strategy, lambda: Ensemble(members), job.task, batch_size)
+    return Evaluator(
+        strategy, lambda: Ensemble(members), job.task.head, batch_size
+    )

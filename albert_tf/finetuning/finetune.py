@@ -235,7 +235,7 @@ def train(
         s,
         job.config,
         strategy,
-        lambda: job.task.build_model(job.config, s.training.dtype_policy),
+        lambda: job.task.head.build_model(job.config, s.training.dtype_policy),
         objective_of(job.task, s.recipe),
     )
     by_length = s.bucketed(strategy, "train")

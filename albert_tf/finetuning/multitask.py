@@ -102,7 +102,7 @@ def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
     task = job.task
 
     def outputs(model, batch):
-        return task.measured_outputs(model.models[task.name], batch)
+        return task.head.measured_outputs(model.models[task.name], batch)
 
     by_length = s.bucketed(trainer.strategy, "eval")
     return Judge(trainer.evaluator, task, by_length, outputs)

@@ -180,10 +180,11 @@ class TaskData:
         order = np.random.default_rng(0).permutation(len(examples))
         sample = [examples[i] for i in order[: self.head_examples]]
         features = self.task.features(sample, self.tokenizer)
-        network = self.task.build_model(model.config, "float32")
+        head = self.task.head
+        network = head.build_model(model.config, "float32")
         model.restore(network)
         worth = head_pruning.importances(
-            network, self.task, evaluation_batches(features, 1, bucketed=True)
+            network, head, evaluation_batches(features, 1, bucketed=True)
         )
         for block, values in worth.items():
             print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
@@ -197,10 +198,11 @@ class TaskData:
 
     def measure(self, model: Model) -> dict[str, float]:
         """Return the main metric and the loss of every split."""
+        head = self.task.head
         evaluator = Evaluator(
             make_strategy(DistributionConfig()),
-            lambda: self.task.build_model(model.config, "float32"),
-            self.task,
+            lambda: head.build_model(model.config, "float32"),
+            head,
             EVAL_BATCH_SIZE,
         )
         model.restore(evaluator.model)

@@ -21,13 +21,13 @@ class SoftTargets:
     """
 
     def __init__(self, task: Task, recipe: RecipeConfig):
-        self.task, self.recipe = task, recipe
-        self.terms, self.metrics = task.terms, task.metrics
-        self.weights = task.weights
+        self.head, self.recipe = task.head, recipe
+        self.terms, self.metrics = self.head.terms, self.head.metrics
+        self.weights = self.head.weights
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return what `Task.losses` does, with the other targets."""
-        return self.task.losses(model, batch, seed, self.example_losses)
+        """Return what `Head.losses` does, with the other targets."""
+        return self.head.losses(model, batch, seed, self.example_losses)
 
     def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
         """Return each term's mixed loss of each example, {term: [B]}."""
@@ -41,8 +41,8 @@ class SoftTargets:
         else:
             share, temperature = recipe.label_smoothing, 1.0
             targets = {name: tf.zeros_like(x) for name, x in outputs.items()}
-        hard = self.task.example_losses(outputs, batch)
-        soft = self.task.soft_losses(outputs, targets, temperature, batch)
+        hard = self.head.example_losses(outputs, batch)
+        soft = self.head.soft_losses(outputs, targets, temperature, batch)
         return {
             term: (1.0 - share) * hard[term] + share * soft[term]
             for term in hard
@@ -50,29 +50,31 @@ class SoftTargets:
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return the task itself, or the task with soft targets."""
+    """Return the head of a task, with soft targets if the recipe has some."""
     soft = recipe.label_smoothing or recipe.teacher
-    return SoftTargets(task, recipe) if soft else task
+    return SoftTargets(task, recipe) if soft else task.head
 
 
 def with_teacher(
-    features: Features, outputs: dict[str, np.ndarray], task: Task
+    features: Features,
+    outputs: dict[str, np.ndarray],
+    token_outputs: dict[str, float],
 ) -> Features:
     """Return features that hold a teacher's outputs of each example.
 
     Args:
       features: of the examples.
       outputs: of the teacher, in their order.
-      task: tells which outputs have an axis of tokens, [N, T', ...].
+      token_outputs: of the task's head; those outputs are [N, T', ...].
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
     fills = dict(features.fills)
     for name, value in outputs.items():
-        if name in task.token_outputs:
+        if name in token_outputs:
             value = value[inside[:, : value.shape[1]]]  # [tokens, ...]
             token_arrays[TEACHER + name] = value
-            fills[TEACHER + name] = task.token_outputs[name]
+            fills[TEACHER + name] = token_outputs[name]
         else:
             arrays[TEACHER + name] = value
     return dataclasses.replace(

@@ -29,7 +29,7 @@ class SharedModel:
         self.albert = AlbertModel(config, dtype=dtype)
         self.albert.build()
         self.models = {
-            name: task.build_model(config, dtype, self.albert)
+            name: task.head.build_model(config, dtype, self.albert)
             for name, task in tasks.items()
         }
 
@@ -86,8 +86,8 @@ class Together:
         }
         self.task_weights = dict(zip(tasks, weights, strict=True))
         self.terms, self.metrics = (
-            tuple(f"{n}_{x}" for n, t in tasks.items() for x in of(t))
-            for of in (lambda t: t.terms, lambda t: t.metrics)
+            tuple(f"{n}_{x}" for n, o in self.objectives.items() for x in of(o))
+            for of in (lambda o: o.terms, lambda o: o.metrics)
         )
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -22,7 +22,7 @@ def texts(encoder: Encoder, compute, task: Task) -> tuple[Signature, Signature]:
 def scores(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     """Return logits [B, C], and probabilities or a number."""
     logits = model.classifier(encoded["pooled_output"])
-    return {"logits": logits} | task.served({"logits": logits})
+    return {"logits": logits} | task.head.served({"logits": logits})
 
 
 def best_label(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:

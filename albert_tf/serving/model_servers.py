@@ -114,7 +114,7 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
         )
     serving = with_length(serving, config, task.config.max_seq_length)
     tokenizer = load_own_tokenizer(model_dir, config)
-    model = task.build_model(config, "float32")
+    model = task.head.build_model(config, "float32")
     checkpoints.restore_weights(model, model_dir)
     encoder = Encoder(model.albert, serving, tokenizer)
     return task_server(encoder, model, task, KINDS[task.kind])

@@ -1,14 +1,17 @@
 """Predicted answers, and the files of them that evaluations take."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answers import Answer, probabilities
+from albert_tf.tasks.prediction_files import (
+    sibling,
+    submission_path,
+    write_tsv,
+)
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.tables import sibling, write_tsv
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +85,9 @@ def write_answers(
         sibling(path, name) + ".json": content
         for name, content in contents.items()
     }
-    if submission and os.path.basename(path) == "predictions":
-        named[files.join(os.path.dirname(path), submission)] = texts
+    target = submission_path(path, {"": submission})
+    if target:
+        named[target] = texts
     for file, content in named.items():
         files.write_json(file, content)
     if any(question.answers is None for question in examples):

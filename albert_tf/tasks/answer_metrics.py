@@ -8,7 +8,9 @@ import collections
 import difflib
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from albert_tf.base.errors import InputError
 
@@ -18,6 +20,8 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The marks that CMRC leaves out; the ellipsis of two characters in the
 # official list can equal no single character.
 CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+# An ideograph, or what stands between two.
+PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
 IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
 
 
@@ -37,9 +41,9 @@ def overlap_f1(common: int, predicted: int, expected: int) -> float:
 
 def token_f1(answer: str, prediction: str) -> float:
     """Return the F1 of words, as SQuAD 1.1 has it."""
-    words = [normalize_answer(x).split() for x in (answer, prediction)]
-    common = collections.Counter(words[0]) & collections.Counter(words[1])
-    return overlap_f1(sum(common.values()), len(words[1]), len(words[0]))
+    gold, guess = (normalize_answer(x).split() for x in (answer, prediction))
+    common = collections.Counter(gold) & collections.Counter(guess)
+    return overlap_f1(common.total(), len(guess), len(gold))
 
 
 def token_f1_or_none(answer: str, prediction: str) -> float:
@@ -82,17 +86,16 @@ def best_number(
     Questions are answered in the order of their null odds; the others count
     as without an answer.
     """
-    score = best = float(sum(not x for x in answered))
-    number = 0
-    order = sorted(range(len(scores)), key=lambda i: null_odds[i])
-    for n, i in enumerate(order, 1):
-        if answered[i]:
-            score += scores[i]
-        elif predictions[i]:
-            score -= 1
-        if score > best:
-            best, number = score, n
-    return best / len(scores), number
+    # What an answer changes: without a text there is nothing to be wrong.
+    gains = [
+        score if has else -float(bool(text))
+        for score, has, text in zip(scores, answered, predictions, strict=True)
+    ]
+    order = np.argsort(null_odds, kind="stable")
+    unanswered = float(sum(not has for has in answered))
+    totals = np.cumsum([unanswered, *np.array(gains)[order]])
+    number = int(totals.argmax())
+    return float(totals[number]) / len(scores), number
 
 
 def best_threshold(
@@ -158,31 +161,21 @@ def squad2(
         `decision_threshold`.
     """
     answered = [bool(x) for x in answers]
-    raw = dict(
-        zip(("exact", "f1"), raw_scores(answers, predictions), strict=True)
-    )
-    best = {
-        name: best_threshold(scores, answered, predictions, null_odds)
-        for name, scores in raw.items()
-    }
     if threshold is None:
         threshold = decision_threshold(answers, predictions, null_odds)
+    raw = raw_scores(answers, predictions)
     metrics = {}
-    for name, scores in raw.items():
-        final = [
-            float(not has) if odds > threshold else score
-            for score, has, odds in zip(
-                scores, answered, null_odds, strict=True
-            )
-        ]
-        metrics[name] = mean(final)
-        for group, kind in ((True, "HasAns"), (False, "NoAns")):
-            own = [
-                x for x, a in zip(final, answered, strict=True) if a == group
-            ]
-            if own:
-                metrics[f"{kind}_{name}"] = mean(own)
-        metrics[f"best_{name}"], metrics[f"best_{name}_thresh"] = best[name]
+    for name, scores in zip(("exact", "f1"), raw, strict=True):
+        final = {True: [], False: []}
+        for score, has, odds in zip(scores, answered, null_odds, strict=True):
+            final[has].append(float(not has) if odds > threshold else score)
+        metrics[name] = mean(final[True] + final[False])
+        for has, kind in ((True, "HasAns"), (False, "NoAns")):
+            if final[has]:
+                metrics[f"{kind}_{name}"] = mean(final[has])
+        metrics[f"best_{name}"], metrics[f"best_{name}_thresh"] = (
+            best_threshold(scores, answered, predictions, null_odds)
+        )
     return metrics
 
 
@@ -212,20 +205,17 @@ def latin_tokenizer():
     return tokenize
 
 
-def cmrc_tokens(text: str, tokenize) -> list[str]:
+def without_marks(text: str) -> str:
+    """Return a text as CMRC compares it exactly."""
+    return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
+
+
+def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
     """Return ideographs one by one and other text in words, without marks."""
     tokens: list[str] = []
-    other = ""
-    for character in text.lower().strip():
-        if character in CMRC_MARKS:
-            continue
-        if IDEOGRAPH.match(character):
-            tokens += tokenize(other) if other else []
-            tokens.append(character)
-            other = ""
-        else:
-            other += character
-    return tokens + (tokenize(other) if other else [])
+    for part in PARTS.findall(without_marks(text)):
+        tokens += [part] if IDEOGRAPH.match(part) else tokenize(part)
+    return tokens
 
 
 def longest_run(first: list[str], second: list[str]) -> int:
@@ -234,27 +224,19 @@ def longest_run(first: list[str], second: list[str]) -> int:
     return matcher.find_longest_match().size
 
 
-def without_marks(text: str) -> str:
-    """Return a text as CMRC compares it exactly."""
-    return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
-
-
 def cmrc(
     answers: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, float]:
     """Return CMRC 2018's `exact_match`, `f1` and their `average`."""
     tokenize = latin_tokenizer()
-    exact_scores, f1_scores = [], []
-    for texts, prediction in zip(answers, predictions, strict=True):
-        tokens = cmrc_tokens(prediction, tokenize)
-        golds = [cmrc_tokens(text, tokenize) for text in texts]
-        f1_scores.append(
-            max(
-                overlap_f1(longest_run(gold, tokens), len(tokens), len(gold))
-                for gold in golds
-            )
-        )
-        plain = without_marks(prediction)
-        exact_scores.append(float(plain in map(without_marks, texts)))
-    em, f1 = mean(exact_scores), mean(f1_scores)
+
+    def run_f1(answer: str, prediction: str) -> float:
+        gold, guess = (cmrc_tokens(x, tokenize) for x in (answer, prediction))
+        return overlap_f1(longest_run(gold, guess), len(guess), len(gold))
+
+    pairs = list(zip(answers, predictions, strict=True))
+    f1 = mean([max(run_f1(a, p) for a in x) for x, p in pairs])
+    em = mean(
+        [float(without_marks(p) in map(without_marks, x)) for x, p in pairs]
+    )
     return {"exact_match": em, "f1": f1, "average": (em + f1) / 2}

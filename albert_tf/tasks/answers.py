@@ -4,10 +4,11 @@ Positions count tokens of a row, `[CLS]` being 0.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from albert_tf.tasks.probabilities import softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,19 +75,14 @@ def simple_spans(
     return Spans(*pairs, start_logits[pairs[0]], end_logits[pairs[1]])
 
 
-def beam_spans(
-    start_scores: np.ndarray,
-    starts: np.ndarray,
-    end_scores: np.ndarray,
-    ends: np.ndarray,
-) -> Spans:
-    """Return the spans of a beam: starts [K], and ends [K, M] of each."""
-    each = ends.shape[1]
+def beam_spans(outputs: dict[str, np.ndarray]) -> Spans:
+    """Return the spans of a row's beam: K starts, and M ends of each."""
+    ends = outputs["end_top_index"]  # [K, M]
     return Spans(
-        np.repeat(starts, each),
+        np.repeat(outputs["start_top_index"], ends.shape[1]),
         ends.reshape(-1),
-        np.repeat(start_scores, each),
-        end_scores.reshape(-1),
+        np.repeat(outputs["start_top_log_probs"], ends.shape[1]),
+        outputs["end_top_log_probs"].reshape(-1),
     )
 
 
@@ -128,16 +124,14 @@ def n_best(
     Source: `write_predictions_v1` and `_v2` of the released `squad_utils.py`.
     """
     fit = [possible(s, window, max_answer_length) for s, window in rows]
-    scores = np.concatenate([s.start_score + s.end_score for s in fit])
     row_of = np.repeat(np.arange(len(fit)), [len(s.start) for s in fit])
-    within = np.concatenate([np.arange(len(s.start)) for s in fit])
+    columns = zip(*map(dataclasses.astuple, fit), strict=True)
+    start, end, *scores = map(np.concatenate, columns)
     best: dict[str, Answer] = {}
-    for i in top(scores, len(scores)):
-        spans, window = fit[row_of[i]], rows[row_of[i]][1]
-        start, end, *values = (
-            x[within[i]].item() for x in dataclasses.astuple(spans)
-        )
-        text, place = text_answer(context, window, start, end)
+    for i in top(scores[0] + scores[1], len(start)):
+        window = rows[row_of[i]][1]
+        text, place = text_answer(context, window, start[i], end[i])
+        values = [x[i].item() for x in scores]
         if text and text not in best:
             best[text] = Answer(text, *values, place)
         if len(best) == n:
@@ -147,6 +141,4 @@ def n_best(
 
 def probabilities(answers: Sequence[Answer]) -> list[float]:
     """Return the softmax of the answers' scores."""
-    largest = max(answer.score for answer in answers)
-    weights = [math.exp(answer.score - largest) for answer in answers]
-    return [weight / sum(weights) for weight in weights]
+    return softmax(np.array([answer.score for answer in answers])).tolist()

@@ -30,6 +30,15 @@ def example_lengths(features: Features) -> np.ndarray:
     return np.minimum(rounded, features.max_seq_length)
 
 
+def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
+    """Return the rows [B] of examples [B], or [B, C] of several each."""
+    rows = tf.maximum(indices, 0)
+    if features.rows_per_example == 1:
+        return rows
+    within = tf.range(features.rows_per_example, dtype=rows.dtype)
+    return rows[:, None] * features.rows_per_example + within
+
+
 def batcher(
     features: Features, bucketed: bool = False
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
@@ -55,7 +64,7 @@ def batcher(
         return tf.minimum(-(-longest // step) * step, most)
 
     def batch(indices):
-        rows = features.rows(indices)  # [B] or [B, C]
+        rows = rows_of(features, indices)  # [B] or [B, C]
         row_lengths = tf.gather(lengths, rows)
         position = tf.range(width(row_lengths))  # [T]
         inside = position < row_lengths[..., None]

@@ -10,103 +10,74 @@ import dataclasses
 from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
 from albert_tf.tasks.tables import Columns
+from albert_tf.tasks.task import splits_of
 
-FILES = {
-    "train": {"": "train.json"},
-    "eval": {"": "dev.json"},
-    "predict": {"": "test.json"},
-}
 NLI = ("contradiction", "entailment", "neutral")
 BINARY = ("0", "1")
 NEWS = tuple(str(i) for i in range(100, 117) if i not in (105, 111))
+APPS = tuple(str(i) for i in range(119))
 
 
 def clue(
     name: str,
     columns: Columns,
-    labels: tuple[str, ...],
+    labels: tuple[str, ...] = BINARY,
     submission: str = "",
+    train: str = "train.json",
     **more,
 ) -> Classification:
     """Return the row of a data set of CLUE, in JSON lines."""
     return Classification(
         name=name,
         folder=name,
-        splits=more.pop("splits", FILES),
+        splits=splits_of(train, "dev.json", "test.json"),
         columns=columns,
         # Only the files to predict number their lines in all data sets.
         predict_columns=dataclasses.replace(columns, id="id"),
         labels=labels,
-        scores=("accuracy",),
-        main_metric="accuracy",
         submissions={"": f"{submission or name}_predict.json"},
         **more,
     )
 
 
-def table(name: str, columns: Columns, ending: str) -> Classification:
-    """Return the row of a data set in tables with the labels 0 and 1."""
-    return Classification(
-        name=name,
-        folder=name,
-        splits={
-            "train": {"": f"train{ending}"},
-            "eval": {"": f"dev{ending}"},
-            "predict": {"": f"test{ending}"},
-        },
-        columns=columns,
-        labels=BINARY,
-        scores=("accuracy",),
-        main_metric="accuracy",
-    )
-
+ONE = Columns("sentence", "", ("label",))
+TWO = Columns("sentence1", "sentence2", ("label",))
+DISPUTED = dataclasses.replace(TWO, no_label="-")
+WSC = Columns("text", "", ("label",))
+TRUTH = ("true", "false")
 
 ROWS = (
-    clue(
-        "tnews",
-        Columns("sentence", "", ("label",)),
-        NEWS,
-        "tnews11",
+    clue("tnews", ONE, NEWS, "tnews11"),
+    clue("iflytek", ONE, APPS),
+    clue("afqmc", TWO),
+    clue("cmnli", DISPUTED, NLI),
+    clue("ocnli", DISPUTED, NLI, "ocnli_50k", "train.50k.json"),
+    clue("csl", Columns("keyword", "abst", ("label",))),
+    clue("cluewsc", WSC, TRUTH, "cluewsc11", layout="cluewsc"),
+    # https://aclanthology.org/C18-1166
+    Classification(
+        name="lcqmc",
+        folder="lcqmc",
+        splits=splits_of("train.txt", "dev.txt", "test.txt"),
+        columns=Columns("1", "2", ("3",), header=False),
+        labels=BINARY,
     ),
-    clue(
-        "iflytek",
-        Columns("sentence", "", ("label",)),
-        tuple(str(i) for i in range(119)),
+    Classification(
+        name="chnsenticorp",
+        folder="chnsenticorp",
+        splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        columns=Columns("text_a", "", ("label",)),
+        labels=BINARY,
     ),
-    clue("afqmc", Columns("sentence1", "sentence2", ("label",)), BINARY),
-    clue(
-        "cmnli",
-        Columns("sentence1", "sentence2", ("label",), no_label="-"),
-        NLI,
-    ),
-    clue(
-        "ocnli",
-        Columns("sentence1", "sentence2", ("label",), no_label="-"),
-        NLI,
-        "ocnli_50k",
-        splits=FILES | {"train": {"": "train.50k.json"}},
-    ),
-    clue("csl", Columns("keyword", "abst", ("label",)), BINARY),
-    clue(
-        "cluewsc",
-        Columns("text", "", ("label",)),
-        ("true", "false"),
-        "cluewsc11",
-        layout="cluewsc",
-    ),
-    table(
-        "lcqmc", Columns("1", "2", ("3",), header=False), ".txt"
-    ),  # https://aclanthology.org/C18-1166
-    table("chnsenticorp", Columns("text_a", "", ("label",)), ".tsv"),
     # https://aclanthology.org/D19-1600
     QuestionAnswering(
         name="cmrc2018",
         folder="cmrc2018",
-        splits={
-            "train": {"": "cmrc2018_train.json"},
-            "eval": {"": "cmrc2018_dev.json"},
-            "predict": {"": "cmrc2018_test_2k.json"},
-        },
+        splits=splits_of(
+            "cmrc2018_train.json",
+            "cmrc2018_dev.json",
+            "cmrc2018_test_2k.json",
+        ),
         scoring="cmrc",
         impossible=False,
         # By which CMRC ranks, and CLUE's baselines keep their weights.

@@ -1,12 +1,13 @@
 """Examples with choices, from tables and from the files of RACE."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
 
@@ -52,31 +53,18 @@ class Layout:
     choice_columns: tuple[str, ...] = ("choices",)
     levels: tuple[str, ...] = ()
 
-    @classmethod
-    def from_description(cls, values: dict) -> "Layout":
-        """Remake a layout from `dataclasses.asdict`, which JSON went over."""
-        columns = values["columns"] | {
-            "label": tuple(values["columns"]["label"])
-        }
-        return cls(
-            values["reader"],
-            Columns(**columns),
-            tuple(values["choice_columns"]),
-            tuple(values["levels"]),
-        )
-
 
 # RACE's .txt files hold JSON.
 RACE_COLUMNS = Columns(text="article", format=".jsonl")
 
 
-def parse_choice(value: Any, number: int, where: str) -> int | None:
+def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     """Return the index of a choice that a letter or a number from 0 names.
 
-    None if the label is missing.
+    None if the label is missing, as it may be to predict.
     """
     text = label_text(value, where)
-    if text is None:
+    if require_label(text, part, where, value) is None:
         return None
     if len(text) == 1 and text in LETTERS[:number]:
         return LETTERS.index(text)
@@ -99,64 +87,49 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     )
 
 
+def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a row's choices, in one column as a list or in several."""
+    if len(names) > 1:
+        choices = [text_cell(row, name, "choice_columns") for name in names]
+    else:
+        choices = cell(row, names[0], "choice_columns")
+        if isinstance(choices, str):
+            with contextlib.suppress(json.JSONDecodeError):  # refused below
+                choices = json.loads(choices)
+    return check_choices(choices, f"{row.where}, column {names[0]}")
+
+
 def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
     """Yield the examples of a .jsonl, .tsv or .csv file."""
     columns = layout.columns
     for number, row in enumerate(read_rows(path, columns)):
         choices = row_choices(row, layout.choice_columns)
-        question, label = "", None
-        if columns.text_pair:
-            question = text_cell(row, columns.text_pair, "text_pair_column")
+        label = None
         if part != "predict" or columns.label[0] in row.values:
             value = cell(row, columns.label[0], "label_column")
-            label = parse_choice(value, len(choices), row.where)
-            require_label(label, part, row.where, value)
-        name = str(number)
-        if columns.id:
-            name = str(cell(row, columns.id, "id_column"))
-        context = text_cell(row, columns.text, "text_column")
+            label = parse_choice(value, len(choices), part, row.where)
+        name, context, question = columns.texts(row, number)
         yield Choices(name, context, question, choices, label)
 
 
-def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
-    """Return a row's choices, in one column as a list or in several."""
-    if len(names) > 1:
-        found = [text_cell(row, name, "choice_columns") for name in names]
-    else:
-        found = cell(row, names[0], "choice_columns")
-        if isinstance(found, str):
-            try:
-                found = json.loads(found)
-            except json.JSONDecodeError:
-                pass  # refused below
-    return check_choices(found, f"{row.where}, column {names[0]}")
-
-
-def race_files(path: str, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (level, file) of a folder of RACE, or of one file of it."""
-    if not files.is_folder(path):
-        yield "", path
-        return
-    for level in levels:
-        folder = files.join(path, level)
-        found = files.matches(files.join(folder, "*.txt"))
-        if not found:
-            raise InputError(
-                f"A part of RACE must hold files {level}/*.txt. "
-                f"Received: {path}"
-            )
-        yield from ((level, file) for file in found)
-
-
 def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
-    """Yield the questions of RACE, an article on each line of its files."""
-    for level, file in race_files(path, layout.levels):
-        for row in read_rows(file, RACE_COLUMNS):
-            yield from race_questions(row, level, part)
+    """Yield the questions of a folder of RACE, or of one file of it."""
+    names = {"": [path]}
+    if files.is_folder(path):
+        names = {
+            level: files.matches(files.join(path, level, "*.txt"))
+            for level in layout.levels
+        }
+    for level, paths in names.items():
+        rule = f"A part of RACE must hold files {level}/*.txt."
+        require(paths, rule, path=path)
+        for file in paths:
+            for row in read_rows(file, RACE_COLUMNS):
+                yield from race_questions(row, level, part)
 
 
 def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
-    """Yield the questions about one article."""
+    """Yield the questions about one article, a line of a file."""
     name = str(row.values.get("id", row.where))
     article = text_cell(row, "article", "text_column")
     questions = cell(row, "questions", "text_pair_column")
@@ -173,8 +146,7 @@ def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
     ):
         where = f"{row.where}, question {i + 1}"
         choices = check_choices(choices, where)
-        label = parse_choice(answer, len(choices), where)
-        require_label(label, part, where, answer)
+        label = parse_choice(answer, len(choices), part, where)
         yield Choices(f"{name}-{i}", article, question, choices, label, level)
 
 

@@ -1,6 +1,7 @@
 """Sentences of CoNLL files, a word a line, and the schemes of their tags."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 from albert_tf.base import files
@@ -28,10 +29,8 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
     """Return the cell of a column by its number, "1" being the first."""
     position = int(number) if number.isdigit() else 0
     if not 1 <= position <= len(cells):
-        raise InputError(
-            f"{where}: `{flag}` must be the number of one of {len(cells)} "
-            f"columns. Received: {flag}={number}"
-        )
+        rule = f"`{flag}` must be the number of one of {len(cells)} columns."
+        raise InputError(f"{where}: {rule} Received: {flag}={number}")
     return cells[position - 1]
 
 
@@ -111,8 +110,8 @@ def parts(tag: str, where: str = "") -> tuple[str, str]:
     """Return a tag's prefix and its type: ("B", "PER"), ("O", "")."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    prefix, dash, kind = tag.partition("-")
-    if dash and kind and prefix in "BIES" and len(prefix) == 1:
+    prefix, _, kind = tag.partition("-")
+    if kind and prefix in {*"BIES"}:
         return prefix, kind
     raise InputError(
         f"{where}: a tag must be O, or a prefix B, I, E or S, a dash and "
@@ -129,29 +128,27 @@ SCHEMES = {
 }
 
 
-def separates_only(sentences: Sequence[Sentence]) -> bool:
-    """Return whether every B stands after an entity of its own type."""
-    for sentence in sentences:
-        before = ("", "")
-        for tag in map(parts, sentence.tags or ()):
-            if tag[0] == "B" and before[1] != tag[1]:
-                return False
-            before = tag
-    return True
-
-
 def find_scheme(sentences: Sequence[Sentence]) -> str:
-    """Return the scheme of the tags, a key of `SCHEMES`."""
-    prefixes = {
-        parts(tag, s.where(i))[0]
+    """Return the scheme of the tags, a key of `SCHEMES`.
+
+    seqeval knows neither IO nor IOB1, the scheme of CoNLL-2003 itself, in
+    which every B stands after an entity of its own type.
+    """
+    tags = [
+        [parts(tag, s.where(i)) for i, tag in enumerate(s.tags or ())]
         for s in sentences
-        for i, tag in enumerate(s.tags or ())
-    }
-    if prefixes & set("ES"):
+    ]
+    prefixes = {prefix for row in tags for prefix, _ in row}
+    if prefixes & {"E", "S"}:
         return "BIOES"
     if "B" not in prefixes:
         return "IO"
-    return "IOB1" if separates_only(sentences) else "BIO"
+    separates_only = all(
+        prefix != "B" or before == kind
+        for row in tags
+        for (_, before), (prefix, kind) in itertools.pairwise([("", ""), *row])
+    )
+    return "IOB1" if separates_only else "BIO"
 
 
 def check_tags(sentence: Sentence, scheme: str) -> None:
@@ -163,28 +160,25 @@ def check_tags(sentence: Sentence, scheme: str) -> None:
     if scheme in ("IO", "IOB1"):
         return  # any tag may follow any other
     begins, _, ends = SCHEMES[scheme]
-    before, before_tag = (OUTSIDE, ""), OUTSIDE
-    for i, tag in enumerate([*(sentence.tags or ()), OUTSIDE]):
+    tags = [OUTSIDE, *(sentence.tags or ()), OUTSIDE]
+    for i, (before, tag) in enumerate(itertools.pairwise(tags)):
         where = sentence.where(min(i, len(sentence.words) - 1))
         prefix, kind = parts(tag, where)
-        goes_on = prefix != OUTSIDE and prefix not in begins
-        is_open = before[0] != OUTSIDE and before[0] not in ends
-        may_go_on = before[0] != OUTSIDE and before[0] not in "ES"
-        if (goes_on and not (may_go_on and before[1] == kind)) or (
-            is_open and not goes_on
-        ):
+        old_prefix, old_kind = parts(before)
+        goes_on = prefix not in {OUTSIDE, *begins}
+        is_open = old_prefix not in {OUTSIDE, *ends}
+        may_go_on = old_prefix not in {OUTSIDE, *"ES"} and old_kind == kind
+        if goes_on and not may_go_on or is_open and not goes_on:
             after = tag if i < len(sentence.words) else "the sentence's end"
             raise InputError(
                 f"{where}: by the scheme {scheme}, {after} must not follow "
-                f"{before_tag}. Received: {before_tag} {after}"
+                f"{before}. Received: {before} {after}"
             )
-        before, before_tag = (prefix, kind), tag
 
 
 def all_tags(sentences: Sequence[Sentence], scheme: str) -> tuple[str, ...]:
     """Return O and every tag of the types that occur, in a fixed order."""
-    found = {tag for s in sentences for tag in s.tags or ()}
-    kinds = sorted({parts(tag)[1] for tag in found} - {""})
+    kinds = {parts(tag)[1] for s in sentences for tag in s.tags or ()} - {""}
     begins, goes_on, _ = SCHEMES[scheme]
     prefixes = dict.fromkeys(begins[:1] + goes_on + begins[1:])
-    return (OUTSIDE, *(f"{p}-{kind}" for kind in kinds for p in prefixes))
+    return (OUTSIDE, *(f"{p}-{k}" for k in sorted(kinds) for p in prefixes))

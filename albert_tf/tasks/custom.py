@@ -11,9 +11,7 @@ from albert_tf.tasks.token_classification import TokenClassification
 
 ROWS = (
     Classification(
-        name="classification",
-        scores=("accuracy", "macro_f1", "matthews"),
-        main_metric="accuracy",
+        name="classification", scores=("accuracy", "macro_f1", "matthews")
     ),
     MultiLabel(
         name="multilabel",

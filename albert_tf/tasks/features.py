@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.text.tokenizers import Tokenizer, truncate_pair
 
@@ -28,6 +27,19 @@ def packed_row(
     if len(b):
         parts += [b[:keep_b], sep]
     return np.concatenate(parts).astype(np.int32), keep_a + 2
+
+
+def two_part_row(
+    tokenizer: Tokenizer, a: np.ndarray, b: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Return `[CLS] a [SEP] b [SEP]`, also where b is empty, uncut.
+
+    Returns:
+      As `packed_row`.
+    """
+    sep = [tokenizer.sep_id]
+    row = np.concatenate([[tokenizer.cls_id], a, sep, b, sep])
+    return row.astype(np.int32), len(a) + 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +105,18 @@ class Features:
         """The number of tokens of each row, int32 [N]."""
         return np.diff(self.row_splits).astype(np.int32)
 
-    def rows(self, indices: tf.Tensor) -> tf.Tensor:
-        """Return the rows [B] of examples [B], or [B, C] of several each."""
-        rows = tf.maximum(indices, 0)
-        if self.rows_per_example == 1:
-            return rows
-        within = tf.range(self.rows_per_example, dtype=rows.dtype)
-        return rows[:, None] * self.rows_per_example + within
+    def dense(self) -> dict[str, np.ndarray]:
+        """Return the model's inputs of all rows, int32 [N, T]."""
+        position = np.arange(self.max_seq_length)
+        inside = position < self.lengths[:, None]
+        second = inside & (position >= self.second_starts[:, None])
+        ids = np.full(inside.shape, self.pad_id, np.int32)
+        ids[inside] = self.tokens
+        return {
+            "input_ids": ids,
+            "input_mask": inside.astype(np.int32),
+            "segment_ids": second.astype(np.int32),
+        }
 
     def full_rows(self) -> int:
         """Return how many rows leave no room, and may have been cut."""

@@ -5,140 +5,102 @@ Labels, their order and the main metrics are those of the released
 """
 
 from albert_tf.tasks.classification import Classification, Regression
+from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.tables import Columns
+from albert_tf.tasks.task import splits_of
 
-SPLITS = {
-    "train": {"": "train.tsv"},
-    "eval": {"": "dev.tsv"},
-    "predict": {"": "test.tsv"},
-}
-MNLI_SPLITS = {
-    "train": {"": "train.tsv"},
-    "eval": {
-        "matched": "dev_matched.tsv",
-        "mismatched": "dev_mismatched.tsv",
-    },
-    "predict": {
-        "matched": "test_matched.tsv",
-        "mismatched": "test_mismatched.tsv",
-    },
-}
+MATCHED = ("matched", "mismatched")
 NLI = ("contradiction", "entailment", "neutral")
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
 
 
-def pair(first: str, second: str, label: str, **kwargs) -> Columns:
-    """Return the columns of a pair of sentences."""
-    return Columns(first, second, (label,), **kwargs)
+def glue(
+    name: str,
+    columns: Columns,
+    labels: tuple[str, ...] = BINARY,
+    scores: tuple[str, ...] = ("accuracy",),
+    kind: type[SentenceTask] = Classification,
+    **more,
+) -> SentenceTask:
+    """Return the row of a data set; the first of its scores is the main one."""
+    usual = {
+        "folder": name.upper(),
+        "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        "submissions": {"": f"{name.upper()}.tsv"},
+        "columns": columns,
+        "labels": labels,
+        "scores": scores,
+        "main_metric": scores[0],
+    }
+    return kind(name=name, **usual | more)
 
+
+def pair(first: str, second: str, label: str, **more) -> Columns:
+    """Return the columns of a pair of sentences."""
+    return Columns(first, second, (label,), **more)
+
+
+SENTENCES = pair("sentence1", "sentence2", "label", id="index")
+UNLABELLED = Columns("sentence", "", (), id="index")
 
 ROWS = (
-    Classification(
-        name="cola",
-        folder="CoLA",
-        splits=SPLITS,
-        submissions={"": "CoLA.tsv"},
-        columns=Columns("4", "", ("2",), header=False),
-        predict_columns=Columns("sentence", "", (), id="index"),
-        labels=BINARY,
+    glue(
+        "cola",
+        Columns("4", "", ("2",), header=False),
         scores=("matthews", "accuracy"),
-        main_metric="matthews",
+        folder="CoLA",
+        predict_columns=UNLABELLED,
+        submissions={"": "CoLA.tsv"},
     ),
-    Classification(
-        name="sst-2",
-        folder="SST-2",
-        splits=SPLITS,
-        submissions={"": "SST-2.tsv"},
-        columns=Columns("sentence", "", ("label",)),
-        predict_columns=Columns("sentence", "", (), id="index"),
-        labels=BINARY,
-        scores=("accuracy",),
-        main_metric="accuracy",
+    glue(
+        "sst-2",
+        Columns("sentence", "", ("label",)),
+        predict_columns=UNLABELLED,
     ),
-    Classification(
-        name="mrpc",
-        folder="MRPC",
-        splits=SPLITS,
-        submissions={"": "MRPC.tsv"},
-        columns=pair("#1 String", "#2 String", "Quality"),
-        predict_columns=Columns("#1 String", "#2 String", (), id="index"),
-        labels=BINARY,
+    glue(
+        "mrpc",
+        pair("#1 String", "#2 String", "Quality"),
         scores=("accuracy", "f1"),
-        main_metric="accuracy",
+        predict_columns=Columns("#1 String", "#2 String", (), id="index"),
     ),
-    Regression(
-        name="sts-b",
-        folder="STS-B",
-        splits=SPLITS,
-        submissions={"": "STS-B.tsv"},
-        columns=pair("sentence1", "sentence2", "score", id="index"),
-        scores=("pearson", "spearman"),
-        main_metric="pearson",
+    glue(
+        "sts-b",
+        pair("sentence1", "sentence2", "score", id="index"),
+        (),
+        ("pearson", "spearman"),
+        Regression,
     ),
-    Classification(
-        name="qqp",
-        folder="QQP",
-        splits=SPLITS,
-        submissions={"": "QQP.tsv"},
-        # Some questions of the official files hold a line feed, which leaves
-        # two broken lines; the release passes over them too.
-        columns=pair(
+    # Some questions of the official files hold a line feed, which leaves two
+    # broken lines; the release passes over them too.
+    glue(
+        "qqp",
+        pair(
             "question1", "question2", "is_duplicate", id="id", skip_broken=True
         ),
-        labels=BINARY,
         scores=("accuracy", "f1"),
-        main_metric="accuracy",
     ),
-    Classification(
-        name="mnli",
-        folder="MNLI",
-        splits=MNLI_SPLITS,
+    glue(
+        "mnli",
+        pair("sentence1", "sentence2", "gold_label", id="index"),
+        NLI,
+        splits={
+            "train": {"": "train.tsv"},
+            "eval": {name: f"dev_{name}.tsv" for name in MATCHED},
+            "predict": {name: f"test_{name}.tsv" for name in MATCHED},
+        },
         submissions={"matched": "MNLI-m.tsv", "mismatched": "MNLI-mm.tsv"},
-        columns=pair("sentence1", "sentence2", "gold_label", id="index"),
-        labels=NLI,
-        scores=("accuracy",),
-        main_metric="accuracy",
     ),
-    Classification(
-        name="qnli",
-        folder="QNLI",
-        splits=SPLITS,
-        submissions={"": "QNLI.tsv"},
-        columns=pair("question", "sentence", "label", id="index"),
-        labels=ENTAILMENT,
-        scores=("accuracy",),
-        main_metric="accuracy",
-    ),
-    Classification(
-        name="rte",
-        folder="RTE",
-        splits=SPLITS,
-        submissions={"": "RTE.tsv"},
-        columns=pair("sentence1", "sentence2", "label", id="index"),
-        labels=ENTAILMENT,
-        scores=("accuracy",),
-        main_metric="accuracy",
-    ),
-    Classification(
-        name="wnli",
-        folder="WNLI",
-        splits=SPLITS,
-        submissions={"": "WNLI.tsv"},
-        columns=pair("sentence1", "sentence2", "label", id="index"),
-        labels=BINARY,
-        scores=("accuracy",),
-        main_metric="accuracy",
-    ),
+    glue("qnli", pair("question", "sentence", "label", id="index"), ENTAILMENT),
+    glue("rte", SENTENCES, ENTAILMENT),
+    glue("wnli", SENTENCES),
     # Only to predict, with a model that was fine-tuned on MNLI.
-    Classification(
-        name="ax",
+    glue(
+        "ax",
+        SENTENCES,
+        NLI,
+        ("matthews", "accuracy"),
         folder="diagnostic",
         splits={"predict": {"": "diagnostic.tsv"}},
-        submissions={"": "AX.tsv"},
-        columns=pair("sentence1", "sentence2", "label", id="index"),
-        labels=NLI,
-        scores=("accuracy", "matthews"),
-        main_metric="matthews",
     ),
 )

@@ -5,9 +5,10 @@ own: only files to predict may lack labels.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 # An empty cell, and what pandas and NumPy write for a number that is missing.
 # NA, null and None as texts may be classes.
@@ -26,11 +27,8 @@ def label_text(value: Any, where: str) -> str | None:
         value = int(value)
     if isinstance(value, int | float):
         value = json.dumps(value)
-    if not isinstance(value, str):
-        raise InputError(
-            f"{where}: a label must be a text, a number or a boolean. "
-            f"Received: {str(value)[:60]}"
-        )
+    rule = f"{where}: a label must be a text, a number or a boolean."
+    require(isinstance(value, str), rule, label=str(value)[:60])
     text = value.strip()
     return None if text in MISSING else text
 
@@ -68,10 +66,8 @@ def class_texts(value: Any, where: str) -> list[str] | None:
         if label_text(value, where) is None:
             return None
     texts = [label_text(item, where) for item in items]
-    if None in texts:
-        raise InputError(
-            f"{where}: no class of a set may be empty. Received: {value!r}"
-        )
+    rule = f"{where}: no class of a set may be empty."
+    require(None not in texts, rule, label=repr(value))
     return texts
 
 
@@ -88,3 +84,20 @@ def cell_items(text: str, where: str) -> list | str:
             f'{where}: a set of classes must be a JSON list as ["a", "b"], or '
             f"texts between commas. Received: {text[:60]}"
         ) from None
+
+
+def check_known(label: str, labels: Sequence[str], where: str) -> str:
+    """Return a label, or refuse one that is not among the known ones."""
+    if labels and label not in labels:
+        raise InputError(
+            f"{where}: the label must be one of {shown(labels)}. "
+            f"Received: {label!r}"
+        )
+    return label
+
+
+def shown(labels: Sequence[str], most: int = 20) -> str:
+    """Return labels for a message, not all of very many."""
+    text = ", ".join(labels[:most])
+    hidden = len(labels) - most
+    return f"{text} and {hidden} more" if hidden > 0 else text

@@ -2,15 +2,11 @@
 
 Those of classes come from scikit-learn, correlations from SciPy, those of
 entities from seqeval.
-
-Each of `METRICS` takes (labels [N], predictions [N]) and returns a float.
-Classes are numbers; class 1 is the positive one of `f1`. Multi-label sets are
-0/1 arrays [N, C]. A value that is undefined, as a correlation with a constant,
-is 0.
 """
 
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import stats
@@ -18,39 +14,10 @@ from seqeval import metrics as seqeval_metrics
 from sklearn import metrics as sklearn_metrics
 
 
-def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the share of examples predicted exactly; of sets, whole sets."""
-    return float(sklearn_metrics.accuracy_score(labels, predictions))
-
-
-def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Matthews' correlation, CoLA's metric."""
-    return float(sklearn_metrics.matthews_corrcoef(labels, predictions))
-
-
-def _f1(labels, predictions, average: str) -> float:
-    score = sklearn_metrics.f1_score(
-        labels, predictions, average=average, zero_division=0.0
-    )
-    return float(score)
-
-
-def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the F1 of class 1 of two, the metric of MRPC and QQP."""
-    return _f1(labels, predictions, "binary")
-
-
-def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean of the classes' F1, each class alike."""
-    return _f1(labels, predictions, "macro")
-
-
-def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the F1 of all decisions of all classes together."""
-    return _f1(labels, predictions, "micro")
-
-
-def _correlation(function, labels, predictions) -> float:
+def correlation(
+    function: Callable, labels: np.ndarray, predictions: np.ndarray
+) -> float:
+    """Return a correlation of SciPy's, 0 where it is undefined."""
     if len(labels) < 2:
         return 0.0
     with warnings.catch_warnings():
@@ -60,33 +27,25 @@ def _correlation(function, labels, predictions) -> float:
     return value if np.isfinite(value) else 0.0
 
 
-def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Pearson's correlation, a metric of STS-B."""
-    return _correlation(stats.pearsonr, labels, predictions)
-
-
-def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Spearman's rank correlation, a metric of STS-B."""
-    return _correlation(stats.spearmanr, labels, predictions)
-
-
 def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return minus the mean squared error, so that larger is better."""
-    return -float(sklearn_metrics.mean_squared_error(labels, predictions))
+    return -sklearn_metrics.mean_squared_error(labels, predictions)
 
 
-METRICS = {
-    function.__name__: function
-    for function in (
-        accuracy,
-        matthews,
-        f1,
-        macro_f1,
-        micro_f1,
-        pearson,
-        spearman,
-        negative_mse,
-    )
+F1 = functools.partial(sklearn_metrics.f1_score, zero_division=0.0)
+
+# Each takes (labels [N], predictions [N]). Classes are numbers; class 1 is the
+# positive one of `f1`, the metric of MRPC and QQP. Multi-label sets are 0/1
+# arrays [N, C]: accuracy counts whole sets, micro F1 all decisions together.
+METRICS: dict[str, Callable] = {
+    "accuracy": sklearn_metrics.accuracy_score,
+    "matthews": sklearn_metrics.matthews_corrcoef,
+    "f1": functools.partial(F1, average="binary"),
+    "macro_f1": functools.partial(F1, average="macro"),
+    "micro_f1": functools.partial(F1, average="micro"),
+    "pearson": functools.partial(correlation, stats.pearsonr),
+    "spearman": functools.partial(correlation, stats.spearmanr),
+    "negative_mse": negative_mse,
 }
 
 
@@ -97,17 +56,16 @@ def entities(
 
     Entities are read from tags as the script `conlleval` of CoNLL reads them.
     """
-    scores = {
-        "f1": seqeval_metrics.f1_score,
-        "precision": seqeval_metrics.precision_score,
-        "recall": seqeval_metrics.recall_score,
-    }
+    arguments = {"y_true": labels, "y_pred": predictions}
     values = {
-        name: float(score(labels, predictions, zero_division=0))
-        for name, score in scores.items()
+        "f1": seqeval_metrics.f1_score(**arguments, zero_division=0),
+        "precision": seqeval_metrics.precision_score(
+            **arguments, zero_division=0
+        ),
+        "recall": seqeval_metrics.recall_score(**arguments, zero_division=0),
+        "accuracy": seqeval_metrics.accuracy_score(**arguments),
     }
-    accuracy = seqeval_metrics.accuracy_score(labels, predictions)
-    return values | {"accuracy": float(accuracy)}
+    return {name: float(value) for name, value in values.items()}
 
 
 def entity_table(

@@ -1,19 +1,13 @@
 """Named entities in CoNLL columns."""
 
+from albert_tf.tasks.task import splits_of
 from albert_tf.tasks.token_classification import TokenClassification
 
 
 def entities(name: str, *file_names: str) -> TokenClassification:
     """Return the row of a data set from its three files."""
-    parts = ("train", "eval", "predict")
-    return TokenClassification(
-        name=name,
-        folder=name,
-        splits={
-            part: {"": file}
-            for part, file in zip(parts, file_names, strict=True)
-        },
-    )
+    splits = splits_of(*file_names)
+    return TokenClassification(name=name, folder=name, splits=splits)
 
 
 ROWS = (

@@ -4,123 +4,78 @@ A row is `[CLS] question [SEP] window [SEP]`. The answer's place in it comes
 from the tokenizer's own offsets. Shapes: N rows, W tokens of a context.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from albert_tf.tasks.answers import Window
-from albert_tf.tasks.features import Features
+from albert_tf.tasks.features import Features, two_part_row
 from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.tasks.windows import best_windows, make_windows
 from albert_tf.text.tokenizers import Tokenizer
 
 
-class Contexts:
-    """The tokens of contexts, each made once, and where they stand."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        self.tokenizer = tokenizer
-        self.known: dict[str, int] = {}
-        self.tokens: list[np.ndarray] = []  # int32 [3, W]: ids, starts, ends
-
-    def number(self, context: str) -> int:
-        """Return the number of a context, a new one if it is new."""
-        if context not in self.known:
-            self.known[context] = len(self.tokens)
-            encoded = self.tokenizer.encode_with_offsets(context)
-            self.tokens.append(np.array(encoded, np.int32).reshape(3, -1))
-        return self.known[context]
-
-    def notes(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the contexts' offsets, and which context a question has.
-
-        Contexts stand once, in the order in which questions have them first.
-        Parts of a data set can be put one after the other, because a
-        question's context is counted back from the newest one.
-        """
-        newest = np.maximum.accumulate(numbers)
-        is_new = np.diff(newest, prepend=-1)
-        return {
-            "new_contexts": is_new.astype(np.int32),
-            "contexts_back": (newest - numbers).astype(np.int32),
-            "context_sizes": np.array(
-                [tokens.shape[1] for tokens in self.tokens], np.int32
-            ),
-            "token_starts": np.concatenate([t[1] for t in self.tokens]),
-            "token_ends": np.concatenate([t[2] for t in self.tokens]),
-        }
-
-
-def span_tokens(
-    starts: np.ndarray, ends: np.ndarray, span: tuple[int, int]
-) -> tuple[int, int]:
-    """Return the first and last token that show a part of a span of text."""
-    first = int(np.searchsorted(ends, span[0], side="right"))
-    last = int(np.searchsorted(starts, span[1], side="left")) - 1
-    return first, max(first, last)
-
-
-def question_row(
-    tokenizer: Tokenizer, query: np.ndarray, window: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """Return the tokens of a row and where its window begins."""
-    sep = [tokenizer.sep_id]
-    parts = [[tokenizer.cls_id], query, sep, window, sep]
-    return np.concatenate(parts).astype(np.int32), len(query) + 2
-
-
 def label(
     question: Question,
     context: np.ndarray,
-    window: tuple[int, int],
+    window: slice,
     position: int,
 ) -> tuple[int, int]:
     """Return the answer's first and last position in a row.
 
+    They are those of the tokens that show a part of the answer.
+
     Args:
       question: its `span` is the answer.
       context: int32 [3, W], ids, starts and ends.
-      window: its first token and its length.
-      position: where the window begins in the row.
+      window: the tokens of the context in the row.
+      position: where they begin in the row.
 
     Returns:
       Twice 0, `[CLS]`, if there is no answer or not all of it in the window.
     """
-    if question.span == (0, 0):
+    start, end = question.span
+    first = int(np.searchsorted(context[2], start, side="right"))
+    last = int(np.searchsorted(context[1], end, side="left")) - 1
+    last = max(first, last)
+    if not end or first < window.start or last >= window.stop:
         return 0, 0
-    first, last = span_tokens(context[1], context[2], question.span)
-    start, length = window
-    if first < start or last >= start + length:
-        return 0, 0
-    return first - start + position, last - start + position
+    shift = position - window.start
+    return first + shift, last + shift
 
 
 def question_features(
     config: TaskConfig, examples: Sequence[Question], tokenizer: Tokenizer
 ) -> Features:
     """Return the rows of questions, with labels if all answers are known."""
-    contexts = Contexts(tokenizer)
+
+    @functools.lru_cache(maxsize=64)  # questions about a context are neighbours
+    def encoded(context: str) -> np.ndarray:
+        tokens = tokenizer.encode_with_offsets(context)
+        return np.array(tokens, np.int32).reshape(3, -1)
+
     queries = tokenizer.encode_batch([question.text for question in examples])
-    rows, labels, counts, starts, numbers = [], [], [], [], []
+    rows, labels, counts, offsets, best = [], [], [], [], []
     for question, query in zip(examples, queries, strict=True):
         query = query[: config.max_query_length]
-        number = contexts.number(question.context)
-        context = contexts.tokens[number]
-        size = config.max_seq_length - len(query) - 3
+        context = encoded(question.context)
+        number = context.shape[1]
+        room = config.max_seq_length - len(query) - 3
         # An empty context has one empty window.
-        windows = make_windows(context.shape[1], size, config.doc_stride) or [
-            (0, 0)
-        ]
-        for window in windows:
-            first, length = window
-            part = context[0, first : first + length]
-            rows.append(question_row(tokenizer, query, part))
-            labels.append(label(question, context, window, len(query) + 2))
+        windows = make_windows(number, room, config.doc_stride) or [(0, 0)]
+        best_of = best_windows(number, windows)
+        for i, (start, length) in enumerate(windows):
+            window = slice(start, start + length)
+            row, position = two_part_row(tokenizer, query, context[0, window])
+            rows.append((row, position))
+            labels.append(label(question, context, window, position))
+            offsets.append(context[1:, window])
+            best.append(best_of[window] == i)
         counts.append(len(windows))
-        starts += [first for first, _ in windows]
-        numbers.append(number)
     known = all(question.answers is not None for question in examples)
+    starts, ends = np.concatenate(offsets, axis=1)
     return Features.from_rows(
         rows,
         {"labels": np.array(labels, np.int32)} if known else {},
@@ -128,44 +83,26 @@ def question_features(
         config.max_seq_length,
         notes={
             "rows": np.array(counts, np.int32),
-            "window_starts": np.array(starts, np.int32),
-            **contexts.notes(np.array(numbers, np.int32)),
+            "token_starts": starts,
+            "token_ends": ends,
+            "is_best": np.concatenate(best),
         },
     )
 
 
 def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
     """Return, for each question, the numbers and the windows of its rows."""
-    notes = features.notes
-    bounds = np.concatenate([[0], np.cumsum(notes["context_sizes"])])
-    numbers = np.cumsum(notes["new_contexts"]) - 1 - notes["contexts_back"]
-    first_rows = np.cumsum(notes["rows"]) - notes["rows"]
-    lengths = features.lengths - features.second_starts - 1
-    questions = []
-    for number, first, count in zip(
-        numbers, first_rows, notes["rows"], strict=True
-    ):
-        context = slice(bounds[number], bounds[number + 1])
-        starts = notes["token_starts"][context]
-        ends = notes["token_ends"][context]
-        rows = range(first, first + count)
-        windows = [
-            (int(notes["window_starts"][r]), int(lengths[r])) for r in rows
-        ]
-        best = best_windows(len(starts), windows)
-        parts = [slice(start, start + length) for start, length in windows]
-        questions.append(
-            [
-                (
-                    row,
-                    Window(
-                        int(features.second_starts[row]),
-                        starts[part],
-                        ends[part],
-                        best[part] == i,
-                    ),
-                )
-                for i, (row, part) in enumerate(zip(rows, parts, strict=True))
-            ]
-        )
-    return questions
+    notes, positions = features.notes, features.second_starts.tolist()
+    sizes = features.lengths - features.second_starts - 1
+    bounds = np.cumsum(sizes)[:-1]
+    names = "token_starts", "token_ends", "is_best"
+    tokens = zip(
+        *(np.split(notes[name], bounds) for name in names), strict=True
+    )
+    windows = [Window(p, *x) for p, x in zip(positions, tokens, strict=True)]
+    rows = list(enumerate(windows))
+    last = np.cumsum(notes["rows"])
+    return [
+        rows[end - count : end]
+        for end, count in zip(last, notes["rows"], strict=True)
+    ]

@@ -2,6 +2,7 @@
 
 from albert_tf.tasks.choice_files import Layout
 from albert_tf.tasks.multiple_choice import MultipleChoice
+from albert_tf.tasks.task import splits_of
 
 
 def race(name: str, *levels: str) -> MultipleChoice:
@@ -9,11 +10,7 @@ def race(name: str, *levels: str) -> MultipleChoice:
     return MultipleChoice(
         name=name,
         folder="RACE",
-        splits={
-            "train": {"": "train"},
-            "eval": {"": "dev"},
-            "predict": {"": "test"},
-        },
+        splits=splits_of("train", "dev", "test"),
         layout=Layout("race", levels=levels),
         number=4,
     )

@@ -1,30 +1,13 @@
 """All tasks by name, and the task of a fine-tuned model directory."""
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
-from albert_tf.tasks import (
-    chinese,
-    classification,
-    custom,
-    glue,
-    multiple_choice,
-    ner,
-    question_answering,
-    race,
-    squad,
-    token_classification,
-)
-from albert_tf.tasks.task import TASK_FILE, Task
+from albert_tf.base.errors import InputError, require
+from albert_tf.tasks import chinese, custom, glue, ner, race, squad
+from albert_tf.tasks.task import TASK_FILE, Task, typed
 
-KINDS: dict[str, type[Task]] = {
-    **classification.KINDS,
-    **multiple_choice.KINDS,
-    **question_answering.KINDS,
-    **token_classification.KINDS,
-}
 TABLES = (custom, glue, squad, race, ner, chinese)
 TASKS = {task.name: task for table in TABLES for task in table.ROWS}
-
+KINDS: dict[str, type[Task]] = {row.kind: type(row) for row in custom.ROWS}
 
 MARKS = str.maketrans("", "", "_-.")
 
@@ -36,12 +19,10 @@ def plain(name: str) -> str:
 
 def find(name: str) -> Task:
     """Return the task of a name; sst-2, SST_2 and sst2 are the same."""
-    for known, task in TASKS.items():
-        if plain(known) == plain(name):
-            return task
-    raise InputError(
-        f"`task` must be one of {', '.join(TASKS)}. Received: task={name}"
-    )
+    tasks = {plain(known): task for known, task in TASKS.items()}
+    rule = f"`task` must be one of {', '.join(TASKS)}."
+    require(plain(name) in tasks, rule, task=name)
+    return tasks[plain(name)]
 
 
 def is_finetuned(model_dir: str) -> bool:
@@ -54,7 +35,7 @@ def load_task(model_dir: str) -> Task:
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
-        return KINDS[values.pop("kind")].from_description(values)
+        return typed(KINDS[values.pop("kind")], values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{TASK_FILE} must be as fine-tuning wrote it: "

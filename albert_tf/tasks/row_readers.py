@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.tasks.tables import Row, cell
 
 
@@ -17,12 +17,12 @@ def marked_spans(row: Row) -> Row:
     for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
         words, start = target[f"{span}_text"], int(target[f"{span}_index"])
         end = start + len(words)
-        if text[start:end] != words:
-            raise InputError(
-                f"{row.where}: `{span}_text` must stand in the text at "
-                f"`{span}_index`. Received: {words!r} at {start}, where the "
-                f"text has {text[start:end]!r}"
-            )
+        require(
+            text[start:end] == words,
+            f"{row.where}: `{span}_text` must stand in the text at "
+            f"`{span}_index`, where it has {text[start:end]!r}.",
+            **{f"{span}_text": repr(words), f"{span}_index": start},
+        )
         # Of marks at one place those that end a span come first.
         marks += [(start, 1, before), (end, 0, after)]
     for place, _, mark in sorted(marks, reverse=True):

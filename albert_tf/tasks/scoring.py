@@ -9,7 +9,8 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.task import LOSS_WEIGHTS, Task
+from albert_tf.tasks.head import LOSS_WEIGHTS
+from albert_tf.tasks.task import Task
 from albert_tf.training.evaluator import Evaluator
 
 METRICS_FILE = "metrics.json"
@@ -40,7 +41,7 @@ class Judge:
       evaluator: the model.
       task: what it is fine-tuned for.
       bucketed: whether to sort examples by length; results are the same.
-      outputs: instead of `Task.measured_outputs`.
+      outputs: instead of those of the task's head, with their losses.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Judge:
     ):
         self.evaluator, self.task, self.bucketed = evaluator, task, bucketed
         self.tuned = task
-        self.outputs = outputs or task.measured_outputs
+        self.outputs = outputs or task.head.measured_outputs
 
     def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
         """Return a split's metrics, {} without labels, and predictions."""
@@ -62,11 +63,11 @@ class Judge:
             self.outputs,
         )
         weights = outputs.pop(LOSS_WEIGHTS, None)
-        losses = {
-            term: float(np.average(outputs.pop(f"{term}_loss"), None, weights))
-            for term in self.task.terms
-            if f"{term}_loss" in outputs
-        }
+        losses = [
+            float(np.average(outputs.pop(name), None, weights))
+            for name in list(outputs)
+            if name.endswith("_loss")
+        ]
         is_eval = split.name.startswith("eval")
         task = self.task if is_eval else self.tuned
         predictions = task.predictions(split.examples, outputs, split.features)
@@ -75,7 +76,7 @@ class Judge:
         scores = task.score(split.examples, predictions)
         if is_eval:
             self.tuned = task.tuned(split.examples, predictions)
-        return {"loss": sum(losses.values()), **scores}, predictions
+        return {"loss": sum(losses), **scores}, predictions
 
     def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
         """Return the metrics of several splits under names that differ."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.tables import note_quotes
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import DataConfig
@@ -12,11 +12,12 @@ from albert_tf.tasks.task_config import DataConfig
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:
     """Return the path of an official file of a data set, which must exist."""
-    if not data.data_dir:
-        raise InputError(
-            f"`data_dir` must be given for task={task.name}, or own files by "
-            "`train_file`, `eval_file`, `predict_file`. Received: none"
-        )
+    require(
+        data.data_dir,
+        f"`data_dir` must be given for task={task.name}, or own files by "
+        "`train_file`, `eval_file`, `predict_file`.",
+        data_dir=data.data_dir,
+    )
     tried = [files.join(data.data_dir, file)]
     if task.folder:
         tried.append(files.join(data.data_dir, task.folder, file))
@@ -35,11 +36,9 @@ def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
     if own:
         return {"": own}
     official = task.splits.get(part)
-    if not official:
-        raise InputError(
-            f"`{part}_file` must be given for task={task.name}. "
-            f"Received: {part}_file=None"
-        )
+    name = f"{part}_file"
+    rule = f"`{name}` must be given for task={task.name}."
+    require(official, rule, **{name: None})
     return {
         split: example_file(task, data, file)
         for split, file in official.items()
@@ -55,8 +54,6 @@ def read_splits(
         if data.own_file(part):
             note_quotes(path)
         splits[split] = task.read(part, path)
-        if not splits[split]:
-            raise InputError(
-                f"The {part} split must have an example. Received: {path}"
-            )
+        rule = f"The {part} split must have an example."
+        require(splits[split], rule, path=path)
     return splits

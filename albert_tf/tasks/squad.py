@@ -4,26 +4,23 @@ import dataclasses
 
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
 
+
+def squad(version: str, **more) -> QuestionAnswering:
+    """Return the row of a version."""
+    return QuestionAnswering(
+        name=f"squad-{version}",
+        folder="squad",
+        splits={
+            "train": {"": f"train-v{version}.json"},
+            "eval": {"": f"dev-v{version}.json"},
+        },
+        **more,
+    )
+
+
+BEAM = dataclasses.replace(DEFAULTS, answer_head="beam")
+
 ROWS = (
-    QuestionAnswering(
-        name="squad-1.1",
-        folder="squad",
-        splits={
-            "train": {"": "train-v1.1.json"},
-            "eval": {"": "dev-v1.1.json"},
-        },
-        scoring="squad1",
-        impossible=False,
-    ),
-    QuestionAnswering(
-        name="squad-2.0",
-        folder="squad",
-        splits={
-            "train": {"": "train-v2.0.json"},
-            "eval": {"": "dev-v2.0.json"},
-        },
-        scoring="squad2",
-        impossible=True,
-        config=dataclasses.replace(DEFAULTS, answer_head="beam"),
-    ),
+    squad("1.1", scoring="squad1", impossible=False),
+    squad("2.0", scoring="squad2", impossible=True, config=BEAM),
 )

@@ -1,11 +1,12 @@
 """Questions of files in the format of SQuAD, with answers found in the text."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,24 +33,35 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     """Return where an answer is, nearest to where it is said to be."""
     if text and context[start : start + len(text)] == text:
         return start
-    places = []
-    place = context.find(text) if text else -1
-    while place >= 0:
-        places.append(place)
-        place = context.find(text, place + 1)
+    # A look ahead, for places may overlap.
+    places = re.finditer(f"(?={re.escape(text)})", context) if text else ()
+    places = [match.start() for match in places]
     return min(places, key=lambda x: abs(x - start), default=None)
+
+
+KINDS = {str: "a text", list: "a list", int: "a whole number"}
 
 
 def field(values: Any, name: str, kind: type, where: str) -> Any:
     """Return a field of a JSON object, which must be of a type."""
-    found = values.get(name) if isinstance(values, dict) else None
-    if isinstance(found, kind):
-        return found
-    names = {str: "a text", list: "a list", int: "a whole number"}
-    raise InputError(
-        f"{where}: `{name}` must be {names[kind]}. "
-        f"Received: {name}={str(found)[:60]}"
-    )
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{where}: `{name}` must be {KINDS[kind]}. "
+            f"Received: {name}={str(value)[:60]}"
+        )
+    return value
+
+
+def entries(path: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield context, question and the place of each question in a file."""
+    content = files.read_json(path, "The data file")
+    for number, article in enumerate(field(content, "data", list, path)):
+        where = f"{path}, data[{number}]"
+        for paragraph in field(article, "paragraphs", list, where):
+            context = field(paragraph, "context", str, where)
+            for qa in field(paragraph, "qas", list, where):
+                yield context, qa, where
 
 
 class Reader:
@@ -64,69 +76,15 @@ class Reader:
     def __init__(self, path: str, part: str, impossible: bool):
         self.path, self.part, self.impossible = path, part, impossible
         self.moved = self.absent = 0
-        self.seen: set[str] = set()
 
-    def questions(self) -> Iterator[Question]:
-        """Yield the questions of the file."""
-        content = files.read_json(self.path, "The data file")
-        for number, article in enumerate(
-            field(content, "data", list, self.path)
-        ):
-            where = f"{self.path}, data[{number}]"
-            for paragraph in field(article, "paragraphs", list, where):
-                context = field(paragraph, "context", str, where)
-                for qa in field(paragraph, "qas", list, where):
-                    yield self._question(qa, context, where)
-        self._report()
-
-    def _question(self, qa: Any, context: str, where: str) -> Question:
-        name = str(qa.get("id", "")) if isinstance(qa, dict) else ""
-        if not name or name in self.seen:
-            raise InputError(
-                f"{where}: every question must have an `id` of its own. "
-                f"Received: id={name!r}"
-            )
-        self.seen.add(name)
-        where = f"{self.path}, question {name}"
-        text = field(qa, "question", str, where)
-        if self.part == "predict" and not qa.get("answers"):
-            known = () if qa.get("is_impossible") else None
-            return Question(name, text, context, known)
-        if qa.get("is_impossible") or not field(qa, "answers", list, where):
-            self._may_be_impossible(where)
-            return Question(name, text, context, ())
-        answers = [
-            (field(a, "text", str, where), field(a, "answer_start", int, where))
-            for a in qa["answers"]
-        ]
-        texts = tuple(answer for answer, _ in answers)
-        return Question(
-            name, text, context, texts, self._span(context, answers, where)
-        )
-
-    def _may_be_impossible(self, where: str) -> None:
-        if not self.impossible:
-            raise InputError(
-                f"{where}: every question of this task must have an answer; "
-                "task=squad-2.0 knows questions without. Received: none"
-            )
-
-    def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
-        """Return the place of the first answer that is in the context."""
-        for text, start in answers:
-            place = find_answer(context, text, start)
-            if place is not None:
-                self.moved += place != start
-                return place, place + len(text)
-        if self.part == "train":
-            raise InputError(
-                f"{where}: an answer must be in its context. "
-                f"Received: {answers[0][0]!r}"
-            )
-        self.absent += 1
-        return 0, 0
-
-    def _report(self) -> None:
+    def questions(self) -> list[Question]:
+        """Return the questions of the file."""
+        questions: dict[str, Question] = {}
+        for context, qa, where in entries(self.path):
+            name = str(qa.get("id", "")) if isinstance(qa, dict) else ""
+            rule = f"{where}: every question must have an `id` of its own."
+            require(name and name not in questions, rule, id=repr(name))
+            questions[name] = self._question(name, qa, context)
         if self.moved:
             print(
                 f"Note: {self.path}: {self.moved} answers are not at their "
@@ -137,6 +95,40 @@ class Reader:
                 f"Note: {self.path}: {self.absent} questions have answers "
                 "that are not in their context and cannot be found"
             )
+        return list(questions.values())
+
+    def _question(self, name: str, qa: Any, context: str) -> Question:
+        where = f"{self.path}, question {name}"
+        text = field(qa, "question", str, where)
+        if self.part == "predict" and not qa.get("answers"):
+            known = () if qa.get("is_impossible") else None
+            return Question(name, text, context, known)
+        if qa.get("is_impossible") or not field(qa, "answers", list, where):
+            require(
+                self.impossible,
+                f"{where}: every question of this task must have an answer; "
+                "task=squad-2.0 knows questions without.",
+                answers=[],
+            )
+            return Question(name, text, context, ())
+        answers = [
+            (field(a, "text", str, where), field(a, "answer_start", int, where))
+            for a in qa["answers"]
+        ]
+        span = self._span(context, answers, where)
+        return Question(name, text, context, tuple(a for a, _ in answers), span)
+
+    def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
+        """Return the place of the first answer that is in the context."""
+        for text, start in answers:
+            place = find_answer(context, text, start)
+            if place is not None:
+                self.moved += place != start
+                return place, place + len(text)
+        rule = f"{where}: an answer must be in its context."
+        require(self.part != "train", rule, answer=repr(answers[0][0]))
+        self.absent += 1
+        return 0, 0
 
 
 def read_squad(path: str, part: str, impossible: bool) -> list[Question]:
@@ -151,4 +143,4 @@ def read_squad(path: str, part: str, impossible: bool) -> list[Question]:
       InputError: the file is malformed, or an answer to learn from is not in
         its context; the message names the file and the question.
     """
-    return list(Reader(path, part, impossible).questions())
+    return Reader(path, part, impossible).questions()

@@ -11,10 +11,11 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 # A whole cell of a tab-separated line in quotes, those inside it doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
@@ -27,6 +28,34 @@ class Row:
 
     where: str
     values: dict
+
+
+def cell(row: Row, column: str, flag: str) -> Any:
+    """Return a row's value in a column, or name the columns that exist.
+
+    Args:
+      row: the row.
+      column: the column's name.
+      flag: the flag that names the column, for the error.
+    """
+    if column in row.values:
+        return row.values[column]
+    raise InputError(
+        f"{row.where}: `{flag}` must name one of the columns "
+        f"{', '.join(row.values)}. Received: {flag}={column}"
+    )
+
+
+def text_cell(row: Row, column: str, flag: str) -> str:
+    """Return a text; a JSON list is joined by spaces, null is an error."""
+    value = cell(row, column, flag)
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if value is None:
+        raise InputError(
+            f"{row.where}: column {column} must hold text. Received: null"
+        )
+    return str(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +84,31 @@ class Columns:
     skip_broken: bool = False
     no_label: str = ""
     format: str = ""
+
+    def renamed(self, columns: dict[str, Any]) -> "Columns":
+        """Return the columns with those that settings name, {flag: column}."""
+        fields = {
+            flag.removesuffix("_column"): x for flag, x in columns.items()
+        }
+        return dataclasses.replace(self, **fields)
+
+    def lacks_label(self, row: Row) -> bool:
+        """Return whether the annotators did not agree about a row."""
+        cells = [str(row.values.get(name)).strip() for name in self.label]
+        return bool(self.no_label) and cells == [self.no_label]
+
+    def texts(self, row: Row, number: int) -> tuple[str, str, str]:
+        """Return the name of the example in a row, and its two texts.
+
+        Args:
+          row: the row.
+          number: names the example where no column does.
+        """
+        name = cell(row, self.id, "id_column") if self.id else number
+        pair = ""
+        if self.text_pair:
+            pair = text_cell(row, self.text_pair, "text_pair_column")
+        return str(name), text_cell(row, self.text, "text_column"), pair
 
 
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
@@ -113,34 +167,19 @@ def header_names(where: str, values: list[str], header: bool) -> list[str]:
         return [str(i + 1) for i in range(len(values))]
     names = [name.strip() for name in values]
     twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(
-            f"{where}: the columns of the header must differ. Received twice: "
-            f"{', '.join(twice)}"
-        )
+    rule = f"{where}: the columns of the header must differ."
+    require(not twice, rule, twice=", ".join(twice))
     return names
 
 
-def tsv_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a tab-separated file."""
-    return named_rows(path, tsv_cells(text, path), columns)
-
-
-def csv_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a comma-separated file."""
-    return named_rows(path, csv_cells(text, path), columns)
-
-
-def json_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
+def json_rows(text: str, path: str) -> Iterator[Row]:
     """Yield the objects of a file that holds one on each line."""
     for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
         where = f"{path}:{number}"
         try:
             values = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"{where}: every line must be a JSON object: {error.msg}"
-            ) from None
+        except json.JSONDecodeError:
+            values = None
         if not isinstance(values, dict):
             raise InputError(
                 f"{where}: every line must be a JSON object. "
@@ -149,13 +188,8 @@ def json_rows(text: str, path: str, columns: Columns) -> Iterator[Row]:
         yield Row(where, values)
 
 
-FORMATS = {
-    ".tsv": tsv_rows,
-    ".txt": tsv_rows,
-    ".csv": csv_rows,
-    ".jsonl": json_rows,
-    ".json": json_rows,
-}
+CELLS = {".tsv": tsv_cells, ".txt": tsv_cells, ".csv": csv_cells}
+FORMATS = (*CELLS, ".jsonl", ".json")
 
 
 def ending_of(path: str) -> str:
@@ -171,20 +205,19 @@ def read_rows(path: str, columns: Columns) -> Iterator[Row]:
         or has a malformed line; the message names file and line.
     """
     ending = columns.format or ending_of(path)
-    if ending not in FORMATS:
-        raise InputError(
-            f"The name of a data file must end in {', '.join(FORMATS)}. "
-            f"Received: {path}"
-        )
+    rule = f"The name of a data file must end in {', '.join(FORMATS)}."
+    require(ending in FORMATS, rule, path=path)
     text = files.read_text(path, "The data file").removeprefix("\ufeff")
-    if not text.strip():
-        raise InputError(f"The data file must not be empty. Received: {path}")
-    yield from FORMATS[ending](text, path, columns)
+    require(text.strip(), "The data file must not be empty.", path=path)
+    if ending in CELLS:
+        yield from named_rows(path, CELLS[ending](text, path), columns)
+    else:
+        yield from json_rows(text, path)
 
 
 def note_quotes(path: str) -> None:
     """Print where a tab-separated file first has a cell in quotes."""
-    if FORMATS.get(ending_of(path)) is not tsv_rows:
+    if CELLS.get(ending_of(path)) is not tsv_cells:
         return
     text = files.read_text(path, "The data file")
     quoted = QUOTED.search(text)
@@ -198,57 +231,3 @@ def note_quotes(path: str) -> None:
             "read without quoting. If they are not part of the text, write "
             "the file without them, or with commas as .csv"
         )
-
-
-def cell(row: Row, column: str, flag: str):
-    """Return a row's value in a column, or name the columns that exist.
-
-    Args:
-      row: the row.
-      column: the column's name.
-      flag: the flag that names the column, for the error.
-    """
-    if column in row.values:
-        return row.values[column]
-    raise InputError(
-        f"{row.where}: `{flag}` must name one of the columns "
-        f"{', '.join(row.values)}. Received: {flag}={column}"
-    )
-
-
-def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return a text; a JSON list is joined by spaces, null is an error."""
-    value = cell(row, column, flag)
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    if value is None:
-        raise InputError(
-            f"{row.where}: column {column} must hold text. Received: null"
-        )
-    return str(value)
-
-
-def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
-    """Write rows of cells as `read_rows` reads them; return the path.
-
-    Tabs and line ends inside a cell become spaces.
-    """
-    spaces = str.maketrans("\t\n\r", "   ")
-    lines = [
-        "\t".join(cell.translate(spaces) for cell in cells) + "\n"
-        for cells in table
-    ]
-    files.write_text(path, "".join(lines))
-    return path
-
-
-def sibling(path: str, name: str) -> str:
-    """Return the path of a further file of a split.
-
-    Args:
-      path: of its predictions without their ending, such as
-        `DIR/eval_predictions` or `DIR/predictions_mismatched`.
-      name: what takes the place of "predictions" in the file's name.
-    """
-    folder, stem = os.path.split(path)
-    return files.join(folder, stem.replace("predictions", name))

@@ -1,13 +1,19 @@
 """What fine-tuning lets a user say about a task and its data."""
 
 import dataclasses
+from typing import Any
 
-from albert_tf.base.errors import InputError
 from albert_tf.base.settings import setting, validate
 
 # The heads of question answering: two logits for each token, or the released
 # SQuAD 2.0 head, whose end depends on the start, with an answer class.
 ANSWER_HEADS = ("simple", "beam")
+
+# The fields of `DataConfig` about columns, of which a kind of task takes some.
+COLUMNS = (
+    *("text_column", "text_pair_column", "choice_columns"),
+    *("label_column", "id_column", "header"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,24 +130,7 @@ class DataConfig:
         """Return the user's own file for "train", "eval" or "predict"."""
         return getattr(self, f"{part}_file")
 
-    def check_one_label_column(self, kind: str) -> None:
-        """Refuse several columns of labels for a kind that reads one."""
-        if len(self.label_column) > 1:
-            raise InputError(
-                f"`label_column` must be one column for a task of {kind}. "
-                f"Received: label_column={','.join(self.label_column)}"
-            )
-
-    def refuse(self, kind: str, *names: str) -> None:
-        """Raise InputError if one of the named settings is given.
-
-        Args:
-          kind: the kind of task for which they have no meaning.
-          names: fields of this class.
-        """
-        for name in names:
-            if getattr(self, name) not in (None, ()):
-                raise InputError(
-                    f"`{name}` has no meaning for a task of {kind}. "
-                    f"Received: {name}={getattr(self, name)}"
-                )
+    def columns(self) -> dict[str, Any]:
+        """Return {name: value} of the settings of columns that are given."""
+        values = {name: getattr(self, name) for name in COLUMNS}
+        return {k: v for k, v in values.items() if v not in (None, ())}

@@ -2,19 +2,15 @@
 
 A word is represented by its first piece. Long sentences become several rows
 that overlap; each word counts in the row that has most of its context.
-Shapes: N rows, B batch, T tokens, C tags.
+Shapes: N rows, T tokens, C tags.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.base.errors import InputError
-from albert_tf.model.task_heads import AlbertTokenClassifier
-from albert_tf.tasks import metrics
+from albert_tf.base.errors import require
 from albert_tf.tasks.conll import (
     Sentence,
     all_tags,
@@ -22,20 +18,14 @@ from albert_tf.tasks.conll import (
     find_scheme,
     read_conll,
 )
-from albert_tf.tasks.features import Features
-from albert_tf.tasks.sentences import shown
-from albert_tf.tasks.tables import sibling, write_tsv
-from albert_tf.tasks.task import LABEL_WEIGHTS, DataConfig, Task, TaskConfig
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.labels import check_known, shown
+from albert_tf.tasks.prediction_files import sibling, write_tsv
+from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.task import Task
 from albert_tf.tasks.windows import best_windows, make_windows
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.objectives import (
-    cross_entropy,
-    hits,
-    soft_cross_entropy,
-    weighted_mean,
-)
 
-SCORES = ("f1", "precision", "recall", "accuracy")
 NO_LABEL = -1
 
 
@@ -72,11 +62,10 @@ class TokenClassification(Task):
     """
 
     kind = "token_classification"
-    terms = ("task",)
-    metrics = ("accuracy",)
-    takes: ClassVar = ("max_seq_length", "classifier_dropout", "doc_stride")
-    has_classes = smooths = distils = True
-    token_outputs: ClassVar = {"logits": 0.0}
+    scores = ("f1", "precision", "recall", "accuracy")
+    takes = ("max_seq_length", "classifier_dropout", "doc_stride")
+    data_takes = ("text_column", "label_column")
+    has_classes = True
 
     word_column: str = ""
     tag_column: str = ""
@@ -84,31 +73,23 @@ class TokenClassification(Task):
     scheme: str = ""
     main_metric: str = "f1"
 
-    def with_data(self, data: DataConfig):
-        columns = "text_pair_column", "choice_columns", "id_column", "header"
-        data.refuse(self.kind, *columns)
-        if data.main_metric and data.main_metric not in SCORES:
-            raise InputError(
-                f"`main_metric` must be one of {', '.join(SCORES)}. "
-                f"Received: main_metric={data.main_metric}"
-            )
-        data.check_one_label_column(self.kind)
+    def with_columns(self, columns):
         return dataclasses.replace(
             self,
-            word_column=data.text_column or self.word_column,
-            tag_column=(*data.label_column, self.tag_column)[0],
-            main_metric=data.main_metric or self.main_metric,
+            word_column=columns.get("text_column", self.word_column),
+            tag_column=columns.get("label_column", (self.tag_column,))[0],
         )
 
     def with_config(self, config):
         task = super().with_config(config)
         size, stride = task.window
-        if stride > size:
-            raise InputError(
-                "`doc_stride` must be at most `max_seq_length` - 2, or words "
-                f"would be left out. Received: doc_stride={stride}, "
-                f"max_seq_length={task.config.max_seq_length}"
-            )
+        require(
+            stride <= size,
+            "`doc_stride` must be at most `max_seq_length` - 2, or words would "
+            "be left out.",
+            doc_stride=stride,
+            max_seq_length=task.config.max_seq_length,
+        )
         return task
 
     @property
@@ -123,26 +104,16 @@ class TokenClassification(Task):
         if part == "train" or self.labels:
             scheme = self.scheme or find_scheme(sentences)
             for sentence in sentences:
-                self._check(sentence, scheme)
+                for i, tag in enumerate(sentence.tags or ()):
+                    check_known(tag, self.labels, sentence.where(i))
+                check_tags(sentence, scheme)
         return sentences
-
-    def _check(self, sentence: Sentence, scheme: str) -> None:
-        for i, tag in enumerate(sentence.tags or ()):
-            if self.labels and tag not in self.labels:
-                raise InputError(
-                    f"{sentence.where(i)}: the tag must be one of "
-                    f"{shown(self.labels)}. Received: {tag!r}"
-                )
-        check_tags(sentence, scheme)
 
     def fitted(self, examples):
         scheme = self.scheme or find_scheme(examples)
         labels = self.labels or all_tags(examples, scheme)
-        if len(labels) < 2:
-            raise InputError(
-                "The training examples must have a tag beside O. "
-                f"Received: {shown(labels)}"
-            )
+        rule = "The training examples must have a tag beside O."
+        require(len(labels) > 1, rule, labels=shown(labels))
         return dataclasses.replace(self, scheme=scheme, labels=labels)
 
     def for_model(self, trained):
@@ -154,131 +125,73 @@ class TokenClassification(Task):
     # Features.
 
     def features(self, examples, tokenizer):
+        length = self.config.max_seq_length
         number = {tag: i for i, tag in enumerate(self.labels)}
+        known = all(sentence.tags is not None for sentence in examples)
         rows, labels = [], []
         notes: dict[str, list] = {"rows": [], "word_rows": [], "positions": []}
-        known = all(sentence.tags is not None for sentence in examples)
         for sentence, words in zip(
             examples, encode_words(examples, tokenizer), strict=True
         ):
-            own, row_of, positions = self._rows(words, tokenizer)
-            tags = [np.full(len(ids), NO_LABEL, np.int32) for ids, _ in own]
+            windows, row_of, positions = self._windows(words)
+            tags = [np.full(len(w) + 2, NO_LABEL, np.int32) for w in windows]
             if known:
                 for tag, row, position in zip(
                     sentence.tags, row_of, positions, strict=True
                 ):
                     tags[row][position] = number[tag]
-            rows += own
+            rows += [packed_row(tokenizer, w, (), length) for w in windows]
             labels += tags
-            notes["rows"].append(len(own))
+            notes["rows"].append(len(windows))
             notes["word_rows"] += row_of.tolist()
             notes["positions"] += positions.tolist()
         return Features.from_rows(
             rows,
             {},
             tokenizer.pad_id,
-            self.config.max_seq_length,
+            length,
             token_arrays={"labels": np.concatenate(labels)} if known else {},
             fills={"labels": NO_LABEL},
             notes={k: np.array(v, np.int32) for k, v in notes.items()},
         )
 
-    def _rows(
-        self, words: list[np.ndarray], tokenizer: Tokenizer
-    ) -> tuple[list, np.ndarray, np.ndarray]:
-        """Return a sentence's rows, and each word's row and place in it."""
+    def _windows(
+        self, words: list[np.ndarray]
+    ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Return a sentence's windows, and each word's row and place in it."""
         ids = np.concatenate(words)
         lengths = [len(word) for word in words]
         firsts = np.cumsum(lengths) - lengths  # first piece of each word
         windows = make_windows(len(ids), *self.window)
         row_of = best_windows(len(ids), windows)[firsts]
         starts = np.array([start for start, _ in windows])
-        cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-        rows = []
-        for start, length in windows:
-            row = np.concatenate([cls, ids[start : start + length], sep])
-            rows.append((row.astype(np.int32), len(row)))
-        return rows, row_of, firsts - starts[row_of] + 1
-
-    # The model and its loss.
-
-    def build_model(self, config, dtype, albert=None):
-        dropout = self.config.classifier_dropout
-        return AlbertTokenClassifier(
-            config, len(self.labels), dropout, dtype, albert
-        )
-
-    def outputs(self, model, batch, seed=None):
-        logits = model(
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            seed=seed,
-        )
-        return {"logits": logits}  # [B, T, C]
-
-    def _words(self, batch):
-        """Return float32 [B, T]: 1 at the first piece of each word."""
-        return tf.cast(batch["labels"] >= 0, tf.float32)
-
-    def _weights(self, batch):
-        """Return float32 [B, T], the weight of each word in the loss."""
-        return self._words(batch) * batch.get(LABEL_WEIGHTS, 1.0)
-
-    def label_counts(self, batch):
-        words = tf.reduce_sum(self._words(batch), axis=1)
-        return words * batch["example_weights"]
-
-    def loss_weights(self, batch):
-        weights = tf.reduce_sum(self._weights(batch), axis=1)
-        return weights * batch["example_weights"]
-
-    # Losses and metrics of a row are means over its words, and the row counts
-    # by its words: all in all they are means over words.
-
-    def example_losses(self, outputs, batch):
-        labels = tf.maximum(batch["labels"], 0)  # [B, T]
-        losses = cross_entropy(outputs["logits"], labels)
-        return {"task": weighted_mean(losses, self._weights(batch))}
-
-    def soft_losses(self, outputs, targets, temperature, batch):
-        losses = soft_cross_entropy(
-            outputs["logits"], targets["logits"], temperature
-        )
-        return {"task": weighted_mean(losses, self._weights(batch))}
-
-    def example_metrics(self, outputs, batch):
-        right = hits(outputs["logits"], batch["labels"])
-        return {"accuracy": weighted_mean(right, self._words(batch))}
+        positions = firsts - starts[row_of] + 1
+        return [ids[a : a + size] for a, size in windows], row_of, positions
 
     # Results.
-
-    def served(self, outputs):
-        return {"probabilities": tf.nn.softmax(outputs["logits"])}
 
     def predictions(self, examples, outputs, features):
         notes = features.notes
         row_counts = notes["rows"]
         words = [len(sentence.words) for sentence in examples]
         first = np.repeat(np.cumsum(row_counts) - row_counts, words)
-        chosen = outputs["logits"][
-            first + notes["word_rows"], notes["positions"]
-        ]  # [words, C]
-        p = self.served({"logits": chosen})["probabilities"].numpy()
-        best, p = p.argmax(axis=1), p.max(axis=1)
+        rows = first + notes["word_rows"]
+        shares = softmax(outputs["logits"][rows, notes["positions"]])
+        best, shares = shares.argmax(axis=1), shares.max(axis=1)  # [words]
         ends = np.cumsum(words)[:-1]
         return [
             Tags(tuple(self.labels[i] for i in tags), values)
             for tags, values in zip(
-                np.split(best, ends), np.split(p, ends), strict=True
+                np.split(best, ends), np.split(shares, ends), strict=True
             )
         ]
 
     def score(self, examples, predictions):
-        return metrics.entities(
-            [list(sentence.tags) for sentence in examples],
-            [list(p.tags) for p in predictions],
-        )
+        # Its libraries are not needed to predict.
+        from albert_tf.tasks.metrics import entities
+
+        labels = [list(sentence.tags) for sentence in examples]
+        return entities(labels, [list(p.tags) for p in predictions])
 
     def write_predictions(self, path, examples, predictions):
         known = all(sentence.tags is not None for sentence in examples)
@@ -288,24 +201,10 @@ class TokenClassification(Task):
             table += zip(sentence.words, *tags, p.tags, strict=True)
             table.append(())
         written = [write_tsv(f"{path}.conll", table)]
-        if known:
-            rows = metrics.entity_table(
-                [list(sentence.tags) for sentence in examples],
-                [list(p.tags) for p in predictions],
-            )
-            name = sibling(path, "entities") + ".tsv"
-            written.append(write_tsv(name, rows))
-        return written
+        if not known:
+            return written
+        from albert_tf.tasks.metrics import entity_table
 
-    @classmethod
-    def from_description(cls, values):
-        return cls(
-            **values
-            | {
-                "config": TaskConfig(**values["config"]),
-                "labels": tuple(values["labels"]),
-            }
-        )
-
-
-KINDS = {TokenClassification.kind: TokenClassification}
+        labels = [list(sentence.tags) for sentence in examples]
+        rows = entity_table(labels, [list(p.tags) for p in predictions])
+        return [*written, write_tsv(sibling(path, "entities") + ".tsv", rows)]

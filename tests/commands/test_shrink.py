@@ -65,7 +65,7 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
     shrink(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
     task = load_task(out)
     config = AlbertConfig.from_model_dir(out)
-    model = task.build_model(config, "float32")
+    model = task.head.build_model(config, "float32")
     checkpoints.restore_weights(model, out)
     assert task.labels == ("a", "b") and config.num_hidden_layers == 1
 
@@ -126,12 +126,14 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     data = DataConfig(train_file=opinions["train_file"])
     shrink(ShrinkConfig(source, out, num_heads=1), data)
     task, tokenizer = load_task(source), load_tokenizer(source)
-    model = task.build_model(AlbertConfig.from_model_dir(source), "float32")
+    model = task.head.build_model(
+        AlbertConfig.from_model_dir(source), "float32"
+    )
     checkpoints.restore_weights(model, source)
     examples = task.read("train", opinions["train_file"])
     worth = head_pruning.importances(
         model,
-        task,
+        task.head,
         evaluation_batches(task.features(examples, tokenizer), 1),
     )["attention_0_0"]
     assert abs(worth[0] - worth[1]) > 1e-3 * worth.max()

@@ -123,9 +123,9 @@ def test_labels_are_weighted(kind, words):
     job = job_of(kind, words)
     examples, features = job.train[0].examples, job.train[0].features
     keras.utils.set_random_seed(3)
-    model = job.task.build_model(CONFIG, "float32")
+    model = job.task.head.build_model(CONFIG, "float32")
     ordered = next(iter(evaluation_batches(features, 8)))
-    rows = job.task.outputs(model, ordered)["logits"].numpy()
+    rows = job.task.head.outputs(model, ordered)["logits"].numpy()
     objective = objective_of(job.task, RecipeConfig(label_smoothing=SHARE))
     batch = next(iter(training_batches(features, batch_size=8, seed=1)))
     pieces = [cut(batch, 4, i) for i in range(4)]
@@ -149,8 +149,8 @@ def stepped(job, replicas=1, pieces=1):
     keras.utils.set_random_seed(3)
     trainer = FinetuningTrainer(
         make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
-        lambda: job.task.build_model(CONFIG, "float32"),
-        job.task,
+        lambda: job.task.head.build_model(CONFIG, "float32"),
+        job.task.head,
         OptimizerConfig(learning_rate=0.01, num_warmup_steps=0),
         TrainingConfig(
             num_train_steps=9,

@@ -16,7 +16,7 @@ from albert_tf.base import files
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import Judge
 from albert_tf.finetuning.job import FinetuningConfig, prepare
-from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.heads import ClassHead
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.history import History
@@ -240,10 +240,10 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
         types.append(dtype)
         return made(self, config, dtype, albert)
 
-    made = Classification.build_model
+    made = ClassHead.build_model
     monkeypatch.setattr(finetuning_run, "training_batches", training_batches)
     monkeypatch.setattr(finetuning_run, "run_training", run_training)
-    monkeypatch.setattr(Classification, "build_model", build_model)
+    monkeypatch.setattr(ClassHead, "build_model", build_model)
     values = {k: opinions[k] for k in ("task", "train_file", "eval_file")}
     values |= {"model_dir": pretrained, "dtype": "bfloat16", "random_seed": 5}
     values |= {"output_dir": str(tmp_path), "length_bucketing": "all"}

@@ -1,7 +1,5 @@
 """Smoothed labels and teachers' outputs against Keras and NumPy."""
 
-from typing import ClassVar
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import tensorflow as tf
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets, with_teacher
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.classification import Classification
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import TASKS
 
@@ -91,12 +88,6 @@ def test_absent_choices_have_no_share(recipe, share, temperature):
         np.testing.assert_allclose(found[i], expected, rtol=1e-5)
 
 
-class Tagging(Classification):
-    """A task with an output for each token."""
-
-    token_outputs: ClassVar = {"tags": -7.0}
-
-
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_outputs_of_tokens_stand_beside_them(bucketed):
     """A teacher's outputs of tokens survive shuffling and other lengths."""
@@ -106,9 +97,8 @@ def test_outputs_of_tokens_stand_beside_them(bucketed):
     tags = np.zeros([3, 20, 2], "f4")
     for i, n in enumerate(lengths):
         tags[i, :n] = np.arange(1, n + 1)[:, None] * [1, 10] + i / 4
-    task = Tagging(name="t", scores=(), main_metric="")
     outputs = {"tags": tags, "logits": np.arange(6).reshape(3, 2)}
-    taught = with_teacher(features, outputs, task)
+    taught = with_teacher(features, outputs, {"tags": -7.0})
     for batch in evaluation_batches(taught, 1, bucketed):
         i = int(batch["example_numbers"][0])
         n = lengths[i]

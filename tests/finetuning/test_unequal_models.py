@@ -47,7 +47,7 @@ def job(tokenizer):
 def finetuned(folder, config, tokenizer, seed):
     """Write a fine-tuned model directory; return its logits of every row."""
     keras.utils.set_random_seed(seed)
-    model = TASK.build_model(config, "float32")
+    model = TASK.head.build_model(config, "float32")
     weights = checkpoints.named_variables(model)
     config.save(str(folder))
     TASK.save(str(folder))

@@ -1,19 +1,23 @@
 """LiteRT files: their answers beside the Python model's, their size."""
 
+import dataclasses
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed
 
-from albert_tf import litert_runner
 from albert_tf.base.errors import InputError
 from albert_tf.export import ExportConfig, export
-from albert_tf.litert_runner import Runner, RunnerConfig, answers
-from albert_tf.serving import litert
+from albert_tf.litert_runner import RunnerConfig, answers
+from albert_tf.serving import litert, litert_tasks
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.litert_model import Runner
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.tables import Columns
 from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
@@ -122,26 +126,29 @@ def test_int8_is_calibrated_with_the_tasks_text(
     assert kinds.count(np.int8) > len(kinds) / 2
 
 
-class Scored:
-    """A runner whose model gives these scores to the pair (a, b) alone."""
-
-    masks = 0
-
-    def __init__(self, **outputs):
-        self.outputs = outputs
-
-    def scores(self, texts, pairs):
-        assert (texts, pairs) == (["a"], ["b"])
-        return {name: np.array([x]) for name, x in self.outputs.items()}
-
-
-def test_numbers_and_the_order_of_pairs():
+def test_numbers_and_the_order_of_pairs(tokenizer):
     """A score is the model's number; a pair is in order by its first logit."""
-    query = {"text": "a", "text_pair": "b"}
-    found = litert_runner.score(Scored(score=1.25), query, 5)
-    assert found == {"score": 1.25}
-    runner = Scored(sop_logits=[2.0, 0.0])
-    found = litert_runner.pretrained(runner, query, 5)
+    query, asked = {"text": "a", "text_pair": "the river"}, []
+
+    def run(features):
+        asked.append(features.dense()["segment_ids"].sum())
+        return {"logits": np.array([[1.25]], np.float32)}
+
+    task = find("sts-b")
+    runner = types.SimpleNamespace(run=run, task=task, tokenizer=tokenizer)
+    assert litert_tasks.score(runner, query, 5) == {"score": 1.25}
+    assert asked == [len(tokenizer.encode("the river")) + 1]
+    alone = dataclasses.replace(task, columns=Columns())
+    with pytest.raises(InputError, match="of pairs alone.*text_pair=the river"):
+        runner.task = alone
+        litert_tasks.score(runner, query, 5)
+
+    def scores(texts, pairs):
+        assert (texts, pairs) == (["a"], ["the river"])
+        return {"sop_logits": np.array([[2.0, 0.0]])}
+
+    runner = types.SimpleNamespace(scores=scores)
+    found = litert_tasks.pretrained(runner, query, 5)
     assert found == pytest.approx({"in_order": 0.880797}, abs=1e-6)
 
 
@@ -180,7 +187,7 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
 
 FRESH = """
 import sys
-from albert_tf.litert_runner import Runner
+from albert_tf.serving.litert_model import Runner
 print(Runner(sys.argv[1]).scores([sys.argv[2]])["pooled_output"][0, :3])
 print([m for m in sys.modules if m.split(".")[0] in ("tensorflow", "keras")])
 """

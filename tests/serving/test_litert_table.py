@@ -6,8 +6,8 @@ import tensorflow as tf
 from exporting import close, packed
 
 from albert_tf.export import ExportConfig, export
-from albert_tf.litert_runner import Runner
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.litert_table import without_copies
 
 pytest.importorskip("ai_edge_litert")
@@ -102,9 +102,11 @@ def test_masks_are_filled_from_the_one_table(
     words = pretrained_model.albert.embeddings.word_embeddings
     assert tables(content, tuple(words.shape)) == 1
     runner = Runner(out)
-    inputs = packed(tokenizer, ["the small garden on the river."])
+    text = "the small garden on the river."
+    inputs = packed(tokenizer, [text])
     positions = np.arange(8, dtype=np.int32)[None]
-    found = runner.call(runner.inputs([[x[0] for x in inputs]]), positions)
+    features = runner.packed([tokenizer.encode(text)])
+    found = runner.call(features.dense(), positions)
     wanted = pretrained_model(*map(tf.constant, [*inputs, positions]))
     logits = wanted["mlm_logits"].numpy()
     difference = np.abs(found["mlm_logits"] - logits)

@@ -38,7 +38,7 @@ def outputs_of(task, model, features, tokenizer, **more):
     parts = []
     for batch in batches(features, 64, 10_000):
         inputs = {k: tf.constant(v) for k, v in batch.items()}
-        found = task.outputs(model, inputs | more)
+        found = task.head.outputs(model, inputs | more)
         parts.append({k: np.array(v) for k, v in found.items()})
     return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 
@@ -128,7 +128,7 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
         k: tf.reshape(tf.constant(v), [3, 3, -1]) for k, v in rows.items()
     }
     mask = tf.constant(features.arrays["choice_mask"])
-    logits = task.outputs(model, inputs | {"choice_mask": mask})["logits"]
+    logits = task.head.outputs(model, inputs | {"choice_mask": mask})["logits"]
     wanted = tf.nn.softmax(logits).numpy()
     server = load_server(str(tmp_path / "model"), ServingConfig())
     found = server.call(

@@ -1,11 +1,8 @@
 """Batches that follow from seed and position alone, bucketed or not."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_tasks
 
 from albert_tf.tasks.batches import (
     batcher,
@@ -14,29 +11,45 @@ from albert_tf.tasks.batches import (
     length_step,
     training_batches,
 )
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 
-LENGTH = 12
-EXAMPLES = 23
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+NUMBER, LENGTH = 300, 60
+GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10: bucketed by length
 
 
 @pytest.fixture(scope="module")
-def features(tokenizer):
-    rng = np.random.default_rng(0)
-    texts = [rng.integers(5, 40, n) for n in rng.integers(1, 11, EXAMPLES)]
-    rows = [packed_row(tokenizer, text, [], LENGTH) for text in texts]
-    arrays = {"labels": np.arange(EXAMPLES, dtype=np.int32)}
-    return Features.from_rows(rows, arrays, tokenizer.pad_id, LENGTH)
+def features():
+    """Return 300 rows of 3 to 60 tokens, with tags beside the tokens."""
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(3, LENGTH + 1, NUMBER)
+    tokens = rng.integers(5, 40, lengths.sum(), dtype=np.int32)
+    return Features(
+        tokens=tokens,
+        row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+        second_starts=(lengths // 2).astype(np.int32),
+        arrays={"labels": np.arange(NUMBER, dtype=np.int32)},
+        pad_id=0,
+        max_seq_length=LENGTH,
+        token_arrays={"tags": tokens * 2},
+        fills={"tags": -3},
+    )
 
 
-def labels(dataset, batches):
-    taken = dataset.take(batches).as_numpy_iterator()
-    return [batch["labels"].tolist() for batch in taken]
+def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
+    """Return the first batches of training from a position on."""
+    dataset = training_batches(
+        features,
+        batch_size=batch_size,
+        seed=seed,
+        start=start,
+        group=group,
+        **more,
+    )
+    return list(dataset.take(number).as_numpy_iterator())
+
+
+def labels(batches):
+    return [batch["labels"].tolist() for batch in batches]
 
 
 def test_static_shapes(features):
@@ -46,192 +59,119 @@ def test_static_shapes(features):
         evaluation_batches(features, 4),
     ):
         shapes = {k: s.shape for k, s in dataset.element_spec.items()}
-        assert shapes["input_ids"] == (4, LENGTH)
+        assert shapes["input_ids"] == shapes["tags"] == (4, LENGTH)
         assert shapes["labels"] == (4,)
         assert all(shape.is_fully_defined() for shape in shapes.values())
 
 
-def test_an_epoch_has_every_example_once(features):
-    """Each epoch is another permutation of all examples."""
-    dataset = training_batches(features, batch_size=EXAMPLES, seed=3)
-    first, second = labels(dataset, 2)
-    assert sorted(first) == sorted(second) == list(range(EXAMPLES))
-    assert first != second != sorted(second)
+@GROUPS
+def test_an_epoch_has_every_example_once(features, group):
+    """Each epoch is another permutation; the seed decides which."""
+    batches = labels(train(features, 60, group))
+    first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
+    everything = list(range(NUMBER))
+    assert sorted(first) == sorted(second) == everything
+    assert first.tolist() != second.tolist() and first.tolist() != everything
+    assert labels(train(features, 3, group)) == batches[:3]
+    assert labels(train(features, 3, group, seed=4)) != batches[:3]
 
 
-@pytest.mark.parametrize("start", [0, 8, 20, 24, 100])
-def test_training_can_start_anywhere(features, start):
+@GROUPS
+@pytest.mark.parametrize("start", [0, 10, 290, 300, 310, 640])
+def test_training_can_start_anywhere(features, start, group):
     """The stream from a position is the tail of the stream from 0."""
-    whole = training_batches(features, batch_size=1, seed=5)
-    tail = training_batches(features, batch_size=1, seed=5, start=start)
-    assert labels(whole, start + 30)[start:] == labels(tail, 30)
+    first = start // 10
+    whole = labels(train(features, first + 3, group))
+    assert labels(train(features, 3, group, start)) == whole[first:]
 
 
-def test_shards_deal_out_the_same_examples(features):
-    """Two hosts together see, step by step, what one host sees."""
-    whole = labels(training_batches(features, batch_size=8, seed=1), 5)
-    parts = [
-        labels(
-            training_batches(
-                features, batch_size=4, seed=1, num_shards=2, shard=shard
-            ),
-            5,
-        )
+def test_unsorted_batches_may_start_within_a_batch(features):
+    """A position counts examples, whatever the size of a batch was."""
+    whole = np.concatenate(labels(train(features, 33)))
+    tail = np.concatenate(labels(train(features, 2, start=307)))
+    assert whole[307:327].tolist() == tail.tolist()
+
+
+@GROUPS
+def test_shards_deal_out_the_same_examples(features, group):
+    """Two hosts with half a batch each see what one host sees."""
+    whole = labels(train(features, 8, group))
+    halves = [
+        train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
         for shard in (0, 1)
     ]
-    for step, expected in enumerate(whole):
-        found = parts[0][step] + parts[1][step]
-        assert sorted(found) == sorted(expected)
-
-
-def test_the_seed_decides_the_order(features):
-    """Same seed, same order; another seed, another order."""
-    one, two, three = (
-        labels(training_batches(features, batch_size=8, seed=seed), 2)
-        for seed in (1, 1, 2)
-    )
-    assert one == two != three
-
-
-@pytest.mark.parametrize("size", [1, 5, 23, 64])
-def test_evaluation_counts_every_example_once(features, size):
-    """Batches are full; the padding of the last one has weight 0."""
-    batches = list(evaluation_batches(features, size).as_numpy_iterator())
-    weights = np.concatenate([b["example_weights"] for b in batches])
-    found = np.concatenate([b["labels"] for b in batches])
-    assert len(weights) % size == 0
-    assert found[weights > 0].tolist() == list(range(EXAMPLES))
-    assert weights.sum() == EXAMPLES
-
-
-@pytest.fixture(scope="module")
-def long_features():
-    """Return 300 rows of 3 to 64 tokens, with tags beside the tokens."""
-    rng = np.random.default_rng(3)
-    lengths = rng.integers(3, 65, 300)
-    tokens = rng.integers(5, 40, lengths.sum(), dtype=np.int32)
-    return Features(
-        tokens=tokens,
-        row_splits=np.concatenate([[0], np.cumsum(lengths)]),
-        second_starts=(lengths // 2).astype(np.int32),
-        arrays={"labels": np.arange(300, dtype=np.int32)},
-        pad_id=0,
-        max_seq_length=64,
-        token_arrays={"tags": tokens * 2},
-        fills={"tags": -3},
-    )
+    for step, one, two in zip(whole, *map(labels, halves), strict=True):
+        assert sorted(one + two) == sorted(step)
 
 
 def rows_of(batches):
     """Return {label: its row without padding} of each name in batches."""
-    found = {}
+    rows = {}
     for batch in batches:
         for i in np.flatnonzero(batch["example_weights"]):
             real = batch["input_mask"][i] > 0
             assert not batch["input_ids"][i][~real].any()
             assert np.all(batch["tags"][i][~real] == -3)
             names = ("input_ids", "segment_ids", "tags")
-            found[int(batch["labels"][i])] = [
+            rows[int(batch["labels"][i])] = [
                 batch[name][i][real].tolist() for name in names
             ]
-    return found
+    return rows
 
 
-@pytest.mark.parametrize("size", [7, 16, 64])
-def test_bucketed_evaluation_has_the_same_rows(long_features, size):
-    """Every example once, with the tokens that unsorted batches have."""
-    plain = evaluation_batches(long_features, size).as_numpy_iterator()
-    sorted_ = list(
-        evaluation_batches(long_features, size, True).as_numpy_iterator()
+@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 64, 512])
+def test_evaluation_has_every_example_once(features, size, bucketed):
+    """Batches are full; the padding of the last one has weight 0."""
+    dataset = evaluation_batches(features, size, bucketed)
+    batches = list(dataset.as_numpy_iterator())
+    weights, numbers, found = (
+        np.concatenate([batch[name] for batch in batches])
+        for name in ("example_weights", "example_numbers", "labels")
     )
-    assert rows_of(sorted_) == rows_of(plain)
-    for batch in sorted_:
-        np.testing.assert_array_equal(
-            batch["example_numbers"][batch["example_weights"] > 0],
-            batch["labels"][batch["example_weights"] > 0],
-        )
+    assert len(weights) % size == 0 and weights.sum() == NUMBER
+    assert numbers[weights > 0].tolist() == found[weights > 0].tolist()
+    begin, end = features.row_splits[:-1], features.row_splits[1:]
+    assert rows_of(batches) == {
+        i: [
+            features.tokens[a:b].tolist(),
+            [int(place >= (b - a) // 2) for place in range(b - a)],
+            (features.tokens[a:b] * 2).tolist(),
+        ]
+        for i, (a, b) in enumerate(zip(begin, end, strict=True))
+    }
 
 
-def test_bucketed_lengths_are_few_and_fit(long_features):
-    """A batch is as long as its longest row, rounded up to a multiple."""
+def test_bucketed_lengths_are_few_and_fit(features):
+    """A batch is as long as its longest row, rounded up to a multiple.
+
+    That stops at `max_seq_length`, which need not be one.
+    """
     lengths = set()
-    for batch in evaluation_batches(long_features, 16, True):
+    for batch in evaluation_batches(features, 16, True):
         tokens = batch["input_ids"].shape[1]
         longest = int(tf.reduce_max(tf.reduce_sum(batch["input_mask"], 1)))
         assert longest <= tokens < longest + 8
         lengths.add(tokens)
-    assert lengths <= set(range(8, 65, 8)) and len(lengths) > 4
+    assert lengths <= {*range(8, 60, 8), 60} and len(lengths) > 4
     steps = {n: length_step(n) for n in (5, 128, 129, 384, 512)}
     assert steps == {5: 8, 128: 8, 129: 16, 384: 24, 512: 32}
+    assert example_lengths(features).max() == LENGTH
+    longest = features.lengths.argmax()
+    batch = batcher(features, bucketed=True)(np.full(2, longest, np.int64))
+    assert batch["input_ids"].shape == (2, LENGTH)
 
 
-def test_bucketed_rows_never_exceed_the_maximum():
-    """Rounding up stops at `max_seq_length`, which need not be a multiple."""
-    rows = [(np.arange(1, 13, dtype=np.int32), 12)]
-    features = Features.from_rows(rows, {}, 0, 12)
-    assert example_lengths(features).tolist() == [12]
-    batch = batcher(features, bucketed=True)(np.zeros(2, np.int64))
-    assert batch["input_ids"].shape == (2, 12)
-
-
-def bucketed(features, number, start=0, **more):
-    dataset = training_batches(
-        features, batch_size=10, seed=3, start=start, group=10, **more
-    )
-    return list(dataset.take(number).as_numpy_iterator())
-
-
-def test_bucketed_training_sees_every_example_once_an_epoch(long_features):
-    """30 batches of 10 hold 300 examples once; the next hold them again."""
-    found = bucketed(long_features, 60)
-    for epoch in (found[:30], found[30:]):
-        counted = collections.Counter(
-            label for batch in epoch for label in batch["labels"].tolist()
-        )
-        assert counted == dict.fromkeys(range(300), 1)
-    first, second = ([b["labels"].tolist() for b in e[:3]] for e in
-                     (found[:30], found[30:]))  # fmt: skip
-    assert first != second
-
-
-def test_bucketed_training_saves_padding(long_features):
+def test_bucketed_training_saves_padding(features):
     """Batches are nearly as short as their rows, and not in order of length."""
-    batches = bucketed(long_features, 30)
+    batches = train(features, 30, 10)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)
     assert real / sum(tokens) > 0.85  # unsorted: about 0.5
     assert tokens != sorted(tokens) and tokens != sorted(tokens)[::-1]
 
 
-@pytest.mark.parametrize("start", [10, 290, 300, 310, 640])
-def test_bucketed_training_can_begin_anywhere(long_features, start):
-    """Batches from a position are those that a whole run has there."""
-    whole = bucketed(long_features, 70)
-    tail = bucketed(long_features, 3, start)
-    for one, two in zip(whole[start // 10 :], tail, strict=False):
-        assert one["labels"].tolist() == two["labels"].tolist()
-
-
-def test_bucketed_shards_are_parts_of_one_step(long_features):
-    """Two hosts with half a batch each see what one host sees."""
-    whole = [set(b["labels"].tolist()) for b in bucketed(long_features, 8)]
-    halves = [
-        training_batches(
-            long_features,
-            batch_size=5,
-            seed=3,
-            num_shards=2,
-            shard=shard,
-            group=10,
-        ).take(8)
-        for shard in (0, 1)
-    ]
-    for step, (one, two) in enumerate(zip(*halves, strict=True)):
-        found = {*one["labels"].numpy(), *two["labels"].numpy()}
-        assert found == whole[step]
-
-
-def test_choices_are_bucketed_by_their_longest(tokenizer):
+def test_choices_are_bucketed_by_their_longest():
     """Rows of one example stay together; the longest decides its length."""
     lengths = [4, 9, 20, 3, 5, 6]
     rows = [(np.full(n, n, np.int32), n) for n in lengths]

@@ -6,11 +6,11 @@ import pytest
 import tiny_tasks
 
 from albert_tf.base.errors import InputError
+from albert_tf.tasks.prediction_files import write_submission
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.row_readers import marked_spans
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.splits import read_splits
-from albert_tf.tasks.submissions import write_submission
 from albert_tf.tasks.tables import Row
 from albert_tf.tasks.task import DataConfig
 
@@ -100,20 +100,6 @@ def test_tables(tmp_path):
     assert (found.text, found.label) == ("好", "1")
 
 
-def test_cmrc_is_scored_as_cmrc(tmp_path):
-    """Questions are read as SQuAD's; the submission has CLUE's name."""
-    task = find("cmrc2018")
-    assert (task.scoring, task.impossible) == ("cmrc", False)
-    assert task.submission == "cmrc2018_predict.json"
-    answer = {"text": "北京", "answer_start": 1}
-    qa = {"id": "TRAIN_0", "question": "哪里？", "answers": [answer]}
-    paragraph = {"context": "在北京。", "qas": [qa]}
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    (found,) = task.read("train", str(path))
-    assert found.context[slice(*found.span)] == "北京"
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -137,22 +123,6 @@ def test_spans_are_marked(first, second, expected):
         marked_spans(row)
 
 
-def test_names_of_submissions_are_those_of_clue():
-    """As its notes on submitting and its example files have them."""
-    names = {
-        "tnews": "tnews11_predict.json",
-        "iflytek": "iflytek_predict.json",
-        "afqmc": "afqmc_predict.json",
-        "cmnli": "cmnli_predict.json",
-        "ocnli": "ocnli_50k_predict.json",
-        "csl": "csl_predict.json",
-        "cluewsc": "cluewsc11_predict.json",
-    }
-    assert {name: find(name).submissions for name in names} == {
-        name: {"": file} for name, file in names.items()
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "stem", "file", "expected"),
     [
@@ -163,9 +133,6 @@ def test_names_of_submissions_are_those_of_clue():
             "MNLI-mm.tsv",
             "index\tprediction\n3\t{}\n",
         ),
-        ("mnli", "predictions_matched", "MNLI-m.tsv", None),
-        ("ax", "predictions", "AX.tsv", None),
-        ("tnews", "predictions", "tnews11_predict.json", None),
         (
             "csl",
             "predictions",
@@ -180,8 +147,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
     label = task.labels[1]
     write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])
     text = (tmp_path / file).read_text()
-    if expected:
-        assert text == expected.format(label)
+    assert text == expected.format(label)
     assert not write_submission(
         str(tmp_path / "eval_predictions"), task.submissions, ["3"], [label]
     )

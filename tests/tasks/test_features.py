@@ -3,19 +3,12 @@
 import itertools
 
 import numpy as np
-import pytest
-import tiny_tasks
 
 from albert_tf.tasks.batches import batcher
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.text.tokenizers import pack
 
 LENGTH = 12
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
 def make_rows():
@@ -26,15 +19,19 @@ def make_rows():
     ]
 
 
-def test_batches_are_the_packed_rows(tokenizer):
-    """Ids, mask and segments equal those of `pack`, for all lengths."""
-    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
-    features = Features.from_rows(rows, {}, tokenizer.pad_id, LENGTH)
+def test_batches_are_the_packed_rows(words):
+    """Ids, mask and segments equal those of `pack`, for all lengths.
+
+    Also without TensorFlow.
+    """
+    rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
+    features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
     batch = batcher(features)(np.arange(len(rows)))
-    packed = [pack(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+    packed = [pack(words, a, b, LENGTH) for a, b in make_rows()]
     names = ("input_ids", "input_mask", "segment_ids")
     for name, expected in zip(names, zip(*packed, strict=True), strict=True):
         np.testing.assert_array_equal(batch[name], np.stack(expected))
+        np.testing.assert_array_equal(features.dense()[name], batch[name])
         assert batch[name].dtype == "int32"
 
 
@@ -47,15 +44,15 @@ def test_padding_is_the_tokenizers():
     assert batch["input_mask"].numpy().tolist() == [[1, 1, 1, 0, 0]]
 
 
-def test_rows_that_may_have_been_cut(tokenizer):
+def test_rows_that_may_have_been_cut(words):
     """Rows that leave no room are counted."""
-    rows = [packed_row(tokenizer, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
+    rows = [packed_row(words, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
 
 
-def test_parts_make_the_whole(tokenizer):
+def test_parts_make_the_whole(words):
     """Features of parts, joined, equal those of the whole."""
-    rows = [packed_row(tokenizer, a, b, LENGTH) for a, b in make_rows()]
+    rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
 
     def make(first, last):
         part = rows[first:last]
@@ -64,7 +61,7 @@ def test_parts_make_the_whole(tokenizer):
         return Features.from_rows(
             part,
             {"labels": np.arange(first, last)},
-            tokenizer.pad_id,
+            words.pad_id,
             LENGTH,
             token_arrays={"tags": np.arange(before, before + tokens)},
             fills={"tags": -2},
@@ -85,9 +82,9 @@ def test_parts_make_the_whole(tokenizer):
             np.testing.assert_array_equal(getattr(found, name)[key], value)
 
 
-def test_labels_that_a_part_lacks_are_left_out(tokenizer):
+def test_labels_that_a_part_lacks_are_left_out(words):
     """As of the whole: there are labels only if every example has one."""
-    row = [packed_row(tokenizer, np.arange(5, 8), [], 8)]
+    row = [packed_row(words, np.arange(5, 8), [], 8)]
     with_label = Features.from_rows(row, {"labels": np.zeros(1)}, 0, 8)
     without = Features.from_rows(row, {}, 0, 8)
     assert Features.joined([with_label, without]).arrays == {}

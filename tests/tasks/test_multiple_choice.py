@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import tiny
-import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.choice_files import Choices, with_choice
-from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.task import DataConfig, TaskConfig
 
@@ -24,11 +23,6 @@ def make_task(**config):
     values = {"max_seq_length": 16, "max_qa_length": 5}
     task = find("multiple_choice").with_data(DataConfig())
     return task.with_config(TaskConfig(**values | config)).fitted(EXAMPLES)
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
 def test_where_a_choice_belongs():
@@ -65,8 +59,8 @@ def test_a_batch_has_an_axis_of_choices(words):
     assert batch["choice_mask"].numpy()[:2].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert batch["labels"].numpy()[:2].tolist() == [0, 1]
     assert batch["example_weights"].numpy().tolist() == [1, 1, 0, 0]
-    model = task.build_model(tiny.CONFIG, "float32")
-    logits = task.measured_outputs(model, batch)
+    model = task.head.build_model(tiny.CONFIG, "float32")
+    logits = task.head.measured_outputs(model, batch)
     assert logits["task_loss"].shape == (4,)
     (first, second), _ = np.split(logits["logits"].numpy(), 2)
     assert first[2] < -9000 and second.min() > -10
@@ -80,7 +74,9 @@ def test_soft_targets_leave_out_absent_choices():
 
     def losses(*targets):
         targets = {"logits": np.array(targets, np.float32)}
-        return task.soft_losses(outputs, targets, 1.0, batch)["task"].numpy()
+        return task.head.soft_losses(outputs, targets, 1.0, batch)[
+            "task"
+        ].numpy()
 
     # ln(1 + e^2) - 1, and ln(1 + e + e^2) - 1.
     found = losses([0, 0, 0], [0, 0, 0])
@@ -94,16 +90,6 @@ def scored(*rows):
     task = make_task()
     outputs = {"logits": np.array(rows, np.float32)}
     return task, task.predictions(EXAMPLES, outputs, None)
-
-
-def test_accuracy_of_levels():
-    """Groups are scored apart where there are several."""
-    task, found = scored([2.0, 1.0, -1e4], [5.0, 1.0, 2.0])
-    assert task.score(EXAMPLES, found) == {
-        "accuracy": 0.5,
-        "x_accuracy": 1.0,
-        "y_accuracy": 0.0,
-    }
 
 
 def test_files(tmp_path):
@@ -217,19 +203,3 @@ def test_own_files(tmp_path):
         bad = table.replace("\t0\n", f"\t{label}\n")
         with pytest.raises(InputError, match="t.tsv:2: the label"):
             own(tmp_path, "t.tsv", bad, **columns)
-
-
-def test_settings():
-    """Lengths that leave no room for the frame are refused."""
-    with pytest.raises(InputError, match="max_qa_length=14"):
-        make_task(max_qa_length=14)
-    with pytest.raises(InputError, match="main_metric=f1"):
-        find("race").with_data(DataConfig(main_metric="f1"))
-
-
-@pytest.mark.parametrize("name", ["race-high", "multiple_choice"])
-def test_the_task_of_a_model_directory(tmp_path, name):
-    """What `task.json` holds remakes the task."""
-    task = find(name).with_data(DataConfig()).fitted(EXAMPLES)
-    task.save(str(tmp_path))
-    assert load_task(str(tmp_path)) == task

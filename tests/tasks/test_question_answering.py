@@ -7,21 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-import tiny_tasks
 from tiny_questions import EXAMPLES, make_task
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.answers import Answer
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.question_features import question_windows
-from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task import DataConfig, TaskConfig
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+from albert_tf.tasks.task import TaskConfig
 
 
 def told(features, examples, question_score=9.0):
@@ -101,8 +95,8 @@ def test_both_heads_answer(words, head):
     """Outputs of a real model become answers with null odds, and files."""
     task = make_task(head)
     features, batch = first_batch(task, words)
-    model = task.build_model(tiny.CONFIG, "float32")
-    outputs = task.measured_outputs(model, batch)
+    model = task.head.build_model(tiny.CONFIG, "float32")
+    outputs = task.head.measured_outputs(model, batch)
     outputs = {k: v.numpy() for k, v in outputs.items()}
     assert outputs.pop("task_loss").shape == (len(features),)
     assert not any(
@@ -119,7 +113,7 @@ def test_loss_of_the_simple_head():
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
-    losses = make_task().example_losses(
+    losses = make_task().head.example_losses(
         {"start_logits": start, "end_logits": end}, {"labels": labels}
     )["task"]
 
@@ -138,7 +132,7 @@ def test_loss_of_the_beam_head():
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
-    losses = make_task("beam").example_losses(
+    losses = make_task("beam").head.example_losses(
         {
             "start_log_probs": start,
             "end_log_probs": end,
@@ -214,20 +208,6 @@ def test_an_empty_context(words):
     assert found.best == [Answer("", -1e6, -1e6, (0, 0))]
 
 
-def test_settings_that_leave_words_out():
-    """A stride beyond a window, or no room for a context, is refused."""
-    with pytest.raises(InputError, match="doc_stride=10"):
-        make_task(doc_stride=10)
-    with pytest.raises(InputError, match="max_query_length=13"):
-        make_task(max_query_length=13)
-    with pytest.raises(InputError, match="max_qa_length=5"):
-        find("squad-1.1").with_config(TaskConfig(max_qa_length=5))
-    with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
-        find("squad-1.1").with_config(TaskConfig(null_score_diff_threshold=1.0))
-    with pytest.raises(InputError, match="text_column=a"):
-        find("squad-1.1").with_data(DataConfig(text_column="a"))
-
-
 def test_own_questions_say_whether_all_have_answers():
     """One question without an answer makes it SQuAD 2.0, else 1.1."""
     own = find("question_answering")
@@ -250,14 +230,6 @@ def test_models_of_one_task_on_another():
         learnt.for_model(find("squad-1.1"))
 
 
-@pytest.mark.parametrize("head", ["simple", "beam"])
-def test_the_task_of_a_model_directory(tmp_path, head):
-    """What `task.json` holds remakes the task."""
-    task = make_task(head)
-    task.save(str(tmp_path))
-    assert load_task(str(tmp_path)) == task
-
-
 def test_the_loss_reaches_every_variable(words):
     """Gradients of the beam head reach every variable of it.
 
@@ -265,9 +237,9 @@ def test_the_loss_reaches_every_variable(words):
     """
     task = make_task("beam")
     _, batch = first_batch(task, words)
-    model = task.build_model(tiny.CONFIG, "float32")
+    model = task.head.build_model(tiny.CONFIG, "float32")
     with tf.GradientTape() as tape:
-        sums, _ = task.losses(model, batch, tf.constant([1, 2]))
+        sums, _ = task.head.losses(model, batch, tf.constant([1, 2]))
     variables = [
         v
         for v in model.trainable_variables

@@ -1,19 +1,9 @@
 """Rows of questions and windows, and the places of answers in them."""
 
-import dataclasses
-
 import numpy as np
-import pytest
-import tiny_tasks
 from tiny_questions import CONTEXT, EXAMPLES, asked, make_task
 
-from albert_tf.tasks.features import Features
 from albert_tf.tasks.question_features import question_windows
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
 def test_labels_are_the_words_of_the_answer(words):
@@ -69,20 +59,3 @@ def test_windows_know_their_place_in_the_text(words):
                 assert piece in (text.lower(), "[UNK]")
             best += window.is_best.sum()
         assert best == len(words.encode(question.context))
-
-
-def test_parts_of_a_data_set_join(words):
-    """Features made in parts and joined predict as those made at once."""
-    task = make_task()
-    parts = [task.features(p, words) for p in (EXAMPLES[:2], EXAMPLES[2:])]
-    whole = question_windows(task.features(EXAMPLES, words))
-    joined = question_windows(Features.joined(parts))
-    for left, right in zip(whole, joined, strict=True):
-        for (i, one), (j, other) in zip(left, right, strict=True):
-            assert i == j
-            for x, y in zip(
-                dataclasses.astuple(one),
-                dataclasses.astuple(other),
-                strict=True,
-            ):
-                np.testing.assert_array_equal(x, y)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.conll import Sentence
-from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Judge, Split
 from albert_tf.tasks.task import DataConfig, TaskConfig
 from albert_tf.training.evaluator import Evaluator
@@ -30,11 +29,6 @@ def make_task(length=8, **config):
     task = find("token_classification").with_data(DataConfig())
     settings = TaskConfig(max_seq_length=length, **config)
     return task.with_config(settings).fitted(EXAMPLES)
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
@@ -112,7 +106,7 @@ def test_the_loss_is_the_mean_over_words():
     words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, place, tag
     hits = [logits[row, place].argmax() == tag for row, place, tag in words]
     for objective, share in (
-        (task, 0.0),
+        (task.head, 0.0),
         (SoftTargets(task, RecipeConfig(label_smoothing=0.3)), 0.3),
     ):
         sums, metrics = objective.losses(lambda *_, **__: logits, batch, None)
@@ -132,35 +126,24 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(
         tf.distribute.get_strategy(),
-        lambda: task.build_model(tiny.CONFIG, "float32"),
-        task,
+        lambda: task.head.build_model(tiny.CONFIG, "float32"),
+        task.head,
         3,
     )
 
     def batches():
         return evaluation_batches(features, 3)
 
-    log_p = log_softmax(evaluator.predict(batches, task.outputs)["logits"])
+    log_p = log_softmax(evaluator.predict(batches, task.head.outputs)["logits"])
     labels = features.token_arrays["labels"]
     inside = np.arange(8) < features.lengths[:, None]
     losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
     assert len(losses) == 17
-    found, _ = Judge(evaluator, task).judge(Split("eval", EXAMPLES, features))
+    judge, split = Judge(evaluator, task), Split("eval", EXAMPLES, features)
+    found, predictions = judge.judge(split)
+    assert [len(p.tags) for p in predictions] == [14, 3]
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     assert evaluator.evaluate(batches)["loss"] == pytest.approx(found["loss"])
-
-
-def test_a_real_model_tags_every_word(words):
-    """Outputs of a model become a tag for each word, and a loss."""
-    task = make_task()
-    features = task.features(EXAMPLES, words)
-    batch = next(iter(evaluation_batches(features, len(features))))
-    model = task.build_model(tiny.CONFIG, "float32")
-    outputs = task.measured_outputs(model, batch)
-    outputs = {k: v.numpy() for k, v in outputs.items()}
-    assert np.isfinite(outputs.pop("task_loss")).all()
-    found = task.predictions(EXAMPLES, outputs, features)
-    assert [len(p.tags) for p in found] == [14, 3]
 
 
 def test_files(words, tmp_path):
@@ -214,23 +197,3 @@ def test_the_tags_of_another_data_set_are_the_models():
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
     assert task.scheme == trained.scheme != ""
-
-
-def test_settings():
-    """A stride that skips words and unknown columns are refused."""
-    with pytest.raises(InputError, match="doc_stride=7"):
-        make_task(doc_stride=7)
-    own = find("token_classification")
-    with pytest.raises(InputError, match="one column"):
-        own.with_data(DataConfig(label_column=("1", "2")))
-    with pytest.raises(InputError, match="`header` has no meaning"):
-        own.with_data(DataConfig(header=False))
-    with pytest.raises(InputError, match="main_metric=bleu"):
-        own.with_data(DataConfig(main_metric="bleu"))
-
-
-def test_the_task_of_a_model_directory(tmp_path):
-    """What `task.json` holds remakes the task."""
-    task = make_task()
-    task.save(str(tmp_path))
-    assert load_task(str(tmp_path)) == task

@@ -1,0 +1,124 @@
+"""A LiteRT model with its tokenizer and its task, without TensorFlow.
+
+Shapes: N rows, B rows of the model, T tokens, P masks of a call.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.task_config import TaskConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+
+MODEL_FILE = "model.tflite"
+POSITIONS = "mlm_positions"
+
+
+class Runner:
+    """What the export wrote with `--to=litert`, ready to be asked.
+
+    Attributes:
+      task: what the model was fine-tuned for, None if it was not.
+
+    Args:
+      folder: what the export wrote.
+      threads: threads of the interpreter.
+    """
+
+    def __init__(self, folder: str, threads: int = 1):
+        from ai_edge_litert.interpreter import Interpreter
+
+        require(
+            files.exists(files.join(folder, TOKENIZER_FILE)),
+            "`model` must be a folder that the export wrote with --to=litert.",
+            model=f"{folder} without {TOKENIZER_FILE}",
+        )
+        self.tokenizer = load_tokenizer(folder)
+        path = files.join(folder, MODEL_FILE)
+        try:
+            self._interpreter = Interpreter(path, num_threads=threads)
+            self._run = self._interpreter.get_signature_runner()
+            details = self._run.get_input_details()
+            shape = map(int, details["input_ids"]["shape"])
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise InputError(
+                f"`model` must hold a LiteRT model of this project. "
+                f"Received: {path}: {error}"
+            ) from None
+        self.batch_size, self.length = shape
+        self.masks = 0  # P
+        if POSITIONS in details:
+            self.masks = int(details[POSITIONS]["shape"][1])
+        self.task = None
+        if is_finetuned(folder):
+            length = TaskConfig(max_seq_length=self.length)
+            self.task = load_task(folder).with_config(length)
+
+    def call(self, inputs: dict, positions=None) -> dict[str, np.ndarray]:
+        """Return the model's outputs [B, ...]."""
+        if self.masks:
+            if positions is None:
+                positions = np.zeros([self.batch_size, self.masks], np.int32)
+            inputs = inputs | {POSITIONS: positions}
+        return self._run(**inputs)
+
+    def run(self, features: Features) -> dict[str, np.ndarray]:
+        """Return {name: [N, ...]} of any number of rows."""
+        number = len(features.lengths)
+        # A model for B rows is given the last one again beside fewer.
+        padding = [(0, -number % self.batch_size), (0, 0)]
+        inputs = {
+            name: np.pad(rows, padding, mode="edge")
+            for name, rows in features.dense().items()
+        }
+        calls = [
+            self.call(
+                {k: x[i : i + self.batch_size] for k, x in inputs.items()}
+            )
+            for i in range(0, number, self.batch_size)
+        ]
+        return {
+            name: np.concatenate([outputs[name] for outputs in calls])[:number]
+            for name in calls[0]
+        }
+
+    def packed(self, first: Sequence, second: Sequence | None = None):
+        """Return the features of ids, one or two for each row."""
+        second = [()] * len(first) if second is None else second
+        rows = [
+            packed_row(self.tokenizer, a, b, self.length)
+            for a, b in zip(first, second, strict=True)
+        ]
+        return Features.from_rows(rows, {}, self.tokenizer.pad_id, self.length)
+
+    def scores(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return {name: [N, ...]} for any number of texts or pairs."""
+        both = [x for x in (texts, pairs) if x is not None]
+        return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
+
+    def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
+        """Return the likeliest (piece, probability)s of each `[MASK]`."""
+        ids = self.tokenizer.encode_masked(text)
+        inputs = self.packed([ids] * self.batch_size).dense()
+        (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)
+        filled = []
+        for start in range(0, len(places), self.masks):
+            chunk = places[start : start + self.masks]
+            positions = np.zeros([self.batch_size, self.masks], np.int32)
+            positions[0, : len(chunk)] = chunk
+            logits = self.call(inputs, positions)["mlm_logits"][0]
+            filled += [self._likeliest(x, top_k) for x in logits[: len(chunk)]]
+        return filled
+
+    def _likeliest(self, logits, top_k: int) -> list[tuple[str, float]]:
+        shares = softmax(logits)[: self.tokenizer.vocab_size]
+        best = np.argsort(-shares, kind="stable")[:top_k]
+        pieces = self.tokenizer.pieces(best)
+        return list(zip(pieces, shares[best].tolist(), strict=True))

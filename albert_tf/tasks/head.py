@@ -1,0 +1,146 @@
+"""What all heads share: how outputs of examples become losses and metrics.
+
+Shapes: B batch.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.task_heads import AlbertWithHead
+from albert_tf.training.evaluator import Batch
+
+LOSS_WEIGHTS = "loss_weights"  # among measured outputs
+LABEL_WEIGHTS = "label_weights"  # among features, beside weighted labels
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+Outputs = dict[str, tf.Tensor]
+
+
+class Head(abc.ABC):
+    """The layers and the loss of a task: the `Objective` of its training.
+
+    Attributes:
+      terms: names of the terms of the loss.
+      metrics: the means to show in training.
+      smooths: whether labels can be smoothed.
+      averages: whether outputs are logits: those of several models can be
+        averaged, and learnt from.
+      token_outputs: which outputs have an axis of tokens, with what the model
+        itself says at padding.
+      model_class: of the model, which `sizes` are arguments of.
+    """
+
+    terms: ClassVar[tuple[str, ...]] = ("task",)
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    smooths: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
+    token_outputs: ClassVar[dict[str, float]] = {}
+    model_class: ClassVar[type[AlbertWithHead]]
+
+    def __init__(self, task: Any):
+        self.task = task
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the sizes of the head's layers."""
+        return ()
+
+    def build_model(
+        self,
+        config: AlbertConfig,
+        dtype: str,
+        albert: AlbertModel | None = None,
+    ) -> AlbertWithHead:
+        """Return an ALBERT, new or the given one, with this head."""
+        dropout = self.task.config.classifier_dropout
+        return self.model_class(config, *self.sizes(), dropout, dtype, albert)
+
+    def outputs(self, model, batch: Batch, seed=None) -> Outputs:
+        """Return the raw outputs of each example, {name: [B, ...]}."""
+        inputs = [batch[name] for name in INPUTS]
+        return {"logits": model(*inputs, seed=seed)}
+
+    @abc.abstractmethod
+    def example_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
+        """Return each term's loss of each example."""
+
+    @abc.abstractmethod
+    def soft_losses(
+        self,
+        outputs: Outputs,
+        targets: Outputs,
+        temperature: float,
+        batch: Batch,
+    ) -> Outputs:
+        """Return each term's distance to a teacher's outputs.
+
+        Zeros as targets stand for labels that are all alike.
+        """
+
+    def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
+        """Return {metric: [B]}, what to show of training beside the loss."""
+        return {}
+
+    def label_counts(self, batch: Batch) -> tf.Tensor:
+        """Return how many labels each example has, [B]; 0 for padding.
+
+        They are the examples' weights in the means of metrics.
+        """
+        return batch["example_weights"]
+
+    def loss_weights(self, batch: Batch) -> tf.Tensor:
+        """Return the examples' weights in the mean of a loss, [B]."""
+        return self.label_counts(batch)
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return each term's weight in a batch: that of its examples."""
+        weight = tf.reduce_sum(self.loss_weights(batch))
+        return dict.fromkeys(self.terms, weight)
+
+    def measured_outputs(self, model, batch: Batch) -> Outputs:
+        """Return `outputs`, with their losses where labels are known."""
+        return self.with_losses(self.outputs(model, batch), batch)
+
+    def with_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
+        """Return outputs, where labels are known with `TERM_loss` [B].
+
+        The mean of losses has the weights `LOSS_WEIGHTS` [B].
+        """
+        if "labels" not in batch:
+            return outputs
+        losses = self.example_losses(outputs, batch)
+        measured = {f"{term}_loss": x for term, x in losses.items()}
+        return outputs | measured | {LOSS_WEIGHTS: self.loss_weights(batch)}
+
+    def losses(
+        self,
+        model,
+        batch: Batch,
+        seed,
+        example_losses: Callable | None = None,
+    ) -> tuple[dict, dict]:
+        """Return the terms' sums of losses, and metrics (sum, weight).
+
+        Args:
+          model: the model.
+          batch: the examples.
+          seed: of dropout.
+          example_losses: instead of the head's own.
+        """
+        weights, counts = self.loss_weights(batch), self.label_counts(batch)
+        outputs = self.outputs(model, batch, seed)
+        losses = (example_losses or self.example_losses)(outputs, batch)
+        shown = self.example_metrics(outputs, batch)
+        total = tf.reduce_sum(counts)
+        return (
+            {name: tf.reduce_sum(x * weights) for name, x in losses.items()},
+            {k: (tf.reduce_sum(x * counts), total) for k, x in shown.items()},
+        )
+
+    def served(self, outputs: Outputs) -> Outputs:
+        """Return what a SavedModel gives for outputs, {name: [B, ...]}."""
+        return {"probabilities": tf.nn.softmax(outputs["logits"])}

@@ -1,0 +1,230 @@
+"""What a model learns for each kind of task: its layers, outputs and losses.
+
+Shapes: B batch, T tokens, C classes, choices or tags (1 for a number).
+"""
+
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from albert_tf.model.task_heads import (
+    EXCLUDED,
+    AlbertChooser,
+    AlbertClassifier,
+    AlbertForBeamSpans,
+    AlbertForSpans,
+    AlbertTokenClassifier,
+)
+from albert_tf.tasks.head import INPUTS, LABEL_WEIGHTS, Head
+from albert_tf.training.objectives import (
+    cross_entropy,
+    hits,
+    soft_cross_entropy,
+    weighted_mean,
+)
+
+
+class ClassHead(Head):
+    """One of several classes."""
+
+    model_class = AlbertClassifier
+
+    def sizes(self):
+        return (len(self.task.labels),)
+
+    def loss_weights(self, batch):
+        return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
+
+    def example_losses(self, outputs, batch):
+        return {"task": cross_entropy(outputs["logits"], batch["labels"])}
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        both = outputs["logits"], targets["logits"]
+        return {"task": soft_cross_entropy(*both, temperature)}
+
+    def example_metrics(self, outputs, batch):
+        return {"accuracy": hits(outputs["logits"], batch["labels"])}
+
+
+class SetHead(ClassHead):
+    """Any number of several classes, each apart."""
+
+    def _weights(self, batch):
+        """Return float32 [B, C], the weight of each yes and no."""
+        return batch.get(LABEL_WEIGHTS, tf.ones_like(batch["labels"]))
+
+    def _loss(self, logits, labels, batch):
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+        return weighted_mean(losses, self._weights(batch))
+
+    def loss_weights(self, batch):
+        weights = tf.reduce_mean(self._weights(batch), axis=-1)
+        return self.label_counts(batch) * weights
+
+    def example_losses(self, outputs, batch):
+        return {"task": self._loss(outputs["logits"], batch["labels"], batch)}
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        labels = tf.sigmoid(targets["logits"] / temperature)
+        mean = self._loss(outputs["logits"] / temperature, labels, batch)
+        return {"task": mean * temperature**2}
+
+    def example_metrics(self, outputs, batch):
+        chosen = self.served(outputs)["probabilities"] > self.task.threshold
+        right = tf.equal(chosen, batch["labels"] > 0.5)
+        return {"accuracy": tf.cast(tf.reduce_all(right, -1), tf.float32)}
+
+    def served(self, outputs):
+        return {"probabilities": tf.sigmoid(outputs["logits"])}
+
+
+class NumberHead(Head):
+    """A number, learnt by its squared error as in the release."""
+
+    model_class, metrics, smooths = AlbertClassifier, (), False
+
+    def sizes(self):
+        return (1,)
+
+    def example_losses(self, outputs, batch):
+        return {"task": tf.square(outputs["logits"][:, 0] - batch["labels"])}
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        return self.example_losses(outputs, {"labels": targets["logits"][:, 0]})
+
+    def served(self, outputs):
+        return {"score": outputs["logits"][:, 0]}
+
+
+class ChoiceHead(ClassHead):
+    """One of several choices, of which examples may have fewer than C."""
+
+    model_class, sizes = AlbertChooser, Head.sizes
+
+    @staticmethod
+    def _present(logits, batch):
+        """Return logits [B, C] without choices that others have more of."""
+        return {"logits": tf.where(batch["choice_mask"] > 0, logits, EXCLUDED)}
+
+    def outputs(self, model, batch, seed=None):
+        outputs = super().outputs(model, batch, seed)
+        return self._present(outputs["logits"], batch)
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        present = self._present(targets["logits"], batch)
+        return super().soft_losses(outputs, present, temperature, batch)
+
+
+class TagHead(ClassHead):
+    """A tag for the first piece of every word.
+
+    Losses and metrics of a row are means over its words, and the row counts
+    by its words: all in all they are means over words.
+    """
+
+    model_class = AlbertTokenClassifier
+    token_outputs: ClassVar = {"logits": 0.0}
+
+    def _words(self, batch):
+        """Return float32 [B, T]: 1 at the first piece of each word."""
+        return tf.cast(batch["labels"] >= 0, tf.float32)
+
+    def _weights(self, batch):
+        """Return float32 [B, T], the weight of each word in the loss."""
+        return self._words(batch) * batch.get(LABEL_WEIGHTS, 1.0)
+
+    def label_counts(self, batch):
+        words = tf.reduce_sum(self._words(batch), axis=1)
+        return words * batch["example_weights"]
+
+    def loss_weights(self, batch):
+        weights = tf.reduce_sum(self._weights(batch), axis=1)
+        return weights * batch["example_weights"]
+
+    def example_losses(self, outputs, batch):
+        labels = tf.maximum(batch["labels"], 0)  # [B, T]
+        losses = cross_entropy(outputs["logits"], labels)
+        return {"task": weighted_mean(losses, self._weights(batch))}
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        losses = super().soft_losses(outputs, targets, temperature, batch)
+        return {"task": weighted_mean(losses["task"], self._weights(batch))}
+
+    def example_metrics(self, outputs, batch):
+        right = super().example_metrics(outputs, batch)["accuracy"]
+        return {"accuracy": weighted_mean(right, self._words(batch))}
+
+
+class SpanHead(Head):
+    """The first and the last token of an answer, each by itself."""
+
+    model_class, metrics, smooths = AlbertForSpans, (), False
+    token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
+
+    def outputs(self, model, batch, seed=None):
+        return model(*(batch[name] for name in INPUTS), seed=seed)
+
+    def example_losses(self, outputs, batch):
+        start, end = tf.unstack(batch["labels"], axis=1)  # [B]
+        loss = cross_entropy(outputs["start_logits"], start)
+        return {
+            "task": 0.5 * (loss + cross_entropy(outputs["end_logits"], end))
+        }
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        start, end = (
+            soft_cross_entropy(outputs[name], targets[name], temperature)
+            for name in self.token_outputs
+        )
+        return {"task": 0.5 * (start + end)}
+
+    def served(self, outputs):
+        return {}
+
+
+class BeamHead(SpanHead):
+    """The released head of SQuAD 2.0: ends depend on starts."""
+
+    model_class, averages = AlbertForBeamSpans, False
+    token_outputs: ClassVar = {}
+
+    def sizes(self):
+        return self.task.config.start_n_top, self.task.config.end_n_top
+
+    def outputs(self, model, batch, seed=None):
+        inputs = [batch[name] for name in INPUTS]
+        return model(*inputs, seed=seed, labels=batch.get("labels"))
+
+    def measured_outputs(self, model, batch):
+        outputs = super().measured_outputs(model, batch)
+        # These are for the loss alone.
+        for name in ("start_log_probs", "end_log_probs"):
+            outputs.pop(name, None)
+        return outputs
+
+    def example_losses(self, outputs, batch):
+        start, end = tf.unstack(batch["labels"], axis=1)  # [B]
+        loss = cross_entropy(outputs["start_log_probs"], start)
+        loss += cross_entropy(outputs["end_log_probs"], end)
+        loss += tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=tf.cast(start == 0, tf.float32),
+            logits=outputs["answer_logits"],
+        )
+        return {"task": 0.5 * loss}
+
+
+HEADS: dict[str, type[Head]] = {
+    "classification": ClassHead,
+    "multilabel": SetHead,
+    "regression": NumberHead,
+    "multiple_choice": ChoiceHead,
+    "token_classification": TagHead,
+    "question_answering": SpanHead,
+}
+
+
+def head_of(task: Any) -> Head:
+    """Return the head of a task."""
+    if task.config.answer_head == "beam":
+        return BeamHead(task)
+    return HEADS[task.kind](task)

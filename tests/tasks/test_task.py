@@ -1,0 +1,124 @@
+"""What all kinds of tasks promise: names, settings, and `task.json`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.registry import TASKS, find, load_task
+from albert_tf.tasks.task import DataConfig, TaskConfig
+
+TESTDATA = Path(__file__).parents[1] / "testdata"
+# As fine-tuning wrote them before a task was a codec and a head.
+WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
+
+
+def test_writings_of_a_name():
+    """SST-2 is found however it is written, and what there is is listed."""
+    assert find("SST_2") is find("sst2") is find("sst-2")
+    with pytest.raises(InputError, match="classification, multilabel.*rte"):
+        find("nothing")
+
+
+LONG = {"max_seq_length": 16, "max_query_length": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "legal", "changed"),
+    [
+        ("multiple_choice", {"max_seq_length": 16}, ("max_qa_length", 13, 14)),
+        ("token_classification", {"max_seq_length": 8}, ("doc_stride", 6, 7)),
+        ("squad-2.0", LONG, ("doc_stride", 9, 10)),
+        (
+            "squad-2.0",
+            LONG | {"doc_stride": 3},
+            ("max_query_length", 10, 11),
+        ),
+        ("squad-1.1", LONG | {"doc_stride": 9}, ("max_qa_length", None, 5)),
+        (
+            "squad-1.1",
+            LONG | {"doc_stride": 9},
+            ("null_score_diff_threshold", None, 1.0),
+        ),
+        ("rte", {}, ("doc_stride", None, 8)),
+    ],
+)
+def test_lengths_that_fit(name, legal, changed):
+    """What leaves out words, or has no meaning, is refused; its limit not."""
+    setting, most, wrong = changed
+    find(name).with_config(TaskConfig(**legal | {setting: most}))
+    with pytest.raises(InputError, match=f"{setting}={wrong}"):
+        find(name).with_config(TaskConfig(**legal | {setting: wrong}))
+
+
+TWO = {"label_column": ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("squad-1.1", {"text_column": "a"}, "no meaning.*text_column=a"),
+        ("classification", {"choice_columns": ("a",)}, "no meaning.*choice"),
+        ("token_classification", {"header": False}, "`header` has no meaning"),
+        ("classification", TWO, "one column.*label_column=a,b"),
+        ("regression", TWO, "one column.*label_column=a,b"),
+        ("multiple_choice", TWO, "one column.*label_column=a,b"),
+        ("token_classification", TWO, "one column.*label_column=a,b"),
+        ("classification", {"main_metric": "bleu"}, "macro_f1, matt.*=bleu"),
+        ("token_classification", {"main_metric": "bleu"}, "recall.*=bleu"),
+        ("race", {"main_metric": "f1"}, "accuracy.*main_metric=f1"),
+        ("squad-2.0", {"main_metric": "average"}, "best_f1.*=average"),
+    ],
+)
+def test_columns_and_metrics_that_a_kind_lacks(name, data, said):
+    """They are refused before any file is read."""
+    with pytest.raises(InputError, match=said):
+        find(name).with_data(DataConfig(**data))
+
+
+def test_the_metric_of_the_best_checkpoint_can_be_chosen():
+    """A flag replaces the main metric, and nothing else."""
+    task = find("mrpc").with_data(DataConfig(main_metric="f1"))
+    assert (task.main_metric, find("mrpc").main_metric) == ("f1", "accuracy")
+    assert task.predict_columns == find("mrpc").predict_columns
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_json_holds_the_whole_task(tmp_path, name):
+    """A task read back from a model directory is the task."""
+    task = find(name).with_config(TaskConfig(max_seq_length=400))
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task
+    assert task.config.classifier_dropout == 0.1
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_task_json_of_earlier_versions(tmp_path, name):
+    """It is read, and written as it was."""
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(WRITTEN[name]))
+    task = load_task(str(tmp_path))
+    task.save(str(tmp_path))
+    assert json.loads(path.read_text()) == WRITTEN[name]
+    assert load_task(str(tmp_path)) == task
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '{"kind": "other"}', '{"kind": "regression", "more": 1}'],
+)
+def test_a_damaged_task_json(tmp_path, text):
+    """What fine-tuning did not write is refused."""
+    (tmp_path / "task.json").write_text(text)
+    with pytest.raises(InputError, match="task.json"):
+        load_task(str(tmp_path))
+
+
+def test_the_task_of_another_model():
+    """A model of other labels or of another kind is not used for a task."""
+    assert find("ax").for_model(find("mnli")).labels == find("mnli").labels
+    with pytest.raises(InputError, match="entailment, neutral"):
+        find("rte").for_model(find("mnli"))
+    with pytest.raises(InputError, match="kind.*classification"):
+        find("sts-b").for_model(find("mnli"))
