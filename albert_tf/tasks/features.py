@@ -57,8 +57,7 @@ class Features:
         [B, T, ...].
       fills: what each of `token_arrays` has in a batch beyond its row.
       notes: arrays that stay on the host, what `Task.predictions` must know
-        of the rows. Those of parts of a data set can be put one after the
-        other like everything here.
+        of the rows.
       rows_per_example: C, if examples are C consecutive rows; a batch is then
         [B, C, T], and `arrays` are [N / C, ...].
     """
@@ -121,26 +120,3 @@ class Features:
     def full_rows(self) -> int:
         """Return how many rows leave no room, and may have been cut."""
         return int(np.sum(self.lengths >= self.max_seq_length))
-
-    @classmethod
-    def joined(cls, parts: Sequence["Features"]) -> "Features":
-        """Return the features of parts of a data set, one after the other.
-
-        What only some of the parts have, as labels, is left out.
-        """
-
-        def join(name):
-            tables = [getattr(part, name) for part in parts]
-            common = [k for k in tables[0] if all(k in t for t in tables)]
-            return {k: np.concatenate([t[k] for t in tables]) for k in common}
-
-        lengths = np.concatenate([part.lengths for part in parts])
-        return dataclasses.replace(
-            parts[0],
-            tokens=np.concatenate([part.tokens for part in parts]),
-            row_splits=np.concatenate([[0], np.cumsum(lengths)]),
-            second_starts=np.concatenate([p.second_starts for p in parts]),
-            arrays=join("arrays"),
-            token_arrays=join("token_arrays"),
-            notes=join("notes"),
-        )
