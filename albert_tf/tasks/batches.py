@@ -76,8 +76,8 @@ def batcher(
             axes = [1] * (values.shape.rank - 1)  # beyond that of tokens
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
-            found = tf.where(there, tf.gather(values, places), fill)
-            return tf.ensure_shape(found, [*inside.shape, *values.shape[1:]])
+            dense = tf.where(there, tf.gather(values, places), fill)
+            return tf.ensure_shape(dense, [*inside.shape, *values.shape[1:]])
 
         picked = tf.maximum(indices, 0)
         return {

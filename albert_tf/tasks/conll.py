@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -45,29 +45,28 @@ def tag_of(
       tagged: whether it must be there.
       where: "file:line".
     """
-    last = len(cells)
-    if last == 1 or (not tagged and number.isdigit() and int(number) > last):
-        return None
-    return column(cells, number or str(last), "label_column", where).strip()
+    last, tag = len(cells), ""
+    absent = not tagged and number.isdigit() and int(number) > last
+    if last > 1 and not absent:
+        tag = column(cells, number or str(last), "label_column", where).strip()
+    if tagged and not tag:
+        raise InputError(
+            f"{where}: a line must have a word and a tag. "
+            f"Received: {' '.join(cells)[:60]!r}"
+        )
+    return tag or None
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the columns of a line, between tabs or else white space."""
+    """Return the columns of a line, between tabs or else white space.
+
+    Lines that end a sentence have none.
+    """
+    if not line.strip() or line.startswith(DOCUMENT_START):
+        return []
     if "\t" in line:
         return line.split("\t")
     return line.split()
-
-
-def blocks(text: str) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield the first line's number and the rows of each sentence."""
-    rows: list[list[str]] = []
-    for number, line in enumerate([*text.split("\n"), ""], start=1):
-        line = line.removesuffix("\r")
-        if line.strip() and not line.startswith(DOCUMENT_START):
-            rows.append(cells_of(line))
-        elif rows:
-            yield number - len(rows), rows
-            rows = []
 
 
 def read_conll(
@@ -85,24 +84,20 @@ def read_conll(
       InputError: a line lacks a column; the message names file and line.
     """
     text = files.read_text(path, "The data file").removeprefix("\ufeff")
-    sentences = []
-    for line, rows in blocks(text):
-        words, tags = [], []
-        for number, cells in enumerate(rows, start=line):
+    sentences: list[Sentence] = []
+    words, tags = [], []
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        cells = cells_of(line.removesuffix("\r"))
+        if cells:
             where = f"{path}:{number}"
-            words.append(
-                column(cells, word_column or "1", "text_column", where)
-            )
-            tag = tag_of(cells, tag_column, tagged, where)
-            if tag:
-                tags.append(tag)
-            elif tagged:
-                raise InputError(
-                    f"{where}: a line must have a word and a tag. "
-                    f"Received: {' '.join(cells)[:60]!r}"
-                )
-        known = tuple(tags) if len(tags) == len(words) else None
-        sentences.append(Sentence(tuple(words), known, path, line))
+            word = column(cells, word_column or "1", "text_column", where)
+            words.append(word)
+            tags.append(tag_of(cells, tag_column, tagged, where))
+        elif words:
+            known = None if None in tags else tuple(tags)
+            first = number - len(words)
+            sentences.append(Sentence(tuple(words), known, path, first))
+            words, tags = [], []
     return sentences
 
 

@@ -178,8 +178,7 @@ class QuestionAnswering(Task):
         )
 
     def tuned(self, examples, predictions):
-        unknown = any(question.answers is None for question in examples)
-        if unknown or not self.impossible:
+        if not self.impossible:
             return self
         return self.with_null_threshold(self.threshold(examples, predictions))
 

@@ -51,7 +51,7 @@ def question_features(
 ) -> Features:
     """Return the rows of questions, with labels if all answers are known."""
 
-    @functools.lru_cache(maxsize=64)  # questions about a context are neighbours
+    @functools.cache  # many questions are about one context
     def encoded(context: str) -> np.ndarray:
         tokens = tokenizer.encode_with_offsets(context)
         return np.array(tokens, np.int32).reshape(3, -1)

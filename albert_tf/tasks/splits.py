@@ -32,9 +32,9 @@ def example_file(task: Task, data: DataConfig, file: str) -> str:
 
 def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
     """Return {split: path} of "train", "eval" or "predict"."""
-    own = data.own_file(part)
-    if own:
-        return {"": own}
+    path = data.own_file(part)
+    if path:
+        return {"": path}
     official = task.splits.get(part)
     name = f"{part}_file"
     rule = f"`{name}` must be given for task={task.name}."

@@ -85,11 +85,11 @@ class Task(abc.ABC):
     def with_config(self, config: TaskConfig) -> "Task":
         """Return the task with the settings that are not None."""
         values = dataclasses.asdict(config)
-        given = {k: v for k, v in values.items() if v is not None}
-        for name, value in given.items():
+        changes = {k: v for k, v in values.items() if v is not None}
+        for name, value in changes.items():
             rule = f"A task of {self.kind} takes {', '.join(self.takes)}."
             require(name in self.takes, rule, **{name: value})
-        changed = dataclasses.replace(self.config, **given)
+        changed = dataclasses.replace(self.config, **changes)
         return dataclasses.replace(self, config=changed)
 
     def with_null_threshold(self, value: float | None) -> "Task":

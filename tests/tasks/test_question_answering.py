@@ -29,11 +29,16 @@ def told(features, examples, question_score=9.0):
     return {f"{n}_logits": x for n, x in logits.items()}
 
 
+def answered(words, **config):
+    """Return a task and what it predicts from the logits of such a model."""
+    task = make_task(**config)
+    features = task.features(EXAMPLES, words)
+    return task, task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+
+
 def test_answers_are_slices_of_the_context(words):
     """A model that knows the places gets the texts as they are written."""
-    task = make_task()
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    task, found = answered(words)
     for question, prediction in zip(EXAMPLES, found, strict=True):
         if question.answers:
             best = prediction.best[0]
@@ -50,9 +55,7 @@ def test_answers_are_slices_of_the_context(words):
 @pytest.mark.parametrize("most", [1, 2])
 def test_long_answers_are_no_answers(words, most):
     """No answer has more tokens than `max_answer_length`."""
-    task = make_task(max_answer_length=most)
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    task, found = answered(words, max_answer_length=most)
     lengths = {len(words.encode(a.text)) for p in found for a in p.best}
     assert max(lengths) == most
 
@@ -147,9 +150,7 @@ def test_loss_of_the_beam_head():
 
 def test_files(words, tmp_path):
     """Predictions, n best and null odds have the official forms."""
-    task = make_task(null_score_diff_threshold=0.0)
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    task, found = answered(words, null_score_diff_threshold=0.0)
     task = dataclasses.replace(task, submission="own.json")
     task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
@@ -171,9 +172,7 @@ def test_files(words, tmp_path):
 def test_the_given_threshold_decides(words, tmp_path):
     """Below all odds there is no answer, above them there always is one."""
     for threshold, answered in ((-99.0, 0), (99.0, len(EXAMPLES))):
-        task = make_task(null_score_diff_threshold=threshold)
-        features = task.features(EXAMPLES, words)
-        found = task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+        task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
         texts = json.loads((tmp_path / "predictions.json").read_text())
         assert sum(map(bool, texts.values())) == answered

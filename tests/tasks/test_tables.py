@@ -115,30 +115,32 @@ def test_texts_of_json(tmp_path):
         text_cell(row, "b", "text_column")
 
 
-def printed_of_rows(tmp_path, capsys, *rows):
-    """Return what is printed of an own table with a text and a label."""
+DOUBLED = '"he said ""no"" twice"'
+
+
+@pytest.mark.parametrize(
+    ("rows", "noted"),
+    [
+        (
+            [("a", "x"), ("b", "y"), (DOUBLED, '"x"'), ('"c"', "y")],
+            f"t.tsv:4, column 1: the quotes around {DOUBLED}",
+        ),
+        ([("a", "x"), ("b", '"y"')], "t.tsv:3, column 2: the quotes"),
+        ([('"No," she said.', "x"), ('"', "y"), ('"a" and "b"', "x")], ""),
+    ],
+)
+def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
+    """File, line and column of the first whole cell, which keeps its quotes.
+
+    Another program may have quoted it; quotes inside a text are its own.
+    """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
-    read_splits(find("classification").with_data(data), data, "train")
-    return capsys.readouterr().out
-
-
-def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys):
-    """File, line and column of the first cell, which keeps its quotes."""
-    doubled = 'he said ""no"" twice'
-    rows = ("a", "x"), ("b", "y"), (f'"{doubled}"', '"x"'), ('"c"', "y")
-    out = printed_of_rows(tmp_path, capsys, *rows)
-    assert out.count("Note") == out.count("\n") == 1
-    assert f't.tsv:4, column 1: the quotes around "{doubled}"' in out
-    assert ".csv" in out
-    out = printed_of_rows(tmp_path, capsys, ("a", "x"), ("b", '"y"'))
-    assert "t.tsv:3, column 2" in out
-
-
-def test_quotes_inside_a_text_are_not_noted(tmp_path, capsys):
-    """Only whole cells in quotes are what another program may have quoted."""
-    rows = [('"No," she said.', "x"), ('"', "y"), ('"a" and "b"', "x")]
-    assert printed_of_rows(tmp_path, capsys, *rows) == ""
+    task = find("classification").with_data(data)
+    examples = read_splits(task, data, "train")[""]
+    assert [(e.text, e.label) for e in examples] == rows
+    out = capsys.readouterr().out
+    assert noted in out and out.count("Note") == out.count("\n") == bool(noted)
 
 
 def test_quotes_of_official_files_are_text(tmp_path, capsys):

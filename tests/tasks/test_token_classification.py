@@ -63,12 +63,18 @@ def known(task, features):
     return {"logits": logits}
 
 
+def tagged(words, length=8):
+    """Return a task and what it predicts from the logits of such a model."""
+    task = make_task(length)
+    features = task.features(EXAMPLES, words)
+    outputs = known(task, features)
+    return task, task.predictions(EXAMPLES, outputs, features)
+
+
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_predictions_stand_at_their_words(words, length):
     """A model that knows the labels gets every word right, in order."""
-    task = make_task(length)
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, known(task, features), features)
+    task, found = tagged(words, length)
     assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
     assert all((p.probabilities > 0.99).all() for p in found)
     assert task.score(EXAMPLES, found)["f1"] == 1.0
@@ -148,9 +154,7 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 
 def test_files(words, tmp_path):
     """Columns of word, tag and prediction, and a table of types."""
-    task = make_task()
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, known(task, features), features)
+    task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
     lines = (tmp_path / "eval_predictions.conll").read_text().split("\n")
     assert lines[2] == "film\tB-A\tB-A" and lines[14] == ""
@@ -161,9 +165,7 @@ def test_files(words, tmp_path):
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
     """All lines have the same columns, words and predictions."""
-    task = make_task()
-    features = task.features(EXAMPLES, words)
-    found = task.predictions(EXAMPLES, known(task, features), features)
+    task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
     names = task.write_predictions(str(tmp_path / "p"), sentences, found)
