@@ -70,12 +70,11 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 }
 OPTIONAL = {"classify", "score", "attention"}  # whose second text may be empty
 OVERHEAD_BYTES = 10_000  # of a request beside the texts
+POLICY = (
+    b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
+)
 HEADERS = (
-    (
-        b"content-security-policy",
-        b"default-src 'self' 'unsafe-inline' data: blob:; "
-        b"frame-ancestors 'none'; base-uri 'self'",
-    ),
+    (b"content-security-policy", POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )

@@ -114,9 +114,10 @@ def read_flags(model_dir: str) -> dict[str, str]:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return a JSON object of a folder, {} if it is gone."""
+    """Return a JSON object of a folder, {} if it is gone or was not named."""
     path = files.join(folder, name)
-    return files.read_json(path, f"`{name}`") if files.exists(path) else {}
+    there = folder and files.exists(path)
+    return files.read_json(path, f"`{name}`") if there else {}
 
 
 def read_history(model_dir: str) -> History:

@@ -103,6 +103,13 @@ def test_the_page_holds_everything_and_links_nothing(run_dir):
     assert ">train min<" in trust and ">train max<" in trust
 
 
+def test_settings_are_those_of_the_run(run_dir, monkeypatch):
+    """Records that the flags do not name are not the run's."""
+    (run_dir / "run.flags").unlink()
+    monkeypatch.chdir(run_dir.parent / "data")
+    assert "swapped_share" not in run_report.page(str(run_dir))
+
+
 def test_curves_are_thinned_and_fall_as_the_loss_does(run_dir):
     """300 points of 1,000, each a mean, down where the values go down."""
     svg = Page(run_report.page(str(run_dir))).pictures["loss"]
