@@ -7,8 +7,10 @@ The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
 directory or a Hugging Face folder; which of them is found out.
 """
 
-from albert_tf.base import settings
-from albert_tf.conversion.converter import ConversionConfig, convert
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.conversion.converter import ConversionConfig, convert
 
 
 def main() -> None:

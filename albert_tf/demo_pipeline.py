@@ -6,9 +6,11 @@ answers raw strings; see `albert_tf/demo/pipeline.py`.
 
 import dataclasses
 
-from albert_tf.base import settings
+from albert_tf.base import program, settings
 from albert_tf.base.settings import setting, validate
-from albert_tf.demo import pipeline
+
+with program.quiet_start():
+    from albert_tf.demo import pipeline
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,12 @@ it follows from the config; nothing is built.
 
 import dataclasses
 
-from albert_tf.base import settings
+from albert_tf.base import program, settings
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting
-from albert_tf.conversion.model_size import describe
+
+with program.quiet_start():
+    from albert_tf.conversion.model_size import describe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,10 @@
         --output_file=x.npy --pooling=mean
 """
 
-from albert_tf.base import settings
-from albert_tf.serving.embedding import EmbedConfig, embed
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.serving.embedding import EmbedConfig, embed
 
 
 def main() -> None:

@@ -5,9 +5,11 @@ nothing of this package: a SavedModel loads where `tensorflow` and
 `tensorflow_text` are imported. See docs/serving.md.
 """
 
-from albert_tf.base import settings
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.serving.encoder import ServingConfig
+    from albert_tf.serving.exporting import ExportConfig, export
 
 
 def main() -> None:

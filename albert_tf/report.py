@@ -7,9 +7,11 @@ The page needs no network and no other file.
 
 import dataclasses
 
-from albert_tf.base import files, settings
+from albert_tf.base import files, program, settings
 from albert_tf.base.settings import setting, validate
-from albert_tf.training.run_report import page
+
+with program.quiet_start():
+    from albert_tf.training.run_report import page
 
 REPORT_FILE = "report.html"
 

@@ -15,9 +15,11 @@ Where the data has a split to evaluate on, the metrics after each of these are
 printed beside those before. Fine-tuning the new directory wins a part back.
 """
 
-from albert_tf.base import settings
-from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
-from albert_tf.tasks.task import DataConfig
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
+    from albert_tf.tasks.task import DataConfig
 
 
 def main() -> None:

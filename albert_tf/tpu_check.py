@@ -10,12 +10,14 @@ what the compiler says, times are a lower bound from published peak rates.
 
 import json
 
-from albert_tf.base import files, settings
-from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import PretrainingConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.base import files, program, settings
+
+with program.quiet_start():
+    from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
+    from albert_tf.training.distribution import DistributionConfig
+    from albert_tf.training.optimizers import OptimizerConfig
+    from albert_tf.training.pretraining import PretrainingConfig
+    from albert_tf.training.trainer import TrainingConfig
 
 CONFIGS = (
     TpuCheckConfig,

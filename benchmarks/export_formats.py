@@ -49,10 +49,10 @@ def measure(call, batch1: dict, batch32: dict, seconds: float) -> dict:
 
 def tensorflow():
     """Return TensorFlow with two threads."""
-    import albert_tf  # noqa: F401  (sets TensorFlow's switches)
+    from albert_tf.base import program
 
-    # isort: split
-    import tensorflow as tf
+    with program.quiet_start():
+        import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
     tf.config.threading.set_intra_op_parallelism_threads(2)

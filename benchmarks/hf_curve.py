@@ -13,26 +13,30 @@ import csv
 import os
 import tempfile
 
-import albert_tf  # noqa: F401  (sets TensorFlow's switches before its import)
-
-# isort: split
-import keras
 import numpy as np
-import tensorflow as tf
 import torch
 from matplotlib.figure import Figure
 from torch.nn.functional import cross_entropy
 from transformers import AlbertForPreTraining
 
-from albert_tf.convert_checkpoint import convert
-from albert_tf.data.records import find, input_pipeline
-from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.objectives import PretrainingObjective
-from albert_tf.training.optimizers import EXCLUDED, OptimizerConfig
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.base import program
+
+with program.quiet_start():
+    import keras
+    import tensorflow as tf
+
+    from albert_tf.convert_checkpoint import convert
+    from albert_tf.data.records import find, input_pipeline
+    from albert_tf.model.albert import AlbertForPretraining
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.training import checkpoints
+    from albert_tf.training.distribution import (
+        DistributionConfig,
+        make_strategy,
+    )
+    from albert_tf.training.objectives import PretrainingObjective
+    from albert_tf.training.optimizers import EXCLUDED, OptimizerConfig
+    from albert_tf.training.trainer import Trainer, TrainingConfig
 
 SEED = 12345
 LOSSES = ("mlm_loss", "sop_loss")

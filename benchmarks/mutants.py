@@ -193,10 +193,11 @@ def rows_of(path: str) -> list[dict]:
 
 def run(arguments: argparse.Namespace) -> None:
     """Test every mutant; write a line of JSON for each."""
-    import albert_tf  # noqa: F401  (TensorFlow's switches)
+    from albert_tf.base import program
 
-    for name in IMPORTED_ONCE:
-        __import__(name)
+    with program.quiet_start():
+        for name in IMPORTED_ONCE:
+            __import__(name)
     for name in [n for n in sys.modules if n.split(".")[0] == PACKAGE]:
         del sys.modules[name]
     told = json.loads(Path(arguments.map).read_text())

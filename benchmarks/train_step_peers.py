@@ -26,10 +26,10 @@ RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
     """This project: the trainer that `pretrain.py` runs."""
-    import albert_tf  # noqa: F401  (sets TensorFlow's switches)
+    from albert_tf.base import program
 
-    # isort: split
-    import tensorflow as tf
+    with program.quiet_start():
+        import tensorflow as tf
 
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig

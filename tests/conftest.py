@@ -1,32 +1,32 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
 import dataclasses
+import random
+import shutil
 import subprocess
 import sys
 
-import albert_tf  # noqa: F401  (sets TensorFlow's switches before its import)
-
-# isort: split
-import random
-import shutil
-
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-import tiny
-import tiny_runs
-import tiny_tasks
 
-from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.masking import MaskingConfig
-from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
-from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
-from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
-from albert_tf.training import checkpoints
+from albert_tf.base import program
+
+with program.quiet_start():
+    import keras
+    import tensorflow as tf
+    import tiny
+    import tiny_runs
+    import tiny_tasks
+
+    from albert_tf.data.builder import build
+    from albert_tf.data.builder.build_config import BuildConfig
+    from albert_tf.data.builder.pairs import PairsConfig
+    from albert_tf.data.masking import MaskingConfig
+    from albert_tf.model.albert import AlbertForPretraining
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
+    from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
+    from albert_tf.training import checkpoints
 
 # For the tests of replicas.
 tf.config.set_logical_device_configuration(

@@ -2,12 +2,13 @@
 
 TensorFlow's C++ code logs while it is imported and when it first looks for
 devices, straight to the file descriptor, whatever Python's loggers and
-`TF_CPP_MIN_LOG_LEVEL` say. A program therefore lies in two files: what it does,
-and a command that imports this by name.
+`TF_CPP_MIN_LOG_LEVEL` say. So a command imports its room like this:
+
+    with program.quiet_start():
+        from albert_tf.serving.exporting import ExportConfig, export
 """
 
 import contextlib
-import importlib
 import os
 import re
 import sys
@@ -28,35 +29,31 @@ START_UP = re.compile(
 )
 
 
+def without_start_up_lines(stderr: bytes) -> bytes:
+    """Return what else was written than TensorFlow's start-up lines."""
+    lines = stderr.splitlines(keepends=True)
+    return b"".join(line for line in lines if not START_UP.match(line))
+
+
 @contextlib.contextmanager
-def without_start_up_lines() -> Iterator[None]:
-    """Keep back what is written to stderr; then write all but such lines."""
+def quiet_start() -> Iterator[None]:
+    """Import TensorFlow, and let it look for devices, without those lines.
+
+    All else that is written to stderr comes when the body ends.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as kept:
         os.dup2(kept.fileno(), 2)
         try:
             yield
+            if tensorflow := sys.modules.get("tensorflow"):
+                tensorflow.config.list_physical_devices()
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
             kept.seek(0)
-            lines = [line for line in kept if not START_UP.match(line)]
-            os.write(2, b"".join(lines))
-
-
-def load(module: str):
-    """Import a program's module, with a quiet TensorFlow if it needs one."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    with without_start_up_lines():
-        loaded = importlib.import_module(module)
-        if tensorflow := sys.modules.get("tensorflow"):
-            tensorflow.config.list_physical_devices()
-    return loaded
-
-
-def run(module: str) -> None:
-    """Run the command line of a module of this package, its `cli`."""
-    load(f"albert_tf.{module}").cli()
+            os.write(2, without_start_up_lines(kept.read()))

@@ -13,8 +13,8 @@ import time
 import numpy as np
 from scipy import stats
 
-from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base import files, program
+from albert_tf.base.errors import require
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.demo import corpus
@@ -172,12 +172,18 @@ def ask(output_dir: str) -> None:
         files.join(output_dir, "export", name)
         for name in ("finetuned", "pretrained")
     ]
-    program = files.join(ROOT, "albert_tf", "demo", "client.py")
+    client = files.join(ROOT, "albert_tf", "demo", "client.py")
     print("\nThe SavedModels, loaded by a process without this package")
-    if subprocess.run([sys.executable, program, *exports]).returncode:
-        raise InputError(
-            f"The exported models could not be asked. Received: {exports}"
-        )
+    result = subprocess.run(
+        [sys.executable, client, *exports], stderr=subprocess.PIPE
+    )
+    said = program.without_start_up_lines(result.stderr)
+    print(said.decode(), end="", file=sys.stderr)
+    require(
+        not result.returncode,
+        "The exported models could not be asked.",
+        exports=exports,
+    )
 
 
 def demo(

@@ -1,14 +1,16 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
-from albert_tf.base import settings
-from albert_tf.finetuning.finetune import finetune
-from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
-from albert_tf.finetuning.multitask import finetune_together
-from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.tasks.task import DataConfig, TaskConfig
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.finetuning.finetune import finetune
+    from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
+    from albert_tf.finetuning.multitask import finetune_together
+    from albert_tf.finetuning.recipes import RecipeConfig
+    from albert_tf.tasks.task import DataConfig, TaskConfig
+    from albert_tf.training.distribution import DistributionConfig
+    from albert_tf.training.optimizers import OptimizerConfig
+    from albert_tf.training.trainer import TrainingConfig
 
 CONFIGS = (
     FinetuningConfig,

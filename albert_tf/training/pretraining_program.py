@@ -1,10 +1,12 @@
 """Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
 
-from albert_tf.base import settings
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import PretrainingConfig, pretrain
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.base import program, settings
+
+with program.quiet_start():
+    from albert_tf.training.distribution import DistributionConfig
+    from albert_tf.training.optimizers import OptimizerConfig
+    from albert_tf.training.pretraining import PretrainingConfig, pretrain
+    from albert_tf.training.trainer import TrainingConfig
 
 CONFIGS = (
     PretrainingConfig,

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from albert_tf.base import program
 
 LINES = """WARNING: All log messages before absl::InitializeLog() is called
@@ -14,31 +16,33 @@ E0000 00:00:1.2 3 gpu_device.cc:9] out of memory
 a warning of another library
 W0000 00:00:1.2 3 service.cc:1] a device is slow
 """
-KEPT = LINES.splitlines(keepends=True)[4:]
+KEPT = "".join(LINES.splitlines(keepends=True)[4:])
 
 
 def test_only_lines_about_the_start_are_dropped(capfd):
     """Errors and warnings come through, in order, also from C code."""
-    with program.without_start_up_lines():
+    with program.quiet_start():
         os.write(2, LINES.encode())
-    assert capfd.readouterr().err == "".join(KEPT)
+    assert capfd.readouterr().err == KEPT
 
 
 def test_nothing_is_lost_when_the_start_fails(capfd):
     """What was written before an error is there, and stderr is itself."""
-    try:
-        with program.without_start_up_lines():
-            os.write(2, LINES.encode())
-            raise ImportError
-    except ImportError:
-        print("after", file=sys.stderr)
-    assert capfd.readouterr().err == "".join(KEPT) + "after\n"
+    with pytest.raises(ImportError), program.quiet_start():
+        os.write(2, LINES.encode())
+        raise ImportError
+    print("after", file=sys.stderr)
+    assert capfd.readouterr().err == KEPT + "after\n"
 
 
-def test_tensorflow_starts_without_a_word():
-    """A program that imports TensorFlow and asks for devices is quiet."""
-    code = "from albert_tf.base import program; program.load('tensorflow')"
+@pytest.mark.parametrize("command", ["export", "describe"])
+def test_programs_start_without_a_word(command):
+    """Where a program stops at its flags, its own line is the only one."""
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
+        [sys.executable, "-m", f"albert_tf.{command}", "--unknown=1"],
+        capture_output=True,
+        text=True,
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert result.returncode == 1
+    assert "0000" not in result.stderr and "WARNING" not in result.stderr
+    assert result.stderr.startswith("FATAL Flags parsing error")
