@@ -81,6 +81,7 @@ def test_a_projection_between_equal_widths(tmp_path):
         ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12"),
         ({"hidden_act": "silu"}, "`hidden_act` must be one of gelu_new"),
         ({"position_embedding_type": "relative_key"}, "must be absolute"),
+        ({"tie_word_embeddings": False}, "must be True"),
         ({"num_attention_heads": 5}, "`num_attention_heads` must divide"),
     ],
 )
