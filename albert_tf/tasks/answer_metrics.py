@@ -98,21 +98,6 @@ def best_number(
     return float(totals[number]) / len(scores), number
 
 
-def best_threshold(
-    scores: Sequence[float],
-    answered: Sequence[bool],
-    predictions: Sequence[str],
-    null_odds: Sequence[float],
-) -> tuple[float, float]:
-    """Return the best mean score for any threshold, and that threshold.
-
-    It is the odds of the last question to answer, as the official search has
-    it, and 0 where it is best to answer nothing.
-    """
-    best, number = best_number(scores, answered, predictions, null_odds)
-    return best, sorted(null_odds)[number - 1] if number else 0.0
-
-
 def raw_scores(answers: Sequence[Sequence[str]], predictions: Sequence[str]):
     """Return SQuAD 2.0's exact and F1 scores of each question."""
     golds = [[a for a in x if normalize_answer(a)] or [""] for x in answers]
@@ -173,9 +158,10 @@ def squad2(
         for has, kind in ((True, "HasAns"), (False, "NoAns")):
             if final[has]:
                 metrics[f"{kind}_{name}"] = mean(final[has])
-        metrics[f"best_{name}"], metrics[f"best_{name}_thresh"] = (
-            best_threshold(scores, answered, predictions, null_odds)
-        )
+        best, number = best_number(scores, answered, predictions, null_odds)
+        # The odds of the last question to answer, as in the official search.
+        last = sorted(null_odds)[number - 1] if number else 0.0
+        metrics |= {f"best_{name}": best, f"best_{name}_thresh": last}
     return metrics
 
 

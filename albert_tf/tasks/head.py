@@ -32,7 +32,7 @@ class Head(abc.ABC):
         averaged, and learnt from.
       token_outputs: which outputs have an axis of tokens, with what the model
         itself says at padding.
-      model_class: of the model, which `sizes` are arguments of.
+      model_class: makes the model from a config, `sizes`, and the rest.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)

@@ -18,19 +18,12 @@ from albert_tf.tasks.choice_files import (
 from albert_tf.tasks.features import Features, two_part_row
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
 from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.sentences import Prediction
 from albert_tf.tasks.task import Task, TaskConfig
 
 DEFAULTS = TaskConfig(
     max_seq_length=512, classifier_dropout=0.1, max_qa_length=128
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """The predicted choice, and the probability of each."""
-
-    label: int
-    probabilities: np.ndarray  # [C]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +126,7 @@ class MultipleChoice(Task):
     def predictions(self, examples, outputs, features):
         # A server gives them one by one.
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
-        return [Choice(int(row.argmax()), row) for row in softmax(logits)]
+        return [Prediction(int(row.argmax()), row) for row in softmax(logits)]
 
     def score(self, examples, predictions):
         labels = np.array([example.label for example in examples])

@@ -32,7 +32,7 @@ class Example:
 class Prediction:
     """A predicted label, and the probability of each class."""
 
-    label: Any
+    label: Any  # as in an example
     probabilities: np.ndarray  # [C], empty for a number
 
 

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks.conll import (
-    Sentence,
-    all_tags,
-    check_tags,
-    find_scheme,
-    read_conll,
-)
+from albert_tf.tasks import conll
+from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tasks.labels import check_known, shown
 from albert_tf.tasks.prediction_files import sibling, write_tsv
@@ -100,18 +95,20 @@ class TokenClassification(Task):
 
     def read(self, part, path) -> list[Sentence]:
         tagged = part != "predict"
-        sentences = read_conll(path, self.word_column, self.tag_column, tagged)
+        sentences = conll.read_conll(
+            path, self.word_column, self.tag_column, tagged
+        )
         if part == "train" or self.labels:
-            scheme = self.scheme or find_scheme(sentences)
+            scheme = self.scheme or conll.find_scheme(sentences)
             for sentence in sentences:
                 for i, tag in enumerate(sentence.tags or ()):
                     check_known(tag, self.labels, sentence.where(i))
-                check_tags(sentence, scheme)
+                conll.check_tags(sentence, scheme)
         return sentences
 
     def fitted(self, examples):
-        scheme = self.scheme or find_scheme(examples)
-        labels = self.labels or all_tags(examples, scheme)
+        scheme = self.scheme or conll.find_scheme(examples)
+        labels = self.labels or conll.all_tags(examples, scheme)
         rule = "The training examples must have a tag beside O."
         require(len(labels) > 1, rule, labels=shown(labels))
         return dataclasses.replace(self, scheme=scheme, labels=labels)

@@ -73,6 +73,12 @@ def test_answering_nothing_can_be_best():
     assert found["f1"] == pytest.approx(2 / 3)
 
 
+def test_silence_of_the_model_costs_nothing():
+    """Where it has no text for a question without an answer, that is right."""
+    found = squad2([["x"], [], ["y"]], ["x", "", "y"], [0.0, 1.0, 2.0])
+    assert (found["best_f1"], found["best_f1_thresh"]) == (1.0, 2.0)
+
+
 @pytest.mark.parametrize(
     ("answers", "odds", "expected"),
     [

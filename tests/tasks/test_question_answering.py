@@ -171,13 +171,13 @@ def test_files(words, tmp_path):
 
 def test_the_given_threshold_decides(words, tmp_path):
     """Below all odds there is no answer, above them there always is one."""
-    for threshold, answered in ((-99.0, 0), (99.0, len(EXAMPLES))):
+    for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
         texts = json.loads((tmp_path / "predictions.json").read_text())
-        assert sum(map(bool, texts.values())) == answered
+        assert sum(map(bool, texts.values())) == number
         scores = task.score(EXAMPLES, found)
-        assert (scores["NoAns_exact"] == 1.0) is (answered == 0)
+        assert (scores["NoAns_exact"] == 1.0) is (number == 0)
 
 
 def test_unknown_answers(words, tmp_path):

@@ -1,9 +1,11 @@
 """Rows of questions and windows, and the places of answers in them."""
 
 import numpy as np
+import pytest
 from tiny_questions import CONTEXT, EXAMPLES, asked, make_task
 
-from albert_tf.tasks.question_features import question_windows
+from albert_tf.tasks.question_features import label, question_windows
+from albert_tf.tasks.squad_files import Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
@@ -27,6 +29,17 @@ def test_labels_are_the_words_of_the_answer(words):
         "e": {"poor in it"},
     }
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [((0, 5), (7, 8)), ((3, 9), (4, 5)), ((0, 4), (0, 0)), ((4, 9), (0, 0))],
+)
+def test_a_window_has_all_of_an_answer_or_none(window, expected):
+    """Tokens 3 and 4 of tokens of a letter each; windows begin at place 4."""
+    context = np.stack([np.arange(12), np.arange(12), np.arange(1, 13)])
+    question = Question("a", "", "abcdefghijkl", ("de",), (3, 5))
+    assert label(question, context, slice(*window), 4) == expected
 
 
 def test_rows_are_question_and_window(words):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.squad_files import read_squad
+from albert_tf.tasks.squad_files import find_answer, read_squad
 
 CONTEXT = "A cat saw a cat. The dog slept."
 
@@ -43,6 +43,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
         question("c", [("cat", 2)]),
     )
     assert [q.span[0] for q in found] == [12, 2, 2]
+    assert find_answer("anana", "ana", 4) == 2  # places may overlap
     assert (
         "2 answers are not at their `answer_start`" in capsys.readouterr().out
     )
