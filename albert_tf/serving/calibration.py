@@ -12,7 +12,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.serving.server import Server
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tasks.task import Task, TaskConfig
-from albert_tf.text.tokenizer_graph import INPUTS
 
 
 def text_features(server: Server, path: str) -> Features:
@@ -63,17 +62,9 @@ def features(server: Server, path: str) -> Features:
 
 
 def batches(
-    found: Features, batch_size: int, most: int
+    features: Features, batch_size: int, most: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield inputs [B, T] of the first rows; the last batch may be short."""
-    number = min(len(found.second_starts), most)
-    for start in range(0, number, batch_size):
-        rows = range(start, min(start + batch_size, number))
-        inputs = np.zeros([3, len(rows), found.max_seq_length], np.int32)
-        inputs[0] = found.pad_id
-        for i, row in enumerate(rows):
-            a, b = found.row_splits[row : row + 2]
-            inputs[0, i, : b - a] = found.tokens[a:b]
-            inputs[1, i, : b - a] = 1
-            inputs[2, i, found.second_starts[row] : b - a] = 1
-        yield dict(zip(INPUTS, inputs, strict=True))
+    inputs = {name: rows[:most] for name, rows in features.dense().items()}
+    for start in range(0, len(inputs["input_ids"]), batch_size):
+        yield {k: x[start : start + batch_size] for k, x in inputs.items()}
