@@ -1,0 +1,32 @@
+"""Micro-batches: each is a part of the batch, and no more is held at once."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.training.accumulation import accumulated
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
+    """Every example is used once, in equal parts; what they give is added."""
+    batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
+    seen = []
+
+    def differentiate(micro_batch, seed):
+        seen.append(micro_batch["x"].shape[0])
+        total = tf.reduce_sum(micro_batch["x"], axis=0)  # [2]
+        return [total], tf.stack([tf.reduce_sum(total), 1.0])
+
+    gradients, report = tf.function(
+        lambda: accumulated(
+            differentiate,
+            batch,
+            tf.constant([1, 2]),
+            pieces,
+            ([tf.zeros([2])], tf.zeros([2])),
+        )
+    )()
+    assert set(seen) == {6 // pieces}
+    np.testing.assert_array_equal(gradients[0], [30.0, 36.0])
+    np.testing.assert_array_equal(report, [66.0, pieces])
