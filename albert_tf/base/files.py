@@ -74,8 +74,8 @@ def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 def names(path: str) -> list[str]:
     """Return the sorted names in a folder, those of folders without a slash."""
-    found = remote("listdir", path) if is_remote(path) else os.listdir(path)
-    return sorted(name.rstrip("/") for name in found)
+    entries = remote("listdir", path) if is_remote(path) else os.listdir(path)
+    return sorted(name.rstrip("/") for name in entries)
 
 
 def opened(path: str, mode: str) -> BinaryIO:
@@ -156,10 +156,10 @@ def _upload(folder: str, path: str) -> None:
     """Replace a remote folder by a local one."""
     if is_folder(path):
         remove_folder(path)
-    for place, _, found in os.walk(folder):
+    for place, _, file_names in os.walk(folder):
         there = path + place.removeprefix(folder)
         make_folder(there)
-        for name in found:
+        for name in file_names:
             copy(join(place, name), join(there, name))
 
 
@@ -270,7 +270,7 @@ def read_json(path: str, what: str) -> Any:
 
 def glob(patterns: str, what: str) -> list[str]:
     """Return the sorted files of a comma-separated list of glob patterns."""
-    found: list[str] = []
+    paths: list[str] = []
     for pattern in filter(None, (p.strip() for p in patterns.split(","))):
         here = matches(pattern)
         if not here:
@@ -283,7 +283,7 @@ def glob(patterns: str, what: str) -> list[str]:
                     f"{what} must name files. Received a directory: {path} "
                     f"(did you mean {join(path, '*')}?)"
                 )
-        found += here
-    if not found:
+        paths += here
+    if not paths:
         raise InputError(f"{what} must not be empty. Received: {patterns!r}")
-    return sorted(set(found))
+    return sorted(set(paths))

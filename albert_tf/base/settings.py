@@ -115,8 +115,8 @@ def _field_type(field: dataclasses.Field) -> Any:
     A field annotated `float | str` holds a number or a word.
     """
     types = getattr(field.type, "__args__", (field.type,))
-    found = tuple(t for t in types if t is not type(None))
-    return found[0] if len(found) == 1 else found
+    kinds = tuple(t for t in types if t is not type(None))
+    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def _define_list(name: str, default: Any, help: str) -> None:

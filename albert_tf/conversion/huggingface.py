@@ -245,12 +245,12 @@ def text_settings(folder: str) -> dict[str, bool]:
     if not files.exists(path):
         return {}
     values = files.read_json(path, f"`{TOKENIZER_CONFIG}`")
-    found = {}
+    known = {}
     if isinstance(values.get("do_lower_case"), bool):
-        found["do_lower_case"] = values["do_lower_case"]
+        known["do_lower_case"] = values["do_lower_case"]
     if isinstance(values.get("keep_accents"), bool):
-        found["strip_accents"] = not values["keep_accents"]
-    return found
+        known["strip_accents"] = not values["keep_accents"]
+    return known
 
 
 TOKENIZER_CLASSES = {

@@ -88,7 +88,7 @@ def _slots_used(
 
 
 def expected_places(
-    found: set[str], config: AlbertConfig, layout: Layout
+    names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, Place]:
     """Return {our name: place} of what a file with some names must hold.
 
@@ -98,7 +98,7 @@ def expected_places(
     weights = {
         name: place
         for name, place in places(config, layout).items()
-        if not name.startswith(PRETRAINING_HEADS) or place.name in found
+        if not name.startswith(PRETRAINING_HEADS) or place.name in names
     }
     for head in PRETRAINING_HEADS:
         if any(name.startswith(head) for name in weights):
@@ -108,10 +108,10 @@ def expected_places(
                 if name.startswith(head)
             }
     expected = dict(weights)
-    pair = _slots_used(found, weights, layout)
+    pair = _slots_used(names, weights, layout)
     if pair:
         expected |= slot_places(weights, pair)
-    if layout.step in found:
+    if layout.step in names:
         expected[MODEL_DIR.step] = Place(layout.step, ())
     return expected
 

@@ -316,15 +316,15 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
             "`embedding_norm` must be embedding. Received: "
             f"embedding_norm={config.embedding_norm}"
         )
-    found = {}
+    table = {}
     for name, shape, row, block in _expand(config):
         theirs = row[layout.column]
         transposed = theirs.endswith(".T")
         theirs = theirs.removesuffix(".T").format(**block)
-        found[name] = Place(
+        table[name] = Place(
             theirs, shape[::-1] if transposed else shape, transposed
         )
-    return found
+    return table
 
 
 def slot_places(

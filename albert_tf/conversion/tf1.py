@@ -52,7 +52,7 @@ def find_prefix(path: str) -> str | None:
         return path
     if not files.is_folder(path):
         return None
-    found = _ordered(path)
+    prefixes = _ordered(path)
     hub = files.join(path, HUB_PREFIX)
     wishes = (
         files.join(path, BEST_PREFIX),
@@ -62,12 +62,12 @@ def find_prefix(path: str) -> str | None:
     for wish in wishes:
         if wish and files.exists(wish + INDEX):
             return wish
-    if len(found) > 1:
+    if len(prefixes) > 1:
         raise InputError(
             "`input` holds several checkpoints; name one by its prefix: "
-            f"{', '.join(found)}. Received: input={path}"
+            f"{', '.join(prefixes)}. Received: input={path}"
         )
-    return found[0] if found else None
+    return prefixes[0] if prefixes else None
 
 
 def open_checkpoint(prefix: str) -> Tensors:

@@ -129,8 +129,8 @@ def documents(name: str, source: bytes) -> list[Document]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    found = [
+    kept = [
         Document(title, tuple(s for text in texts for s in sentences(text)))
         for title, texts in docstrings(name, tree)
     ]
-    return [document for document in found if document.sentences]
+    return [document for document in kept if document.sentences]

@@ -207,8 +207,8 @@ class AlbertForBeamSpans(AlbertWithHead):
         kernel = tf.cast(self.end_transform.kernel, sequence.dtype)  # [2H, H]
         bias = tf.cast(self.end_transform.bias, sequence.dtype)
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
-        given = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
-        x = tf.tanh(tokens[:, None] + given[:, :, None] + bias)  # [B, K, T, H]
+        half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
+        x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
         return self.end(self.end_norm(x))[..., 0]
 
     def call(self, input_ids, input_mask, segment_ids, seed=None, labels=None):

@@ -43,9 +43,9 @@ def in_blocks(
     }
 
     def step(i, parts):
-        some = {k: x[i * rows : (i + 1) * rows] for k, x in inputs.items()}
-        found = body(**some)
-        return i + 1, {k: parts[k].write(i, x) for k, x in found.items()}
+        block = {k: x[i * rows : (i + 1) * rows] for k, x in inputs.items()}
+        computed = body(**block)
+        return i + 1, {k: parts[k].write(i, x) for k, x in computed.items()}
 
     _, parts = tf.while_loop(
         lambda i, _: i < blocks,

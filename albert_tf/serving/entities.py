@@ -205,10 +205,10 @@ class Entities:
     def _texts(self, text, starts, ends, kinds) -> Tensors:
         bounds = byte_bounds(text)
         rows = tf.cast(starts.value_rowids(), tf.int32)
-        found, first, last = cut(text, bounds, rows, starts.values, ends.values)
+        texts, first, last = cut(text, bounds, rows, starts.values, ends.values)
         names = tf.gather(self.kinds, kinds.values)
         return {
-            "entities": starts.with_values(found).to_tensor(""),
+            "entities": starts.with_values(texts).to_tensor(""),
             "kinds": starts.with_values(names).to_tensor(""),
             "starts": starts.to_tensor(-1),
             "ends": ends.to_tensor(-1),

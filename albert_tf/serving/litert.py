@@ -101,7 +101,7 @@ def converter_of(module: tf.Module) -> Iterator:
 
 def examples_of(server: Server, path: str) -> Callable[[], Iterator[dict]]:
     """Return what gives the inputs to calibrate with, as converters want."""
-    found = calibration.features(server, path)
+    features = calibration.features(server, path)
     size = server.encoder.config.batch_size
     more = {
         spec.name: np.ones(spec.shape, np.int32)  # any position
@@ -109,7 +109,7 @@ def examples_of(server: Server, path: str) -> Callable[[], Iterator[dict]]:
     }
 
     def examples() -> Iterator[dict]:
-        for batch in calibration.batches(found, size, CALIBRATION_ROWS):
+        for batch in calibration.batches(features, size, CALIBRATION_ROWS):
             if len(batch["input_ids"]) == size:
                 yield batch | more
 

@@ -64,11 +64,11 @@ def with_length(
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     """Restore a pretrained model; return its weights without absent heads."""
     prefix = checkpoints.for_inference(model_dir)
-    found = checkpoints.read_table(prefix)
+    stored = checkpoints.read_table(prefix)
     absent = tuple(
         head
         for head in PRETRAINING_HEADS
-        if not any(n.startswith(head) for n in found)
+        if not any(n.startswith(head) for n in stored)
     )
     weights = {
         name: variable
@@ -99,8 +99,8 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
     """Return the task of a fine-tuned model, with the threshold to serve."""
     limit = serving.null_score_diff_threshold
-    given = TaskConfig(null_score_diff_threshold=limit)
-    return load_task(model_dir).with_config(given)
+    changes = TaskConfig(null_score_diff_threshold=limit)
+    return load_task(model_dir).with_config(changes)
 
 
 def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:

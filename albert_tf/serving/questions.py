@@ -211,7 +211,7 @@ class Answers:
             "probabilities": tf.where(real, tf.nn.softmax(weights), 0.0),
         }
 
-    def _null(self, windows: Windows, outputs, found) -> Tensors:
+    def _null(self, windows: Windows, outputs, answers) -> Tensors:
         """Return what changes if there may be no answer."""
         if not self.task.impossible:
             return {}
@@ -221,9 +221,9 @@ class Answers:
             odds = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
         odds = tf.math.segment_min(odds, windows.texts)  # [B]
         if self.task.config.answer_head == "simple":
-            odds -= found["scores"][:, 0]
+            odds -= answers["scores"][:, 0]
         limit = self.task.config.null_score_diff_threshold or 0.0
-        answer = tf.where(odds > limit, "", found["answer"])
+        answer = tf.where(odds > limit, "", answers["answer"])
         return {"null_odds": odds, "answer": answer}
 
 

@@ -60,8 +60,8 @@ def next_place(where: tf.Tensor) -> tf.Tensor:
     """
     size = tf.size(where)
     places = tf.cast(tf.where(where)[:, 0], tf.int32)
-    found = tf.searchsorted(places, tf.range(size + 1))
-    return tf.gather(tf.concat([places, [size]], axis=0), found)
+    numbers = tf.searchsorted(places, tf.range(size + 1))
+    return tf.gather(tf.concat([places, [size]], axis=0), numbers)
 
 
 def running_maximum(index: tf.Tensor) -> tf.Tensor:

@@ -138,13 +138,13 @@ class WordPiece:
         return ids, starts, ends
 
     def _word(self, word: str) -> list[int]:
-        found = self._cache.get(word)
-        if found is None:
+        ids = self._cache.get(word)
+        if ids is None:
             if len(self._cache) >= MAX_CACHED_WORDS:
                 self._cache.clear()
             pieces = self._pieces(fold(word, self._config))
-            found = self._cache[word] = [id for id, _, _ in pieces]
-        return found
+            ids = self._cache[word] = [id for id, _, _ in pieces]
+        return ids
 
     def _pieces(self, word: str) -> Iterator[tuple[int, int, int]]:
         """Yield id, begin and end of each piece of a folded word."""

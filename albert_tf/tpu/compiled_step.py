@@ -54,8 +54,8 @@ class Plan:
         """Return an example's FLOPs: the model's, and what is repeated."""
         forward = forward_flops(self.config, self.tokens, self.predictions)
         again = forward["attention"] + forward["feed-forward"]
-        own = training_flops(self.config, self.tokens, self.predictions)
-        return own, again * self.loop.rematerialize
+        needed = training_flops(self.config, self.tokens, self.predictions)
+        return needed, again * self.loop.rematerialize
 
 
 class Step:

@@ -29,15 +29,15 @@ PROBE = """func.func @main(%x: tensor<68719476736xf32>)
 
 def require_versions() -> None:
     """Refuse a missing extra and other versions, before any work."""
-    found = {}
+    installed = {}
     for package in VERSIONS:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "none"
-    if all(found[p].startswith(v) for p, v in VERSIONS.items()):
+            installed[package] = "none"
+    if all(installed[p].startswith(v) for p, v in VERSIONS.items()):
         return
-    received = ", ".join(f"{p} {v}" for p, v in found.items())
+    received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
         "The TPU compiler must be that of `jax[tpu]==0.10.2`; install it with "
         f"pip install 'albert-tf[tpu-check]'. Received: {received}"

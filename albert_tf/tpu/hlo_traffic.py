@@ -193,7 +193,7 @@ class Module:
 
     def collectives(self) -> list[dict]:
         """Return what replicas exchange: kind, times, bytes, group's size."""
-        found = []
+        exchanged = []
         for name, number in self.times().items():
             for x in self.computations[name].values():
                 kind = x.opcode.removesuffix("-start")
@@ -201,7 +201,7 @@ class Module:
                     continue
                 groups = GROUPS.search(x.rest)
                 members, count = groups.groups() if groups else ("", "0")
-                found.append(
+                exchanged.append(
                     {
                         "kind": kind,
                         "times": number,
@@ -209,7 +209,7 @@ class Module:
                         "replicas": int(count or len(members.split(","))),
                     }
                 )
-        return found
+        return exchanged
 
     def loops(self) -> list[int]:
         """Return the trips of every loop of a step."""

@@ -169,11 +169,11 @@ def _encode_by_words(
     """
     ids, sizes, starts = [], [], []
     for line in lines:
-        found, begins, _ = tokenizer.encode_with_offsets(line)
+        line_ids, begins, _ = tokenizer.encode_with_offsets(line)
         ends = list(itertools.accumulate(map(len, words_of(line))))
         word = np.searchsorted(ends, begins, side="right")
-        ids += found
-        sizes.append(len(found))
+        ids += line_ids
+        sizes.append(len(line_ids))
         starts.append(np.diff(word, prepend=-1) != 0)
     return (
         np.array(ids, np.int32),

@@ -238,5 +238,5 @@ def summary(
             f"{metadata.max_predictions_per_seq} predictions in "
             f"{len(entries)} files"
         )
-    told = warnings(metadata.statistics, masking, pairs.max_seq_length)
-    return "\n".join(lines + [f"Warning: {warning}" for warning in told])
+    notes = warnings(metadata.statistics, masking, pairs.max_seq_length)
+    return "\n".join(lines + [f"Warning: {warning}" for warning in notes])

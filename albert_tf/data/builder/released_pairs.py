@@ -21,17 +21,17 @@ TRIES = 10
 
 
 def other_parts(
-    own: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
+    parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Draw a part of another document for each of the parts `own` [n]."""
-    drawn = rng.integers(0, len(hashes), (len(own), TRIES))
-    other = hashes[drawn] != hashes[own][:, None]
+    drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
+    other = hashes[drawn] != hashes[parts][:, None]
     other[:, -1] = True
-    return drawn[np.arange(len(own)), np.argmax(other, axis=1)]
+    return drawn[np.arange(len(parts)), np.argmax(other, axis=1)]
 
 
 def _random_segments(
-    own: np.ndarray,
+    parts: np.ndarray,
     lengths: np.ndarray,
     documents: Documents,
     offsets: np.ndarray,
@@ -47,7 +47,7 @@ def _random_segments(
       rng: the source of randomness.
     """
     part_ends = np.cumsum(documents.parts, dtype=np.int64)
-    part = other_parts(own, documents.hashes, rng)
+    part = other_parts(parts, documents.hashes, rng)
     size = documents.parts[part]
     sentence = part_ends[part] - size + rng.integers(0, size)
     begin = offsets[sentence]
@@ -111,9 +111,9 @@ def make_pairs(
         offsets[firsts], cuts, cuts.copy(), offsets[stop[firsts]], is_random
     )
     wanted = (target - pairs.a_end + pairs.a_start)[is_random]
-    own = part_of[firsts][is_random]
+    parts = part_of[firsts][is_random]
     pairs.b_start[is_random], pairs.b_end[is_random] = _random_segments(
-        own, wanted, documents, offsets, rng
+        parts, wanted, documents, offsets, rng
     )
     swapped = coin[firsts] & ~is_random & (not config.random_next_sentence)
     pairs = pairs.swap(swapped, swapped | is_random)

@@ -47,20 +47,20 @@ def parse(
       [B, 2] int32; sentence_order_labels [B] int32.
     """
     room = metadata.max_seq_length - 3
-    found = parse_examples(names, serialized, FEATURES)
+    parsed = parse_examples(names, serialized, FEATURES)
     dtype = id_type(metadata.vocab_size)
-    sizes = tf.cast(found["segment_lengths"], tf.int32)
+    sizes = tf.cast(parsed["segment_lengths"], tf.int32)
     total = tf.reduce_sum(sizes, axis=1)
-    length = tf.strings.length(found["token_ids"])
+    length = tf.strings.length(parsed["token_ids"])
     fits = (total <= room) & (length == total * dtype.itemsize)
     require_all(fits, names, "its lengths contradict each other")
     ids = tf.io.decode_raw(
-        found["token_ids"],
+        parsed["token_ids"],
         tf.dtypes.as_dtype(dtype),
         fixed_length=room * dtype.itemsize,
     )
-    starts = _unpack_bits(found["word_starts"], room)
-    labels = tf.cast(found["next_sentence_labels"][:, 0], tf.int32)
+    starts = _unpack_bits(parsed["word_starts"], room)
+    labels = tf.cast(parsed["next_sentence_labels"][:, 0], tf.int32)
     return tf.cast(ids, tf.int32), starts, sizes, labels
 
 

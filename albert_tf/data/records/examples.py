@@ -70,8 +70,8 @@ def parse(serialized: bytes) -> defaultdict[str, Sequence]:
         example = _example_class().FromString(serialized)
     except DecodeError as error:
         raise ValueError(f"no tf.train.Example: {error}") from None
-    found: defaultdict[str, Sequence] = defaultdict(tuple)
+    features: defaultdict[str, Sequence] = defaultdict(tuple)
     for entry in example.features.feature:
         for _, values in entry.value.ListFields():
-            found[entry.key] = values.value
-    return found
+            features[entry.key] = values.value
+    return features

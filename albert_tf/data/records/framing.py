@@ -34,10 +34,10 @@ def write(path: str, records: Iterable[bytes]) -> None:
             file.write(_with_checksum(record))
 
 
-def _checked(found: bytes) -> bytes | None:
+def _checked(framed: bytes) -> bytes | None:
     """Return bytes without the checksum at their end; None if it is wrong."""
-    data = found[: -CHECKSUM.size]
-    return data if found == _with_checksum(data) else None
+    data = framed[: -CHECKSUM.size]
+    return data if framed == _with_checksum(data) else None
 
 
 def _record(file: BinaryIO, head: bytes) -> bytes | None:

@@ -76,8 +76,8 @@ class Metadata:
     def masking_config(self) -> MaskingConfig:
         """Return how the records were, or are to be, masked."""
         names = [field.name for field in dataclasses.fields(MaskingConfig)]
-        found = {n: self.settings[n] for n in names if n in self.settings}
-        return MaskingConfig(**found)
+        values = {n: self.settings[n] for n in names if n in self.settings}
+        return MaskingConfig(**values)
 
     def write(self, data_dir: str) -> None:
         """Write `metadata.json`."""
