@@ -159,6 +159,8 @@ def task(
         room = dict(ROOM)
         labelled = [d for d in everything if label_of(d) == label]
         for i in rng.permutation(len(labelled)):
+            if not any(room.values()):
+                break
             texts = {letters(text): text for text in passages(labelled[i])}
             new = [text for key, text in texts.items() if key not in seen]
             open_splits = [s for s in ROOM if room[s]]
