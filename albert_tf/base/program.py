@@ -19,13 +19,13 @@ from collections.abc import Iterator
 # processors oneDNN is off by default, and a training step a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
-# Lines about the start itself: that logging begins, information, what the
+# Lines about the machine: that logging begins, information, what the
 # processor could do, and that a GPU was looked for and not found.
 START_UP = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog"
     rb"|I0000 |To enable the following instructions:"
     rb"|[EW]0000 .*(failed call to cuInit|Could not find cuda drivers"
-    rb"|Unable to register cu\w+ factory)"
+    rb"|Unable to register cu\w+ factory|oneDNN supports DT_INT64 only)"
 )
 
 
