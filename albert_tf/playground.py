@@ -9,7 +9,7 @@ from anywhere else. It needs `pip install 'albert-tf[demo]'`.
 import dataclasses
 import importlib.util
 
-from albert_tf.base import settings
+from albert_tf.base import program, settings
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
@@ -59,7 +59,8 @@ def cli() -> None:
         check_packages()
     except InputError as problem:
         raise SystemExit(f"error: {problem}") from None
-    from albert_tf.demo.page import Limits
+    with program.quiet_start():
+        from albert_tf.demo.page import Limits
 
     settings.define_flags(PlaygroundConfig, Limits)
     settings.run(main)
