@@ -60,7 +60,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
             weight_decay_rate=DECAY,
             clip_norm=CLIP,
         ),
-        TrainingConfig(train_batch_size=case.batch, jit_compile=jit),
+        TrainingConfig(train_batch_size=case.batch, jit_compile=jit or None),
     )
     iterator = trainer.iterator(
         lambda **_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
