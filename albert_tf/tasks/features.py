@@ -11,11 +11,14 @@ import numpy as np
 
 from albert_tf.text.tokenizers import Tokenizer, truncate_pair
 
+# What the model takes of every row.
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
 
 def packed_row(
     tokenizer: Tokenizer, a: np.ndarray, b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return what `tokenization.pack` gives, but without the padding.
+    """Return what `tokenizers.pack` gives, but without the padding.
 
     Returns:
       The int32 tokens of the row, and where its segment 1 begins.
@@ -111,11 +114,8 @@ class Features:
         second = inside & (position >= self.second_starts[:, None])
         ids = np.full(inside.shape, self.pad_id, np.int32)
         ids[inside] = self.tokens
-        return {
-            "input_ids": ids,
-            "input_mask": inside.astype(np.int32),
-            "segment_ids": second.astype(np.int32),
-        }
+        arrays = ids, inside.astype(np.int32), second.astype(np.int32)
+        return dict(zip(INPUTS, arrays, strict=True))
 
     def full_rows(self) -> int:
         """Return how many rows leave no room, and may have been cut."""

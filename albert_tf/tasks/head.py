@@ -12,11 +12,11 @@ import tensorflow as tf
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.task_heads import AlbertWithHead
+from albert_tf.tasks.features import INPUTS
 from albert_tf.training.evaluator import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # among measured outputs
 LABEL_WEIGHTS = "label_weights"  # among features, beside weighted labels
-INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 Outputs = dict[str, tf.Tensor]
 

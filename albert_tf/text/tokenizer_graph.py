@@ -30,9 +30,6 @@ from albert_tf.text.wordpiece import (
 # cleaning drops.
 UNKNOWN_WORD = "\0"
 
-# What a model takes of every row.
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-
 
 def _normalize_all_but_sigma(character: str, config: TextConfig) -> str:
     text = drop_marks(character) if config.strip_accents else character
@@ -170,7 +167,7 @@ def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
 def pair_lengths(
     length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `tokenization.truncate_pair` of tensors of lengths [B]."""
+    """Return `tokenizers.truncate_pair` of tensors of lengths [B]."""
     keep_b = tf.maximum(max_tokens // 2, max_tokens - length_a)
     keep_b = tf.minimum(length_b, keep_b)
     return tf.minimum(length_a, max_tokens - keep_b), keep_b
@@ -223,7 +220,7 @@ class TextGraph(tf.Module):
         max_seq_length: int,
         fixed: bool = True,
     ) -> dict[str, tf.Tensor]:
-        """Return `[CLS] a [SEP] b [SEP]` as `tokenization.pack` does.
+        """Return `[CLS] a [SEP] b [SEP]` as `tokenizers.pack` does.
 
         Args:
           a: ids [B, N] of the first segments.
@@ -264,7 +261,11 @@ class TextGraph(tf.Module):
             tf.reshape(tf.sequence_mask(ends, shape[1], tf.int32), shape)
             for ends in (used, keep_a + 2)
         )
-        return dict(zip(INPUTS, (ids, mask, mask - first), strict=True))
+        return {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": mask - first,
+        }
 
     @staticmethod
     def _repeat(id: int, lengths: tf.Tensor) -> tf.RaggedTensor:

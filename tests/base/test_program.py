@@ -48,3 +48,12 @@ def test_programs_start_without_a_word(command):
     assert result.returncode == 1
     assert "0000" not in result.stderr and "WARNING" not in result.stderr
     assert result.stderr.startswith("FATAL Flags parsing error")
+
+
+def test_a_users_environment_wins(monkeypatch):
+    """What a program sets for TensorFlow is set where a user did not."""
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    with program.quiet_start():
+        assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"

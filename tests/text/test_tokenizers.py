@@ -14,6 +14,7 @@ from vocabularies import (
     sentencepiece_model,
 )
 
+from albert_tf.text import wordpiece
 from albert_tf.text.normalization import (
     DIGIT_COMMA,
     TextConfig,
@@ -283,3 +284,22 @@ def test_pack():
     assert mask.tolist() == [1, 1, 1, 1, 1, 0]
     assert segments.tolist() == [0] * 6
     assert pack(t, [7, 8, 9], [], 4)[0].tolist() == [2, 7, 8, 3]
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (0x3400, 0x4DBF),
+        (0x4E00, 0x9FFF),
+        (0xF900, 0xFAFF),
+        (0x20000, 0x2A6DF),
+        (0x2A700, 0x2CEAF),
+        (0x2F800, 0x2FA1F),
+    ],
+)
+def test_ideographs_stand_alone(first, last):
+    """The blocks are those of `_is_chinese_char` of the released code."""
+    for code in (first, last):
+        assert wordpiece.clean_character(chr(code)) == f" {chr(code)} "
+    for code in (first - 1, last + 1):
+        assert " " not in wordpiece.clean_character(chr(code))

@@ -1,0 +1,26 @@
+"""Tiny training runs with the usual hooks."""
+
+import tiny
+
+from albert_tf.training import run
+from albert_tf.training.hooks import (
+    KeepBest,
+    standard,
+)
+from albert_tf.training.run import Run
+
+
+def make_run(output_dir, **kwargs):
+    return Run(tiny.make_trainer(**kwargs), str(output_dir))
+
+
+def go(started, *hooks, evaluate=None, batches=tiny.train_batches):
+    """Train with the usual hooks and others; return the trainer."""
+    trainer = started.trainer
+    every = trainer.training.eval_steps
+    evaluator = trainer.evaluator
+    evaluate = evaluate or (lambda: evaluator.evaluate(tiny.eval_batches))
+    keep = KeepBest(every, "mlm_accuracy")
+    usual = standard(trainer.training, evaluate, keep)
+    run.train(started, batches, [*hooks, *usual])
+    return trainer

@@ -1,0 +1,148 @@
+"""The usual hooks: finite losses, measures, the best weights."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from tiny_training import go, make_run
+
+from albert_tf.base.errors import InputError
+from albert_tf.training import checkpoints
+from albert_tf.training.health import Monitor
+from albert_tf.training.hooks import (
+    Measure,
+    Warn,
+)
+from albert_tf.training.optimizers import OptimizerConfig
+
+
+@pytest.mark.parametrize("steps_per_loop", [1, 6])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
+    """The error names the step, also inside a stretch, and what is left.
+
+    The first update of 1e29 leaves weights whose losses are not finite, so
+    that it is the second step at which they show.
+    """
+    wild = OptimizerConfig(
+        optimizer="adamw", learning_rate=1e30, num_warmup_steps=8
+    )
+    started = make_run(
+        tmp_path,
+        optimizer=wild,
+        save_checkpoints_steps=1 if steps_per_loop == 1 else 7,
+        steps_per_loop=steps_per_loop,
+    )
+    good = "ckpt-1" if steps_per_loop == 1 else "none yet"
+    with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
+        go(started)
+    if steps_per_loop == 1:
+        good = checkpoints.latest(str(tmp_path))
+        table = {
+            n: tf.Variable(v) for n, v in tiny.values(started.trainer).items()
+        }
+        checkpoints.restore(good, table, ignore=())
+        assert all(bool(tf.reduce_all(v == v)) for v in table.values())
+
+
+def poisoned(bad_examples):
+    """Return batches in which some examples' losses are infinite."""
+
+    def batches(start, num_shards, shard, batch_size):
+        data = tiny.make_data()
+        for example in bad_examples:
+            data["masked_lm_weights"][example] = np.inf
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        dataset = dataset.repeat().skip(start % tiny.EXAMPLES)
+        return dataset.batch(batch_size, drop_remainder=True)
+
+    return batches
+
+
+def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
+    """Weights equal those of a run in which the bad step did nothing."""
+    skipping = make_run(
+        tmp_path,
+        num_train_steps=3,
+        steps_per_loop=3,
+        on_nonfinite="skip",
+        save_checkpoints_steps=3,
+    )
+    go(skipping, batches=poisoned([20]))  # in the second batch of 16
+    expected = tiny.make_trainer(num_train_steps=3)
+    iterator = expected.iterator(tiny.train_batches, 0)
+    expected.run_steps(iterator, tf.constant(1))
+    next(iterator)
+    expected.optimizer.iterations.assign(2)
+    expected.run_steps(iterator, tf.constant(1))
+    found, wanted = tiny.values(skipping.trainer), tiny.values(expected)
+    assert tiny.largest_difference(found, wanted) == 0.0
+    row = skipping.history.rows[0]
+    assert row["skipped_updates"] == 1.0 and row["steps"] == 3
+    assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
+
+
+def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
+    """Four bad ones do; two batches of every three do not."""
+    monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
+    values = {"on_nonfinite": "skip", "steps_per_loop": 2}
+    with pytest.raises(InputError, match="in all of the last 4 steps"):
+        go(make_run(tmp_path, **values), batches=poisoned(range(48)))
+    skipping = make_run(
+        tmp_path, num_train_steps=6, save_checkpoints_steps=6, **values
+    )
+    go(skipping, batches=poisoned(range(32)))
+    assert skipping.step == 6
+    skipped = [r.get("skipped_updates") for r in skipping.history.rows[:2]]
+    assert skipped == [1, 1]
+
+
+def test_trust_ratios_and_speed_are_measured(tmp_path):
+    """The three ratios are those of numpy; MFU is FLOPs over the peak."""
+    monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
+    measured = make_run(
+        tmp_path, num_train_steps=6, steps_per_loop=3, save_checkpoints_steps=3
+    )
+    trainer = go(measured, Measure(monitor), Warn(3, monitor))
+    values, ratios = tiny.values(trainer), []
+    for name in trainer.trained:
+        if "layer_norm/" in name or name.endswith("bias"):
+            continue
+        w, m, v = (
+            values[n].astype("f8")
+            for n in (name, f"optimizer/{name}/m", f"optimizer/{name}/v")
+        )
+        u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
+        ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
+    rows = measured.history.rows
+    first, row = (r for r in rows if r["split"] == "train")
+    assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
+    assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
+    median = sorted(ratios)[len(ratios) // 2]
+    assert row["trust_ratio_median"] == pytest.approx(median, rel=1e-4)
+    speed = row["examples_per_second"]
+    assert row["tokens_per_second"] == pytest.approx(8 * speed)
+    assert row["model_flops_utilization"] == pytest.approx(speed * 1e-3)
+    assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
+    left = 3 * 16 / first["examples_per_second"] / 3600
+    assert first["hours_left"] == pytest.approx(left)
+    assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
+    told = [r["kind"] for r in rows if r["split"] == "health"]
+    assert told == ["mask_rate"]  # at the first step due, and once
+
+
+def test_the_best_weights_are_kept(tmp_path):
+    """`best/` holds the weights of the evaluation that was best, not last."""
+    scores, seen = iter([0.9, 0.1]), []
+    started = make_run(tmp_path)
+
+    def evaluate():
+        seen.append(tiny.values(started.trainer))
+        return {"mlm_accuracy": next(scores)}
+
+    trainer = go(started, evaluate=evaluate)
+    checkpoints.restore_weights(trainer.model, str(tmp_path))
+    found = tiny.values(trainer)
+    for name in trainer.weights:
+        assert (found[name] == seen[0][name]).all(), name
