@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.text.tokenizers import pack
+from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
 LENGTH = 24

@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertModel
 from albert_tf.serving.blocks import Tensors, block_rows, in_blocks
-from albert_tf.tasks.features import INPUTS
+from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizer_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Rows, Signature, function
-from albert_tf.tasks.features import INPUTS
 from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.text.packing import INPUTS
 from albert_tf.training.checkpoints import named_variables
 
 

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.text.tokenizers import Tokenizer, truncate_pair
-
-# What the model takes of every row.
-INPUTS = ("input_ids", "input_mask", "segment_ids")
+from albert_tf.text.packing import INPUTS, truncate_pair
+from albert_tf.text.tokenizers import Tokenizer
 
 
 def packed_row(
     tokenizer: Tokenizer, a: np.ndarray, b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return what `tokenizers.pack` gives, but without the padding.
+    """Return what `packing.pack` gives, but without the padding.
 
     Returns:
       The int32 tokens of the row, and where its segment 1 begins.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.task_heads import AlbertWithHead
-from albert_tf.tasks.features import INPUTS
+from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # among measured outputs

@@ -15,7 +15,8 @@ from albert_tf.model.task_heads import (
     AlbertForSpans,
     AlbertTokenClassifier,
 )
-from albert_tf.tasks.head import INPUTS, LABEL_WEIGHTS, Head
+from albert_tf.tasks.head import LABEL_WEIGHTS, Head
+from albert_tf.text.packing import INPUTS
 from albert_tf.training.objectives import (
     cross_entropy,
     hits,

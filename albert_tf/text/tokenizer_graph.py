@@ -167,7 +167,7 @@ def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
 def pair_lengths(
     length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `tokenizers.truncate_pair` of tensors of lengths [B]."""
+    """Return `packing.truncate_pair` of tensors of lengths [B]."""
     keep_b = tf.maximum(max_tokens // 2, max_tokens - length_a)
     keep_b = tf.minimum(length_b, keep_b)
     return tf.minimum(length_a, max_tokens - keep_b), keep_b
@@ -220,7 +220,7 @@ class TextGraph(tf.Module):
         max_seq_length: int,
         fixed: bool = True,
     ) -> dict[str, tf.Tensor]:
-        """Return `[CLS] a [SEP] b [SEP]` as `tokenizers.pack` does.
+        """Return `[CLS] a [SEP] b [SEP]` as `packing.pack` does.
 
         Args:
           a: ids [B, N] of the first segments.

@@ -8,9 +8,9 @@ from albert_tf.base.errors import InputError
 from albert_tf.serving import calibration
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.tasks.features import INPUTS
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
+from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):

@@ -10,7 +10,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.text.tokenizers import pack
+from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
 

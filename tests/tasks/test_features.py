@@ -6,7 +6,7 @@ import numpy as np
 
 from albert_tf.tasks.batches import batcher
 from albert_tf.tasks.features import Features, packed_row
-from albert_tf.text.tokenizers import pack
+from albert_tf.text.packing import pack
 
 LENGTH = 12
 

@@ -12,8 +12,8 @@ from vocabularies import chinese, english
 from albert_tf.base.errors import InputError
 from albert_tf.text import wordpiece
 from albert_tf.text.normalization import normalize
+from albert_tf.text.packing import pack
 from albert_tf.text.tokenizer_graph import TextGraph
-from albert_tf.text.tokenizers import pack
 
 OPTIONS = (
     (english, {}),

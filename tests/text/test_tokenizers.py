@@ -21,7 +21,7 @@ from albert_tf.text.normalization import (
     align,
     normalize,
 )
-from albert_tf.text.tokenizers import pack, truncate_pair
+from albert_tf.text.packing import pack, truncate_pair
 
 # Text, and its pieces under each variant of the digit-comma rule.
 DIGIT_COMMA_TABLE = (

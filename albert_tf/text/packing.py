@@ -1,0 +1,48 @@
+"""How the pieces of one or two segments become a row of the model's inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.text.tokenizers import Tokenizer
+
+# What the model takes of every row.
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def truncate_pair(
+    length_a: int, length_b: int, max_tokens: int
+) -> tuple[int, int]:
+    """Return how many first tokens of two segments to keep.
+
+    The longer segment loses its last token until both fit, b if they are
+    equally long. Source: google-research/albert `_truncate_seq_pair`.
+    """
+    if length_a + length_b <= max_tokens:
+        return length_a, length_b
+    keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
+    return max_tokens - keep_b, keep_b
+
+
+def pack(
+    tokenizer: Tokenizer,
+    a: Sequence[int],
+    b: Sequence[int],
+    max_seq_length: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]` if b is empty.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [max_seq_length].
+    """
+    extra = 3 if len(b) else 2
+    keep_a, keep_b = truncate_pair(len(a), len(b), max_seq_length - extra)
+    first = [tokenizer.cls_id, *a[:keep_a], tokenizer.sep_id]
+    second = [*b[:keep_b], tokenizer.sep_id] if len(b) else []
+    used = len(first) + len(second)
+    inputs = np.zeros([3, max_seq_length], np.int32)
+    inputs[0] = tokenizer.pad_id
+    inputs[0, :used] = first + second
+    inputs[1, :used] = 1
+    inputs[2, len(first) : used] = 1
+    return tuple(inputs)
