@@ -1,7 +1,9 @@
 """ALBERT, top to bottom as Section 3 of https://arxiv.org/abs/1909.11942.
 
+The blocks that its layers are made of are in `encoder_blocks.py`.
+
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
-D head width, I intermediate width, V vocabulary, P predictions.
+V vocabulary, P predictions.
 
 A `seed`, see `dropout.py`, means training; None means inference.
 """
@@ -10,135 +12,22 @@ import tensorflow as tf
 
 from albert_tf.model import compiled_ops
 from albert_tf.model.config import ACTIVATIONS, AlbertConfig
-from albert_tf.model.configured_layer import AlbertPart
-from albert_tf.model.dropout import dropout, fold_in
+from albert_tf.model.configured_layer import (
+    AlbertNetwork,
+    ConfiguredLayer,
+    registered,
+)
+from albert_tf.model.dropout import fold_in
+from albert_tf.model.encoder_blocks import (
+    AlbertEmbeddings,
+    FeedForward,
+    SelfAttention,
+)
 from albert_tf.model.shared_layers import PLAIN
 
-MASK_BIAS = -10000.0  # added to the scores of padding, as released
 
-
-def flattened(x: tf.Tensor) -> tf.Tensor:
-    """Turn [B, T, H] into [B * T, H], where a product takes its bias along."""
-    return tf.reshape(x, [-1, x.shape[-1]])
-
-
-class AlbertEmbeddings(AlbertPart):
-    """Factorized embedding: tables of width E, then a projection to H.
-
-    With `embedding_norm="hidden"` (albert_zh's first release) the projection
-    comes first, without a bias, and norm, positions and segments have width H.
-    """
-
-    def build(self):
-        c = self.config
-        self.norm_first = c.embedding_norm == "embedding"
-        width = c.embedding_size if self.norm_first else c.hidden_size
-        self.word_embeddings = self.table(
-            "word_embeddings", c.vocab_size, c.embedding_size
-        )
-        self.token_type_embeddings = self.table(
-            "token_type_embeddings", c.type_vocab_size, width
-        )
-        self.position_embeddings = self.table(
-            "position_embeddings", c.max_position_embeddings, width
-        )
-        self.layer_norm = self.norm(width)
-        self.perturb = None  # for adversarial training, [B, T, E] -> the same
-        self.projection = None
-        if c.embedding_size != c.hidden_size or not self.norm_first:
-            self.projection = self.dense(
-                "embedding_hidden_mapping_in",
-                c.embedding_size,
-                c.hidden_size,
-                use_bias=self.norm_first,
-            )
-
-    def call(self, input_ids, segment_ids, seed=None):
-        """Return (embedding output [B, T, E], encoder input [B, T, H])."""
-        rate = self.config.hidden_dropout_prob
-        x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
-        if self.perturb:
-            x = self.perturb(x)
-        if not self.norm_first:
-            x = self.projection(x)  # [B, T, H]
-        x += tf.gather(self.token_type_embeddings, segment_ids)
-        x += self.position_embeddings[: tf.shape(input_ids)[1]]
-        x = dropout(self.layer_norm(x), rate, seed)
-        if self.norm_first and self.projection is not None:
-            return x, self.projection(x)
-        return x, x
-
-
-class SelfAttention(AlbertPart):
-    """Multi-head self-attention, its residual connection and its norm."""
-
-    def build(self):
-        width, inner = self.config.hidden_size, self.config.attention_width
-        self.query = self.dense("query", width, inner)
-        self.key = self.dense("key", width, inner)
-        self.value = self.dense("value", width, inner)
-        self.output_projection = self.dense("output", inner, width)
-        self.layer_norm = self.norm(width)
-
-    def split_heads(self, x, shape):
-        """Turn [B * T, A * D] into [B, A, T, D]; the shape begins with B, T."""
-        c = self.config
-        heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
-        return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
-
-    def call(self, x, input_mask, seed=None):
-        """Return (output [B, T, H], attention probabilities [B, A, T, T]).
-
-        Args:
-          x: hidden states [B, T, H].
-          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
-          seed: see the module.
-        """
-        c = self.config
-        shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
-        query = self.split_heads(self.query(flat), shape)  # [B, A, T, D]
-        key = self.split_heads(self.key(flat), shape)
-        value = self.split_heads(self.value(flat), shape)
-        scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
-        padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
-        scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
-        probs = tf.nn.softmax(scores)
-        dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
-        context = tf.matmul(tf.cast(dropped, value.dtype), value)
-        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
-        context = tf.reshape(context, [-1, c.attention_width])  # [B * T, A * D]
-        context = tf.reshape(self.output_projection(context), shape)
-        context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
-        return self.layer_norm(x + context), probs
-
-
-class FeedForward(AlbertPart):
-    """The position-wise network, its residual connection and its norm."""
-
-    def build(self):
-        c = self.config
-        self.activation = ACTIVATIONS[c.hidden_act]
-        self.intermediate = self.dense(
-            "intermediate", c.hidden_size, c.intermediate_size
-        )
-        self.output_projection = self.dense(
-            "output", c.intermediate_size, c.hidden_size
-        )
-        self.layer_norm = self.norm(c.hidden_size)
-
-    def call(self, x, seed=None, compiled=True):
-        """Map [B, T, H] to [B, T, H]; of training XLA may compile a part."""
-        # The fused form needs XLA, which not every server of models has.
-        compiled &= seed is not None and self.config.hidden_act == "gelu"
-        activation = compiled_ops.gelu if compiled else self.activation
-        inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
-        inner = self.output_projection(inner)  # [B * T, H]
-        inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
-        inner = dropout(inner, self.config.hidden_dropout_prob, seed)
-        return self.layer_norm(x + inner)
-
-
-class AlbertEncoder(AlbertPart):
+@registered
+class AlbertEncoder(ConfiguredLayer):
     """Cross-layer sharing: the loop calls the same layer objects again.
 
     Attributes:
@@ -164,7 +53,7 @@ class AlbertEncoder(AlbertPart):
         for g in sorted(set(indices)):
             for k in range(self.config.inner_group_num):
                 name = f"{kind}_{g}_{k}"
-                blocks[g, k] = self.part(cls, name)
+                blocks[g, k] = self.sublayer(cls, name)
                 # Keras does not track what stands in such a dict.
                 setattr(self, name, blocks[g, k])
         return blocks
@@ -218,30 +107,34 @@ class AlbertEncoder(AlbertPart):
         return x
 
 
-class AlbertModel(AlbertPart):
+@registered
+class AlbertModel(AlbertNetwork):
     """The encoder of ALBERT with its embeddings and its pooler.
 
     Args:
       config: the architecture.
       dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
-        logits and losses are computed in float32 under both.
+        logits and losses are computed in float32 under both. Default: the
+        global one.
     """
 
-    def __init__(self, config: AlbertConfig, dtype="float32", name="albert"):
-        super().__init__(config, dtype=dtype, name=name)
+    def __init__(
+        self, config: AlbertConfig, dtype=None, name="albert", **kwargs
+    ):
+        super().__init__(config, dtype=dtype, name=name, **kwargs)
 
     def build(self):
         c = self.config
-        self.embeddings = self.part(AlbertEmbeddings, "embeddings")
-        self.encoder = self.part(AlbertEncoder, "encoder")
+        self.embeddings = self.sublayer(AlbertEmbeddings, "embeddings")
+        self.encoder = self.sublayer(AlbertEncoder, "encoder")
         self.pooler = self.dense(
             "pooler", c.hidden_size, c.hidden_size, activation="tanh"
         )
 
-    def call(
+    def compute(
         self, input_ids, input_mask, segment_ids, seed=None, return_all=False
     ):
-        """Encode a batch.
+        """Encode a batch, as `AlbertNetwork.call` takes it.
 
         Args:
           input_ids: int32 [B, T].
@@ -273,7 +166,8 @@ class AlbertModel(AlbertPart):
         return outputs | more if return_all else outputs
 
 
-class MaskedLMHead(AlbertPart):
+@registered
+class MaskedLMHead(ConfiguredLayer):
     """Masked words over the tied word table, at the gathered positions."""
 
     def build(self):
@@ -309,7 +203,8 @@ class MaskedLMHead(AlbertPart):
         return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias
 
 
-class SentenceOrderHead(AlbertPart):
+@registered
+class SentenceOrderHead(ConfiguredLayer):
     """Whether two segments stand in order (0) or were swapped (1)."""
 
     def build(self):
@@ -320,26 +215,54 @@ class SentenceOrderHead(AlbertPart):
         return self.classifier(pooled_output)
 
 
-class AlbertForPretraining(AlbertPart):
+@registered
+class AlbertForPretraining(AlbertNetwork):
     """ALBERT with the two heads that it is pretrained with."""
 
-    def __init__(self, config: AlbertConfig, dtype="float32"):
-        super().__init__(config, dtype=dtype, name="pretraining")
+    further_inputs = ("masked_lm_positions",)
+
+    def __init__(
+        self, config: AlbertConfig, dtype=None, name="pretraining", **kwargs
+    ):
+        super().__init__(config, dtype=dtype, name=name, **kwargs)
         self.build()
 
     def build(self):
-        self.albert = self.part(AlbertModel, "albert")
-        self.mlm = self.part(MaskedLMHead, "mlm")
-        self.sop = self.part(SentenceOrderHead, "sop")
+        self.albert = self.sublayer(AlbertModel, "albert")
+        self.mlm = self.sublayer(MaskedLMHead, "mlm")
+        self.sop = self.sublayer(SentenceOrderHead, "sop")
 
     def call(
-        self, input_ids, input_mask, segment_ids, masked_lm_positions, **kwargs
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        masked_lm_positions=None,
+        training=None,
+        **kwargs,
     ):
         """Return `AlbertModel`'s outputs and the heads'.
 
-        `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P];
-        `sop_logits` are float32 [B, 2]. `seed` and `return_all` are passed on.
+        `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P], by
+        default at all; `sop_logits` are float32 [B, 2]. `seed` and
+        `return_all` are passed on.
         """
+        if masked_lm_positions is not None:
+            kwargs["masked_lm_positions"] = masked_lm_positions
+        inputs = input_ids, input_mask, segment_ids
+        return super().call(*inputs, training=training, **kwargs)
+
+    def compute(
+        self,
+        input_ids,
+        input_mask,
+        segment_ids,
+        masked_lm_positions=None,
+        **kwargs,
+    ):
+        if masked_lm_positions is None:
+            every = tf.range(tf.shape(input_ids)[1])  # [T]
+            masked_lm_positions = tf.zeros_like(input_ids) + every
         outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
         outputs["mlm_logits"] = self.mlm(
             outputs["sequence_output"],

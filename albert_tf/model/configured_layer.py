@@ -1,17 +1,28 @@
-"""What all parts of the model share: the config, and how layers are made."""
+"""What all layers of the model share: the config, and how layers are made."""
+
+import dataclasses
+from typing import ClassVar
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.dropout import drawn
+from albert_tf.text.packing import INPUTS
+
+# A decorator of layers that Keras can load again.
+registered = keras.saving.register_keras_serializable("albert_tf")
 
 LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
 
 
-class AlbertPart(keras.layers.Layer):
+class ConfiguredLayer(keras.layers.Layer):
     """A layer that knows the config, from which all its shapes follow.
 
-    A parent builds its parts inside its own `build`, which gives variables
-    the paths `parent/part/variable`.
+    A parent builds its layers inside its own `build`, which gives variables
+    the paths `parent/layer/variable`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -24,11 +35,22 @@ class AlbertPart(keras.layers.Layer):
             stddev=self.config.initializer_range
         )
 
-    def part(self, cls: type, name: str) -> "AlbertPart":
-        """Return a part with the same config and precision, built."""
-        part = cls(self.config, name=name, dtype=self.dtype_policy)
-        part.build()
-        return part
+    def get_config(self) -> dict:
+        """Return what `from_config` makes an equal layer of, as JSON can."""
+        values = dataclasses.asdict(self.config)
+        return super().get_config() | {"config": values}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "ConfiguredLayer":
+        """Return the layer that `get_config` described."""
+        architecture = AlbertConfig(**config["config"])
+        return cls(**config | {"config": architecture})
+
+    def sublayer(self, cls: type, name: str) -> "ConfiguredLayer":
+        """Return a layer with the same config and precision, built."""
+        layer = cls(self.config, name=name, dtype=self.dtype_policy)
+        layer.build()
+        return layer
 
     def table(self, name: str, rows: int, width: int) -> keras.Variable:
         """Add an embedding table [rows, width]."""
@@ -61,3 +83,83 @@ class AlbertPart(keras.layers.Layer):
         )
         layer.build((None, width))
         return layer
+
+
+class AlbertNetwork(ConfiguredLayer):
+    """A layer that is called with a batch of token ids.
+
+    Attributes:
+      further_inputs: what `compute` takes of a batch beside `INPUTS`.
+    """
+
+    further_inputs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        # Python's generator, Keras's default, would change initial weights.
+        first = int(np.random.randint(2**31))
+        self.seed_generator = keras.random.SeedGenerator(first)
+
+    def check_inputs(self, batch: dict) -> None:
+        """Refuse names, types and lengths that the model does not know."""
+        legal = (*INPUTS, *self.further_inputs)
+        require(
+            "input_ids" in batch and not set(batch) - set(legal),
+            f"A batch must have `input_ids`, and may have {', '.join(legal)}.",
+            names=", ".join(sorted(batch)),
+        )
+        ids, limit = batch["input_ids"], self.config.max_position_embeddings
+        dtype = keras.backend.standardize_dtype(ids.dtype)
+        require(
+            "int" in dtype,
+            "`input_ids` must be integers; of a `keras.Input`, say "
+            'dtype="int32".',
+            dtype=dtype,
+        )
+        require(
+            (ids.shape[-1] or 0) <= limit,
+            f"`input_ids` must have at most `max_position_embeddings`, "
+            f"{limit}, tokens.",
+            shape=tuple(ids.shape),
+        )
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=None,
+        seed=None,
+        **further,
+    ):
+        """Return what `compute` does.
+
+        Args:
+          input_ids: integers [B, T]; or a dict of all that the batch has.
+          input_mask: [B, T], 1 at tokens and 0 at padding. Default: ones.
+          segment_ids: [B, T], 0 or 1. Default: zeros.
+          training: whether to drop units without a `seed`, with one drawn
+            for each call and replica; Keras gives it under `fit`.
+          seed: of dropout, see `dropout.py`, as the project's loop gives it.
+          **further: the class's `further_inputs`, and options of `compute`.
+        """
+        batch = {
+            "input_ids": input_ids,
+            "input_mask": input_mask,
+            "segment_ids": segment_ids,
+        }
+        if isinstance(input_ids, dict):
+            batch = batch | {"input_ids": None} | input_ids
+        batch = {k: x for k, x in batch.items() if x is not None}
+        self.check_inputs(batch)
+        defaults = {
+            "input_mask": tf.ones_like(batch["input_ids"]),
+            "segment_ids": tf.zeros_like(batch["input_ids"]),
+        }
+        if seed is None and training:
+            seed = drawn(self.seed_generator)
+        return self.compute(**defaults | batch | further, seed=seed)
+
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
+        """Return the outputs; a `seed` means training, None inference."""
+        raise NotImplementedError

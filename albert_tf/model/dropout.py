@@ -5,6 +5,7 @@ inference. Replicas, steps and layers fold their numbers into it, so that masks
 differ between them and are the same when a step is run again.
 """
 
+import keras
 import tensorflow as tf
 
 Seed = tf.Tensor | None
@@ -15,6 +16,13 @@ def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
+
+
+def drawn(generator: keras.random.SeedGenerator) -> Seed:
+    """Return a generator's next seed, another one in each replica."""
+    seed = tf.cast(generator.next(), tf.int32)
+    context = tf.distribute.get_replica_context()
+    return fold_in(seed, context.replica_id_in_sync_group) if context else seed
 
 
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:

@@ -6,36 +6,40 @@ starts that the beam keeps, M ends for each of them.
 
 import tensorflow as tf
 
-from albert_tf.model.albert import AlbertModel, AlbertPart
+from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.configured_layer import AlbertNetwork, registered
 from albert_tf.model.dropout import dropout, fold_in
 
 EXCLUDED = -1e30  # the log probability of a place where no answer can be
 
 
-class AlbertWithHead(AlbertPart):
+class AlbertWithHead(AlbertNetwork):
     """What all heads share: an encoder, and dropout before the head.
 
     Args:
       config: the architecture.
       classifier_dropout: dropout of what the head gets, 0.1 as released.
-      dtype: see `AlbertModel`.
       albert: an encoder to share with other heads; None makes one.
-      name: the name in paths of variables outside the layer.
+      **kwargs: `dtype`, see `AlbertModel`, and `name`.
     """
 
     def __init__(
         self,
         config: AlbertConfig,
         classifier_dropout: float = 0.1,
-        dtype="float32",
         albert: AlbertModel | None = None,
-        name: str = "finetuning",
+        **kwargs,
     ):
-        super().__init__(config, dtype=dtype, name=name)
+        super().__init__(config, **kwargs)
         self.classifier_dropout = classifier_dropout
         self.albert = albert
         self.build()
+
+    def get_config(self):
+        return super().get_config() | {
+            "classifier_dropout": self.classifier_dropout
+        }
 
     def build(self):
         if self.albert is None:
@@ -52,84 +56,76 @@ class AlbertWithHead(AlbertPart):
         return dropout(x, self.classifier_dropout, fold_in(seed, 2))
 
 
-class AlbertClassifier(AlbertWithHead):
-    """ALBERT with a dense layer on the pooled output.
+class AlbertWithOutputs(AlbertWithHead):
+    """What heads share that are one dense layer.
 
     Args:
       config: the architecture.
       outputs: the number C of classes, or 1 for a number.
-      classifier_dropout: see `AlbertWithHead`.
-      dtype: see `AlbertModel`.
-      albert: see `AlbertWithHead`.
+      **kwargs: see `AlbertWithHead`.
     """
 
-    def __init__(self, config, outputs: int, *args, **kwargs):
+    def __init__(self, config: AlbertConfig, outputs: int, **kwargs):
         self.outputs = outputs
-        super().__init__(config, *args, name="classification", **kwargs)
+        super().__init__(config, **kwargs)
+
+    def get_config(self):
+        return super().get_config() | {"outputs": self.outputs}
 
     def build_head(self):
         self.classifier = self.logits(
             "classifier", self.config.hidden_size, self.outputs
         )
 
-    def call(self, input_ids, input_mask, segment_ids, seed=None):
+
+@registered
+class AlbertClassifier(AlbertWithOutputs):
+    """ALBERT with a dense layer on the pooled output."""
+
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C]; inputs as for `AlbertModel`."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
         return self.classifier(pooled)
 
 
+@registered
 class AlbertChooser(AlbertClassifier):
     """ALBERT that scores each of several choices by itself."""
 
-    def __init__(self, config, *args, **kwargs):
-        super().__init__(config, 1, *args, **kwargs)
+    def __init__(self, config: AlbertConfig, outputs: int = 1, **kwargs):
+        super().__init__(config, outputs, **kwargs)
 
-    def call(self, input_ids, input_mask, segment_ids, seed=None):
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C] from inputs [B, C, T]."""
         shape = tf.shape(input_ids)
         flat = [
             tf.reshape(x, [-1, shape[2]])  # [B * C, T]
             for x in (input_ids, input_mask, segment_ids)
         ]
-        logits = super().call(*flat, seed=seed)  # [B * C, 1]
+        logits = super().compute(*flat, seed=seed)  # [B * C, 1]
         return tf.reshape(logits, shape[:2])
 
 
-class AlbertTokenClassifier(AlbertWithHead):
-    """ALBERT with a dense layer on every token.
+@registered
+class AlbertTokenClassifier(AlbertWithOutputs):
+    """ALBERT with a dense layer on every token."""
 
-    Args:
-      config: the architecture.
-      outputs: the number C of classes.
-      classifier_dropout: see `AlbertWithHead`.
-      dtype: see `AlbertModel`.
-      albert: see `AlbertWithHead`.
-    """
-
-    def __init__(self, config, outputs: int, *args, **kwargs):
-        self.outputs = outputs
-        super().__init__(config, *args, name="tokens", **kwargs)
-
-    def build_head(self):
-        self.classifier = self.logits(
-            "classifier", self.config.hidden_size, self.outputs
-        )
-
-    def call(self, input_ids, input_mask, segment_ids, seed=None):
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, T, C]; inputs as for `AlbertModel`."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         tokens = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         return self.classifier(tokens)
 
 
+@registered
 class AlbertForSpans(AlbertWithHead):
     """ALBERT with two logits for each token: an answer's start and end."""
 
     def build_head(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)
 
-    def call(self, input_ids, input_mask, segment_ids, seed=None):
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return `start_logits` and `end_logits`, float32 [B, T]."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         return self.spans(
@@ -159,6 +155,7 @@ def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.ones_like(context[:, :1]), context[:, 1:]], axis=1)
 
 
+@registered
 class AlbertForBeamSpans(AlbertWithHead):
     """ALBERT with the released SQuAD 2.0 head.
 
@@ -171,16 +168,20 @@ class AlbertForBeamSpans(AlbertWithHead):
       config: the architecture.
       start_n_top: K.
       end_n_top: M.
-      classifier_dropout: dropout in the answer class alone.
-      dtype: see `AlbertModel`.
-      albert: see `AlbertWithHead`.
+      **kwargs: see `AlbertWithHead`; dropout is in the answer class alone.
     """
 
+    further_inputs = ("labels",)
+
     def __init__(
-        self, config, start_n_top: int, end_n_top: int, *args, **kwargs
+        self, config: AlbertConfig, start_n_top: int, end_n_top: int, **kwargs
     ):
         self.start_n_top, self.end_n_top = start_n_top, end_n_top
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, **kwargs)
+
+    def get_config(self):
+        sizes = {"start_n_top": self.start_n_top, "end_n_top": self.end_n_top}
+        return super().get_config() | sizes
 
     def build_head(self):
         width = self.config.hidden_size
@@ -211,7 +212,9 @@ class AlbertForBeamSpans(AlbertWithHead):
         x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
         return self.end(self.end_norm(x))[..., 0]
 
-    def call(self, input_ids, input_mask, segment_ids, seed=None, labels=None):
+    def compute(
+        self, input_ids, input_mask, segment_ids, seed=None, labels=None
+    ):
         """Return the outputs of inference, and those of training with labels.
 
         Args:

@@ -14,7 +14,7 @@ from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.model.albert import MASK_BIAS
+from albert_tf.model.encoder_blocks import MASK_BIAS
 from albert_tf.serving import calibration
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_table import without_copies

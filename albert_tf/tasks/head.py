@@ -56,8 +56,13 @@ class Head(abc.ABC):
         albert: AlbertModel | None = None,
     ) -> AlbertWithHead:
         """Return an ALBERT, new or the given one, with this head."""
-        dropout = self.task.config.classifier_dropout
-        return self.model_class(config, *self.sizes(), dropout, dtype, albert)
+        return self.model_class(
+            config,
+            *self.sizes(),
+            classifier_dropout=self.task.config.classifier_dropout,
+            dtype=dtype,
+            albert=albert,
+        )
 
     def outputs(self, model, batch: Batch, seed=None) -> Outputs:
         """Return the raw outputs of each example, {name: [B, ...]}."""

@@ -33,7 +33,8 @@ def named_variables(model) -> dict[str, tf.Variable]:
     lists or dicts, and Keras's `variable.name` is only the last part.
     """
     root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
-    return {v.path.removeprefix(root): v.value for v in model.variables}
+    # `weights` are `variables` without the state of dropout under `fit`.
+    return {v.path.removeprefix(root): v.value for v in model.weights}
 
 
 def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:

@@ -179,7 +179,7 @@ def test_bfloat16_is_near_float32():
     model = goldens.build(golden.config, weights, dtype="mixed_bfloat16")
     out = model(*inputs, return_all=True)
     assert out["sequence_output"].dtype == tf.bfloat16
-    assert {v.dtype for v in model.variables} == {"float32"}
+    assert {v.dtype for v in model.weights} == {"float32"}
     for key in ("mlm_logits", "sop_logits"):
         assert out[key].dtype == tf.float32
     assert all(p.dtype == tf.float32 for p in out["attention_probs"])

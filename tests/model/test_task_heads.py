@@ -77,7 +77,7 @@ def bfloat16_head(cls, *args):
 def test_logits_are_not_rounded_to_bfloat16(cls, outputs, key):
     """Whatever the encoder computes in, they are a float32 product."""
     model, encoded = bfloat16_head(cls, *outputs)
-    assert {v.dtype for v in model.variables} == {"float32"}
+    assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = (v.numpy() for v in model.classifier.weights)
     found = model(*INPUTS)
     if cls is AlbertForSpans:

@@ -26,7 +26,7 @@ def test_every_weight_is_restored(saved):
     directory, model = saved
     other = AlbertForPretraining(tiny.CONFIG)
     checkpoints.restore_weights(other, directory)
-    for left, right in zip(model.variables, other.variables, strict=True):
+    for left, right in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(left, right)
 
 

@@ -1,0 +1,140 @@
+"""The blocks of ALBERT: embeddings, self-attention, feed-forward network.
+
+Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
+D head width, I intermediate width.
+
+A `seed`, see `dropout.py`, means training; None means inference.
+"""
+
+import tensorflow as tf
+
+from albert_tf.model import compiled_ops
+from albert_tf.model.config import ACTIVATIONS
+from albert_tf.model.configured_layer import ConfiguredLayer, registered
+from albert_tf.model.dropout import dropout, fold_in
+
+MASK_BIAS = -10000.0  # added to the scores of padding, as released
+
+
+def flattened(x: tf.Tensor) -> tf.Tensor:
+    """Turn [B, T, H] into [B * T, H], where a product takes its bias along."""
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
+@registered
+class AlbertEmbeddings(ConfiguredLayer):
+    """Factorized embedding: tables of width E, then a projection to H.
+
+    With `embedding_norm="hidden"` (albert_zh's first release) the projection
+    comes first, without a bias, and norm, positions and segments have width H.
+    """
+
+    def build(self):
+        c = self.config
+        self.norm_first = c.embedding_norm == "embedding"
+        width = c.embedding_size if self.norm_first else c.hidden_size
+        self.word_embeddings = self.table(
+            "word_embeddings", c.vocab_size, c.embedding_size
+        )
+        self.token_type_embeddings = self.table(
+            "token_type_embeddings", c.type_vocab_size, width
+        )
+        self.position_embeddings = self.table(
+            "position_embeddings", c.max_position_embeddings, width
+        )
+        self.layer_norm = self.norm(width)
+        self.perturb = None  # for adversarial training, [B, T, E] -> the same
+        self.projection = None
+        if c.embedding_size != c.hidden_size or not self.norm_first:
+            self.projection = self.dense(
+                "embedding_hidden_mapping_in",
+                c.embedding_size,
+                c.hidden_size,
+                use_bias=self.norm_first,
+            )
+
+    def call(self, input_ids, segment_ids, seed=None):
+        """Return (embedding output [B, T, E], encoder input [B, T, H])."""
+        rate = self.config.hidden_dropout_prob
+        x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
+        if self.perturb:
+            x = self.perturb(x)
+        if not self.norm_first:
+            x = self.projection(x)  # [B, T, H]
+        x += tf.gather(self.token_type_embeddings, segment_ids)
+        x += self.position_embeddings[: tf.shape(input_ids)[1]]
+        x = dropout(self.layer_norm(x), rate, seed)
+        if self.norm_first and self.projection is not None:
+            return x, self.projection(x)
+        return x, x
+
+
+@registered
+class SelfAttention(ConfiguredLayer):
+    """Multi-head self-attention, its residual connection and its norm."""
+
+    def build(self):
+        width, inner = self.config.hidden_size, self.config.attention_width
+        self.query = self.dense("query", width, inner)
+        self.key = self.dense("key", width, inner)
+        self.value = self.dense("value", width, inner)
+        self.output_projection = self.dense("output", inner, width)
+        self.layer_norm = self.norm(width)
+
+    def split_heads(self, x, shape):
+        """Turn [B * T, A * D] into [B, A, T, D]; the shape begins with B, T."""
+        c = self.config
+        heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
+        return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
+
+    def call(self, x, input_mask, seed=None):
+        """Return (output [B, T, H], attention probabilities [B, A, T, T]).
+
+        Args:
+          x: hidden states [B, T, H].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          seed: see the module.
+        """
+        c = self.config
+        shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
+        query = self.split_heads(self.query(flat), shape)  # [B, A, T, D]
+        key = self.split_heads(self.key(flat), shape)
+        value = self.split_heads(self.value(flat), shape)
+        scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
+        padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
+        scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
+        probs = tf.nn.softmax(scores)
+        dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
+        context = tf.matmul(tf.cast(dropped, value.dtype), value)
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
+        context = tf.reshape(context, [-1, c.attention_width])  # [B * T, A * D]
+        context = tf.reshape(self.output_projection(context), shape)
+        context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
+        return self.layer_norm(x + context), probs
+
+
+@registered
+class FeedForward(ConfiguredLayer):
+    """The position-wise network, its residual connection and its norm."""
+
+    def build(self):
+        c = self.config
+        self.activation = ACTIVATIONS[c.hidden_act]
+        self.intermediate = self.dense(
+            "intermediate", c.hidden_size, c.intermediate_size
+        )
+        self.output_projection = self.dense(
+            "output", c.intermediate_size, c.hidden_size
+        )
+        self.layer_norm = self.norm(c.hidden_size)
+
+    def call(self, x, seed=None, compiled=True):
+        """Map [B, T, H] to [B, T, H]; of training XLA may compile a part."""
+        # The fused form needs XLA, which not every server of models has.
+        compiled &= seed is not None and self.config.hidden_act == "gelu"
+        activation = compiled_ops.gelu if compiled else self.activation
+        inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
+        inner = self.output_projection(inner)  # [B * T, H]
+        inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
+        inner = dropout(inner, self.config.hidden_dropout_prob, seed)
+        return self.layer_norm(x + inner)
