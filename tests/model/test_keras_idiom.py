@@ -1,0 +1,242 @@
+"""What a Keras user does with a layer: each works with ALBERT's."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.model.task_heads import (
+    AlbertChooser,
+    AlbertClassifier,
+    AlbertForBeamSpans,
+    AlbertForSpans,
+    AlbertTokenClassifier,
+)
+from albert_tf.text.packing import INPUTS
+from albert_tf.training.checkpoints import named_variables
+
+BATCH = {name: tiny.make_data()[name][:6] for name in INPUTS}
+LAYERS = {
+    "encoder": lambda: AlbertModel(tiny.CONFIG),
+    "pretraining": lambda: AlbertForPretraining(tiny.CONFIG),
+    "classifier": lambda: AlbertClassifier(
+        tiny.CONFIG, 3, classifier_dropout=0.4
+    ),
+    "chooser": lambda: AlbertChooser(tiny.CONFIG),
+    "tagger": lambda: AlbertTokenClassifier(tiny.CONFIG, 4),
+    "spans": lambda: AlbertForSpans(tiny.CONFIG),
+    "beam": lambda: AlbertForBeamSpans(tiny.CONFIG, 3, 2),
+}
+
+
+def functional(layer, name="model"):
+    """Return a functional model of a layer on a dict of inputs."""
+    rank = 2 if isinstance(layer, AlbertChooser) else 1
+    inputs = {
+        n: keras.Input((None,) * rank, dtype="int32", name=n) for n in INPUTS
+    }
+    return keras.Model(inputs, layer(inputs), name=name)
+
+
+def batch_of(layer):
+    """Return the batch, with an axis of choices where the layer wants it."""
+    if isinstance(layer, AlbertChooser):
+        return {n: x.reshape(3, 2, -1) for n, x in BATCH.items()}
+    return BATCH
+
+
+def every(outputs):
+    """Return the arrays of outputs of any structure."""
+    return [np.asarray(x) for x in tf.nest.flatten(outputs)]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_saved_functional_model_is_the_same(kind, tmp_path):
+    """A `.keras` file of each layer gives its outputs, dropout's rate too."""
+    layer = LAYERS[kind]()
+    model = functional(layer)
+    path = str(tmp_path / "x.keras")
+    model.save(path)
+    again = keras.saving.load_model(path)
+    batch = batch_of(layer)
+    for left, right in zip(every(model(batch)), every(again(batch)), strict=1):
+        np.testing.assert_array_equal(left, right)
+    config = layer.get_config()
+    assert again.get_layer(layer.name).get_config() == config
+    if kind == "classifier":
+        assert config["classifier_dropout"] == 0.4
+
+
+def test_weights_alone_can_be_saved(tmp_path):
+    """`.weights.h5` of one model restores another to its outputs."""
+    first, second = (functional(LAYERS["classifier"]()) for _ in range(2))
+    assert np.abs(first(BATCH) - second(BATCH)).max() > 1e-4
+    path = str(tmp_path / "x.weights.h5")
+    first.save_weights(path)
+    second.load_weights(path)
+    np.testing.assert_array_equal(first(BATCH), second(BATCH))
+
+
+def test_inputs_are_a_dict_keywords_or_defaults():
+    """All forms mean the same; no mask is all ones, no segments all zeros."""
+    model = LAYERS["encoder"]()
+    ids = BATCH["input_ids"]
+    zeros = np.zeros_like(ids)
+    for left, right in (
+        (model(BATCH), model(*BATCH.values())),
+        (model(BATCH), model(**BATCH)),
+        (model(ids), model(ids, zeros + 1, zeros)),
+        (model({"input_ids": ids}), model(ids, zeros + 1, zeros)),
+    ):
+        for a, b in zip(every(left), every(right), strict=True):
+            np.testing.assert_array_equal(a, b)
+    some = BATCH["input_mask"].min(1) == 0
+    assert some.any()
+    padded = model(BATCH)["pooled_output"] - model(ids)["pooled_output"]
+    assert (np.abs(padded).max(1) > 0)[some].all()
+
+
+def test_pretraining_predicts_everywhere_by_default():
+    """Without positions, MLM logits stand at every token."""
+    model = LAYERS["pretraining"]()
+    places = np.array([[3, 1]] * 6, np.int32)
+    few = model(*BATCH.values(), places)["mlm_logits"]
+    both = model(BATCH | {"masked_lm_positions": places})["mlm_logits"]
+    all_logits = model(BATCH)["mlm_logits"].numpy()
+    np.testing.assert_array_equal(few, both)
+    np.testing.assert_allclose(few, all_logits[:, [3, 1]], atol=1e-6)
+
+
+def test_dropout_follows_training():
+    """The rate of zeros is the rate with `training=True`, 0 without it."""
+    config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
+    model = AlbertClassifier(config, 512, classifier_dropout=0.4)
+    model.classifier.kernel.assign(np.eye(512))
+    shares = [
+        np.mean(model(BATCH, training=training).numpy() == 0.0)
+        for training in (True, False, None)
+    ]
+    assert abs(shares[0] - 0.4) < 0.05 and shares[1:] == [0.0, 0.0]
+    first, second = (model(BATCH, training=True).numpy() for _ in range(2))
+    assert np.mean((first == 0) != (second == 0)) > 0.3
+    # The project's own form: the same seed, the same mask.
+    seed = tf.constant([1, 2])
+    np.testing.assert_array_equal(
+        model(BATCH, seed=seed), model(BATCH, seed=seed)
+    )
+
+
+def test_dropout_acts_in_every_block_under_fit():
+    """`fit` of a frozen model changes nothing but what dropout draws."""
+    rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
+    config = dataclasses.replace(tiny.CONFIG, **rates)
+    model = functional(AlbertModel(config))
+    pooled = keras.Model(model.inputs, model.output["pooled_output"])
+    pooled.trainable = False
+    pooled.compile("sgd", "mse")
+    wanted = pooled.predict(BATCH, verbose=0)
+    losses = [pooled.train_on_batch(BATCH, wanted) for _ in range(2)]
+    still = pooled.evaluate(BATCH, wanted, verbose=0)
+    assert min(losses) > 1e3 * still and losses[0] != losses[1]
+
+
+def test_initial_weights_do_not_depend_on_dropout():
+    """Python's generator gives the layers the seeds that it always gave."""
+    keras.utils.set_random_seed(5)
+    kernel = keras.layers.Embedding(
+        50,
+        8,
+        embeddings_initializer=(
+            keras.initializers.TruncatedNormal(stddev=0.02)
+        ),
+    )
+    kernel.build()
+    keras.utils.set_random_seed(5)
+    table = LAYERS["pretraining"]().albert.embeddings.word_embeddings
+    np.testing.assert_array_equal(table, kernel.embeddings)
+
+
+def test_two_replicas_drop_different_units():
+    """Under a strategy, the same row is masked otherwise in each replica."""
+    strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
+    with strategy.scope():
+        model = LAYERS["classifier"]()
+        model(BATCH)
+
+    @tf.function
+    def outputs():
+        return strategy.run(lambda: model(BATCH, training=True))
+
+    first, second = strategy.experimental_local_results(outputs())
+    assert np.abs(first - second).max() > 1e-4
+
+
+def test_parts_can_be_frozen():
+    """What is not trainable stays as it is under `fit`; the head learns."""
+    layer = LAYERS["classifier"]()
+    layer.albert.trainable = False
+    model = functional(layer)
+    assert {v.path.split("/")[-2] for v in model.trainable_variables} == {
+        "classifier"
+    }
+    before = {k: v.numpy() for k, v in named_variables(layer).items()}
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
+    model.fit(BATCH, np.arange(6) % 3, verbose=0)
+    for name, variable in named_variables(layer).items():
+        same = np.array_equal(before[name], variable)
+        assert same == name.startswith("albert/"), name
+
+
+def test_precision_is_that_of_keras():
+    """The global policy holds where no `dtype` is given, but for logits."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layer = LAYERS["classifier"]()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert layer.albert.dtype_policy.name == "mixed_bfloat16"
+    assert layer.albert(BATCH)["sequence_output"].dtype == tf.bfloat16
+    assert layer(BATCH).dtype == tf.float32
+
+
+def test_two_encoders_stand_in_one_model():
+    """Each has its own weights and its own name."""
+    inputs = {n: keras.Input((8,), dtype="int32", name=n) for n in INPUTS}
+    left = AlbertModel(tiny.CONFIG, name="left")(inputs)["pooled_output"]
+    right = AlbertModel(tiny.CONFIG, name="right")(inputs)["pooled_output"]
+    score = keras.layers.Dot(1, normalize=True)([left, right])
+    model = keras.Model(inputs, score)
+    paths = [v.path for v in model.weights]
+    assert len(set(paths)) == len(paths)
+    assert {path.split("/")[0] for path in paths} == {"left", "right"}
+
+
+def test_gradient_reaches_the_embeddings():
+    """`embedding_output` is a tensor of the graph: saliency can be asked."""
+    model = LAYERS["encoder"]()
+    with tf.GradientTape() as tape:
+        outputs = model(BATCH, return_all=True)
+        total = tf.reduce_sum(outputs["pooled_output"][:, 0])
+    gradient = tape.gradient(total, outputs["embedding_output"])  # [B, T, E]
+    size = np.abs(gradient).sum(-1)
+    assert (size[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"input_ids": BATCH["input_ids"] * 1.0}, "must be integers"),
+        ({"input_ids": np.ones((2, 17), np.int32)}, "at most `max_position"),
+        (BATCH | {"attention_mask": BATCH["input_mask"]}, "attention_mask"),
+        ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
+    ],
+)
+def test_wrong_inputs_are_named(wrong, message):
+    """Types, lengths and names are refused before anything is computed."""
+    with pytest.raises(InputError, match=message):
+        LAYERS["encoder"]()(wrong)
