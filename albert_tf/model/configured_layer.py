@@ -152,13 +152,12 @@ class AlbertNetwork(ConfiguredLayer):
             batch = batch | {"input_ids": None} | input_ids
         batch = {k: x for k, x in batch.items() if x is not None}
         self.check_inputs(batch)
-        defaults = {
-            "input_mask": tf.ones_like(batch["input_ids"]),
-            "segment_ids": tf.zeros_like(batch["input_ids"]),
-        }
+        ids = batch["input_ids"]
+        batch.setdefault("input_mask", tf.ones_like(ids))
+        batch.setdefault("segment_ids", tf.zeros_like(ids))
         if seed is None and training:
             seed = drawn(self.seed_generator)
-        return self.compute(**defaults | batch | further, seed=seed)
+        return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return the outputs; a `seed` means training, None inference."""

@@ -16,7 +16,7 @@ from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
-EXCLUDED = re.compile(r"layer_norm/|bias$")
+EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 
 @dataclasses.dataclass(frozen=True)

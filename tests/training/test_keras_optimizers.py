@@ -1,0 +1,111 @@
+"""The optimizers of `compile` against those of the project's own loop."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
+from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+
+SHAPES = {
+    "kernel": (300, 256),  # large enough for the compiled update
+    "bias": (5,),
+    "gamma": (4,),
+    "table": (7, 3),
+}
+RULES = {"lamb": Lamb, "adamw": AdamW}
+
+
+def layer_with(values):
+    """Return a layer whose variables have the names and the values."""
+    layer = keras.layers.Layer(name="root")
+    for name, value in values.items():
+        weight = layer.add_weight(shape=value.shape, name=name)
+        weight.assign(value)
+    return layer
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
+def test_three_steps_equal_the_loop_s(rule, variant):
+    """Schedule, clipping, exclusions and rule: one optimizer, two faces."""
+    rng = np.random.default_rng(2)
+    start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
+    gradients = [
+        {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
+        for _ in range(3)
+    ]
+    config = OptimizerConfig(
+        optimizer=rule, learning_rate=0.05, num_warmup_steps=2, clip_norm=3.0,
+        weight_decay_rate=0.1, beta_2=0.97, **variant,
+    )  # fmt: skip
+    variables = {n: tf.Variable(x) for n, x in start.items()}
+    loop = Optimizer(config, 5, variables)
+    layer = layer_with(start)
+    optimizer = RULES[rule](
+        WarmupDecay(0.05, num_train_steps=5, num_warmup_steps=2),
+        weight_decay=0.1, beta_2=0.97, global_clipnorm=3.0, **variant,
+    )  # fmt: skip
+    for step in gradients:
+        loop.apply([tf.constant(g) for g in step.values()])
+        optimizer.apply(
+            [tf.constant(g) for g in step.values()], layer.trainable_variables
+        )
+    for weight, (name, variable) in zip(
+        layer.weights, variables.items(), strict=True
+    ):
+        np.testing.assert_allclose(weight, variable, rtol=2e-6, atol=1e-7)
+        assert np.abs(weight - start[name]).max() > 1e-3
+
+
+def test_rows_of_a_table_count_as_a_whole_gradient():
+    """One row looked up twice clips as its sum; no gradient is one of 0."""
+    start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
+    rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
+    layers = [layer_with(start) for _ in range(2)]
+    whole = [tf.convert_to_tensor(rows), tf.zeros((2, 2))]
+    for layer, gradients in zip(layers, ([rows, None], whole), strict=True):
+        AdamW(0.1, weight_decay=0.5).apply(gradients, layer.trainable_variables)
+    for left, right in zip(layers[0].weights, layers[1].weights, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert (layers[0].weights[1].numpy() < 1.0).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
+    """A `.keras` file holds moments, schedule and hyperparameters."""
+    x, y = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    rate = WarmupDecay(0.1, 9, num_warmup_steps=3, schedule="cosine")
+    model.compile(RULES[rule](rate, beta_2=0.9, excluded="kernel$"), "mse")
+    model.train_on_batch(x, y)
+    path = str(tmp_path / "x.keras")
+    model.save(path)
+    again = keras.saving.load_model(path)
+    assert again.optimizer.get_config() == model.optimizer.get_config()
+    for each in (model, again):
+        for _ in range(3):
+            each.train_on_batch(x, y)
+    for left, right in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_two_replicas_learn_as_one():
+    """`fit` under MirroredStrategy takes the sum of the replicas' gradients."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
+    kernels = []
+    for replicas in (1, 2):
+        strategy = tiny.make_strategy(
+            tiny.DistributionConfig(num_cpu_replicas=replicas)
+        )
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+            model.layers[0].kernel.assign(np.ones((3, 2)))
+            model.compile(Lamb(0.1, global_clipnorm=None), "mse")
+        model.fit(x, y, batch_size=8, epochs=3, verbose=0)
+        kernels.append(model.layers[0].kernel.numpy())
+    np.testing.assert_allclose(*kernels, rtol=1e-5)
+    assert np.abs(kernels[0] - 1.0).max() > 0.05
