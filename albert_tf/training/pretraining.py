@@ -13,6 +13,10 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, setting, validate
 from albert_tf.data import records
 from albert_tf.data.records import checks, find, input_pipeline
+from albert_tf.data.records.piece_counts import (
+    log_frequencies,
+    read_piece_counts,
+)
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
@@ -221,10 +225,25 @@ def make_trainer(
     )
 
 
+def start_frequencies(run: PretrainingConfig, model) -> str:
+    """Let a new model begin at the frequencies of the pieces; say so.
+
+    It need not spend its first thousand steps to learn them: Meister et al.,
+    https://arxiv.org/abs/2212.09686. The release begins at zeros.
+    """
+    counts = read_piece_counts(run.data_dir, model.config.vocab_size)
+    if counts is None or run.compat == "google":
+        return "Random weights"
+    model.mlm.output_bias.assign(log_frequencies(counts))
+    return "Random weights, and the MLM bias at the pieces' log frequencies"
+
+
 def start(run: PretrainingConfig, trainer: Trainer) -> None:
     """Give a new run its first state, as the flags say."""
     source, config = run.init_checkpoint, trainer.model.config
-    if run.init_state == "run":
+    if not source:
+        lines = [start_frequencies(run, trainer.model)]
+    elif run.init_state == "run":
         lines = warm_start.start_run(source, config, trainer.state())
     else:
         lines = warm_start.start_weights(trainer.model, source, config)
@@ -269,7 +288,7 @@ def run_job(
 
     facts = {"train_records": Fact(metadata.fingerprint(), "other data")}
     run = Run(trainer, config.output_dir, facts)
-    if config.init_checkpoint and not run.last_good:
+    if not run.last_good:
         start(config, trainer)
     explained = checks.errors_explained(config.data_dir, metadata)
     with last_good_named(run), explained:

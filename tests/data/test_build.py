@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from tiny_corpus import (
     ROOT,
@@ -15,6 +16,10 @@ from tiny_corpus import (
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.records import checks, find
+from albert_tf.data.records.piece_counts import (
+    log_frequencies,
+    read_piece_counts,
+)
 from albert_tf.text.tokenizers import tokenizer_from_files
 
 
@@ -79,7 +84,8 @@ def test_files_and_metadata(whole):
     assert metadata == find.read_metadata(str(output))
     names = {entry.file for e in metadata.splits.values() for entry in e}
     assert "train-00000-of-00006.tfrecord" in names
-    assert set(contents(output)) == names | TOKENIZER_FILES | {"metadata.json"}
+    others = {"metadata.json", "piece_counts.json"}
+    assert set(contents(output)) == names | TOKENIZER_FILES | others
     checks.check(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
@@ -88,6 +94,17 @@ def test_files_and_metadata(whole):
     assert statistics["unknown_share"] == 0
     assert abs(statistics["swapped_share"] - 0.5) < 0.15
     assert statistics["masked_share"] == pytest.approx(0.15, abs=0.02)
+
+
+def test_pieces_are_counted(corpus, whole):
+    """`piece_counts.json` has each piece of the text once, over processes."""
+    counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
+    wanted = Counter(
+        id for d in documents_of(corpus) for ids in d for id in ids
+    )
+    assert len(wanted) > 5 and len(set(wanted.values())) > 1
+    assert counts.tolist() == [wanted[i] for i in range(len(counts))]
+    assert np.exp(log_frequencies(counts)).sum() == pytest.approx(1.0)
 
 
 def test_duplicates_differ(whole):

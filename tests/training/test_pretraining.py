@@ -1,7 +1,9 @@
 """The pretraining program: its checks, its resume, its numbers."""
 
 import dataclasses
+import json
 import pathlib
+import shutil
 import subprocess
 
 import numpy as np
@@ -17,6 +19,7 @@ from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import COMPAT, PretrainingConfig, with_rate
+from albert_tf.training.run import Hook
 from albert_tf.training.trainer import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -52,6 +55,32 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
     number = sum(1 for _ in tf.data.TFRecordDataset(paths))
     assert facts["train_records"].startswith(f"{number} records of 16 tokens, ")
+
+
+@pytest.mark.parametrize("compat", ["none", "google"])
+def test_a_new_model_begins_at_the_frequencies(
+    data_dir, config, tmp_path, compat
+):
+    """But not as released, nor where the records have no counts."""
+    bias = np.log(np.arange(1, config[1].vocab_size + 1))
+    records_dir = tmp_path / "records"
+    shutil.copytree(data_dir, records_dir)
+    seen = {}
+
+    class See(Hook):
+        def begin(self, run):
+            seen["bias"] = run.trainer.model.mlm.output_bias.numpy()
+
+    for name, counts in (("none", None), ("counted", range(len(bias)))):
+        path = records_dir / "piece_counts.json"
+        path.unlink(missing_ok=True)
+        if counts:
+            path.write_text(json.dumps(list(counts)))
+        output = tmp_path / name
+        run(str(records_dir), config[0], output, hooks=[See()], compat=compat)
+        started = bias if counts and compat == "none" else bias * 0
+        moved = seen["bias"] - seen["bias"].mean()
+        np.testing.assert_allclose(moved, started - started.mean(), atol=1e-5)
 
 
 def test_a_warm_start_takes_the_weights_and_not_the_step(

@@ -25,10 +25,15 @@ from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
-from albert_tf.data.builder.statistics import report, summarize
+from albert_tf.data.builder.statistics import (
+    piece_counts,
+    report,
+    summarize,
+)
 from albert_tf.data.builder.text_blocks import check_not_empty
 from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
+from albert_tf.data.records.piece_counts import write_piece_counts
 from albert_tf.text.tokenizers import (
     Tokenizer,
     TokenizerConfig,
@@ -175,6 +180,8 @@ def _make(
     text = text + Counter(held_out.counts)
     metadata = describe(recipe, folder.identity, text, done, leak)
     _check_splits(metadata, recipe.build.eval_fraction)
+    counts = piece_counts(text, recipe.tokenizer.vocab_size)
+    write_piece_counts(recipe.build.output_dir, counts)
     metadata.write(recipe.build.output_dir)
 
 

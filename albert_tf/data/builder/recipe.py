@@ -12,9 +12,9 @@ from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import id_type
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
-# Changes whenever the same settings and text would give other records, or
+# Changes whenever the same settings and text would give other files, or
 # another identity.
-BUILDER_VERSION = 3
+BUILDER_VERSION = 4
 
 # What of the settings changes nothing of the output; the text itself counts,
 # not its place.

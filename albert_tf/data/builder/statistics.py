@@ -30,6 +30,18 @@ TITLES = {
 }
 
 
+def count_pieces(ids: np.ndarray, counts: Counter) -> None:
+    """Count each piece of a text, beside what else is counted in it."""
+    pieces, numbers = np.unique(ids, return_counts=True)
+    for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
+        counts[f"piece_{piece}"] = number
+
+
+def piece_counts(counts: Counter, vocab_size: int) -> np.ndarray:
+    """Return what `count_pieces` counted, int64 [V]."""
+    return np.array([counts[f"piece_{i}"] for i in range(vocab_size)])
+
+
 def count_instances(instances: Instances) -> Counter:
     """Count a batch of records, masks aside."""
     return Counter(
