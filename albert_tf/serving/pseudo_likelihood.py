@@ -1,0 +1,197 @@
+"""What a pretrained model knows of grammar: scores of minimal pairs.
+
+A model is right about a pair where the good sentence has the larger
+pseudo-log-likelihood: the sum over its pieces of the log probability of the
+piece where it alone is masked (Salazar et al., 2020, arXiv 1910.14659).
+
+Shapes: R rows, each a sentence with one mask, T tokens.
+"""
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from scipy import stats
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.progress import Progress
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.training import checkpoints
+from albert_tf.training.objectives import cross_entropy
+
+BATCH_TOKENS = 4096  # of the rows that are computed at once
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class MinimalPairsConfig:
+    """What is scored."""
+
+    model_dir: str = setting("", "Pretrained model directory.", required=True)
+    input_file: str = setting(
+        "",
+        "JSON lines with `good`, `bad`, `UID` and `phenomenon`, as BLiMP and "
+        "Zorro have them; globs with commas between.",
+        required=True,
+    )
+    output_file: str = setting("", "JSON file to write.", required=True)
+
+    def __post_init__(self):
+        validate(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two sentences that differ in grammar alone, and what they test."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+def read_pair(line: bytes, place: str) -> Pair:
+    """Return the pair of a line; `place` is its file and number."""
+    try:
+        row = json.loads(line)
+        values = [row[name] for name in ("good", "bad", "UID", "phenomenon")]
+    except (ValueError, KeyError, TypeError):
+        values = []
+    if not (values and all(isinstance(x, str) and x for x in values)):
+        raise InputError(
+            f"{place}: a line must be a JSON object with the strings `good`, "
+            f"`bad`, `UID` and `phenomenon`. Received: {line[:80]!r}"
+        )
+    return Pair(*values)
+
+
+def read_pairs(patterns: str) -> list[Pair]:
+    """Return the pairs of files.
+
+    Raises:
+      InputError: a line is not as it must be; the message names it.
+    """
+    pairs = []
+    for path in files.glob(patterns, "`input_file`"):
+        lines = files.read_bytes(path).splitlines()
+        for number, line in enumerate(lines, 1):
+            pairs.append(read_pair(line, f"{path}:{number}"))
+    require(pairs, "`input_file` must hold a pair.", input_file=patterns)
+    return pairs
+
+
+class Scorer:
+    """Pseudo-log-likelihoods of sentences by a pretrained model.
+
+    Args:
+      model: with its masked-word head.
+      tokenizer: the model's.
+    """
+
+    def __init__(self, model: AlbertForPretraining, tokenizer: Tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        inputs = [tf.TensorSpec([None, None], tf.int32)] * 2
+        self.compute = tf.function(self._losses, input_signature=inputs)
+
+    def _losses(self, ids, places):
+        """Return -log p [R, 1] of the pieces that stood at places [R, 1]."""
+        pieces = tf.gather(ids, places, batch_dims=1)
+        at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
+        masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
+        outputs = self.model.albert(masked)
+        logits = self.model.mlm(
+            outputs["sequence_output"],
+            places,
+            embeddings=self.model.albert.embeddings,
+        )
+        return cross_entropy(logits, pieces)
+
+    def rows(self, sentence: str) -> np.ndarray:
+        """Return a sentence as ids with [CLS] and [SEP], int32 [T]."""
+        ids = self.tokenizer.encode(sentence)
+        limit = self.model.config.max_position_embeddings - 2
+        require(
+            1 <= len(ids) <= limit,
+            f"A sentence must have 1 to {limit} pieces for this model.",
+            sentence=f"{sentence!r}, {len(ids)} pieces",
+        )
+        tokenizer = self.tokenizer
+        row = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        return np.array(row, np.int32)
+
+    def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
+        """Yield numbers of rows of one length, as many as go together."""
+        by_length = defaultdict(list)
+        for number, row in enumerate(rows):
+            by_length[len(row)].append(number)
+        for length, numbers in sorted(by_length.items()):
+            size = max(1, BATCH_TOKENS // (length * (length - 2)))
+            for start in range(0, len(numbers), size):
+                yield numbers[start : start + size]
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return the pseudo-log-likelihood of each sentence, float64 [N]."""
+        rows = [self.rows(sentence) for sentence in sentences]
+        scores, progress = np.zeros(len(rows)), Progress(len(rows), 0, "text")
+        for numbers in self._batches(rows):
+            ids = np.stack([rows[i] for i in numbers])
+            pieces = ids.shape[1] - 2
+            places = np.tile(np.arange(pieces, dtype=np.int32) + 1, len(ids))
+            losses = self.compute(ids.repeat(pieces, 0), places[:, None])
+            losses = losses.numpy().astype("f8").reshape(len(ids), pieces)
+            scores[numbers] = -losses.sum(1)
+            progress.advance(len(numbers), "scored")
+        progress.close()
+        return scores
+
+
+def load_scorer(model_dir: str) -> Scorer:
+    """Return what scores sentences by a model directory."""
+    model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
+    heads = ("albert/", "mlm/")
+    checkpoints.restore_weights(model, model_dir, only=heads)
+    return Scorer(model, load_tokenizer(model_dir))
+
+
+def accuracy(right: Sequence[bool]) -> dict:
+    """Return a share with Wilson's interval."""
+    trials = stats.binomtest(int(np.sum(right)), len(right))
+    low, high = trials.proportion_ci(CONFIDENCE, method="wilson")
+    values = {"accuracy": trials.statistic, "low": low, "high": high}
+    rounded = {name: round(float(x), 5) for name, x in values.items()}
+    return rounded | {"pairs": len(right)}
+
+
+def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
+    """Return accuracies by paradigm and phenomenon, and their mean.
+
+    As published, the overall accuracy is the mean over paradigms.
+    """
+    groups = {"phenomenon": defaultdict(list), "paradigm": defaultdict(list)}
+    for pair, good in zip(pairs, right, strict=True):
+        for kind, members in groups.items():
+            members[getattr(pair, kind)].append(good)
+    tables = {
+        kind: {name: accuracy(members[name]) for name in sorted(members)}
+        for kind, members in groups.items()
+    }
+    means = [row["accuracy"] for row in tables["paradigm"].values()]
+    return {"accuracy": round(float(np.mean(means)), 5), **tables}
+
+
+def minimal_pairs(config: MinimalPairsConfig) -> dict:
+    """Score a model's grammar; write and return the accuracies."""
+    pairs = read_pairs(config.input_file)
+    scorer = load_scorer(config.model_dir)
+    sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
+    good, bad = scorer(sentences).reshape(-1, 2).T
+    summary = summarize(pairs, good > bad)
+    files.write_json(config.output_file, summary)
+    return summary

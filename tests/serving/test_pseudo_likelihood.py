@@ -1,0 +1,109 @@
+"""Scores of minimal pairs against one row at a time."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.serving import pseudo_likelihood
+from albert_tf.serving.pseudo_likelihood import (
+    MinimalPairsConfig,
+    Scorer,
+    minimal_pairs,
+    summarize,
+)
+
+ROWS = [
+    ("the cat", "cat the", "order", "words"),
+    ("a b c d e f", "f e d c b a", "order", "words"),
+    ("one two", "two two", "number", "agreement"),
+]
+
+
+@pytest.fixture(scope="module")
+def scorer(tokenizer):
+    """A model whose masked words depend on all others."""
+    config = dataclasses.replace(
+        tiny.CONFIG, vocab_size=tokenizer.vocab_size, initializer_range=0.3
+    )
+    return Scorer(AlbertForPretraining(config), tokenizer)
+
+
+def one_by_one(scorer, sentence):
+    """Return the score as its definition says, a row at a time."""
+    ids, total = scorer.rows(sentence), 0.0
+    for i in range(1, len(ids) - 1):
+        row = ids.copy()
+        row[i] = scorer.tokenizer.mask_id
+        logits = scorer.model(row[None])["mlm_logits"][0, i]
+        total += tf.nn.log_softmax(logits)[ids[i]].numpy()
+    return total
+
+
+def test_scores_equal_their_definition(scorer, monkeypatch):
+    """Of each sentence, in order, however they are batched."""
+    sentences = [s for row in ROWS for s in row[:2]] * 2
+    expected = [one_by_one(scorer, s) for s in sentences]
+    assert len({round(x, 3) for x in expected}) > 4
+    for tokens in (pseudo_likelihood.BATCH_TOKENS, 30):
+        monkeypatch.setattr(pseudo_likelihood, "BATCH_TOKENS", tokens)
+        np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
+
+
+def test_the_overall_accuracy_is_the_mean_over_paradigms():
+    """Not over pairs; intervals are Wilson's, worked out by hand."""
+    pairs = [pseudo_likelihood.Pair(*row) for row in ROWS]
+    summary = summarize(pairs, [True, False, True])
+    assert summary["accuracy"] == 0.75
+    assert summary["paradigm"]["order"] == {
+        "accuracy": 0.5, "low": 0.09453, "high": 0.90547, "pairs": 2,
+    }  # fmt: skip
+    assert set(summary["phenomenon"]) == {"words", "agreement"}
+
+
+def write(path, rows):
+    """Write rows as BLiMP's files are."""
+    names = "good", "bad", "UID", "phenomenon"
+    lines = [json.dumps(dict(zip(names, row, strict=False))) for row in rows]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_files_are_scored(scorer, tmp_path, monkeypatch):
+    """The written accuracies are those of the sentences' scores."""
+    monkeypatch.setattr(pseudo_likelihood, "load_scorer", lambda _: scorer)
+    config = MinimalPairsConfig(
+        "model", write(tmp_path / "x.jsonl", ROWS), str(tmp_path / "out.json")
+    )
+    summary = minimal_pairs(config)
+    assert json.loads((tmp_path / "out.json").read_text()) == summary
+    right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]
+    assert summary["paradigm"]["number"]["accuracy"] == right[2]
+    assert summary["paradigm"]["order"]["accuracy"] == np.mean(right[:2])
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([ROWS[0], ("a", "b", "order")], "x.jsonl:2: a line must be"),
+        ([(1, "b", "order", "words")], "x.jsonl:1: a line must be"),
+        ([("", "b", "order", "words")], "x.jsonl:1: a line must be"),
+        ([], "must hold a pair"),
+    ],
+)
+def test_wrong_lines_are_named(rows, message, tmp_path):
+    """With the file and the number of the line."""
+    path = write(tmp_path / "x.jsonl", rows)
+    with pytest.raises(InputError, match=message):
+        pseudo_likelihood.read_pairs(path)
+
+
+def test_a_sentence_must_fit_the_model(scorer):
+    """Longer ones would be cut, and their score be another's."""
+    with pytest.raises(InputError, match="1 to 14 pieces"):
+        scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
