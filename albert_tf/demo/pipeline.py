@@ -58,7 +58,8 @@ STEPS = {
     "pretraining": """pretrain.py --data_dir={dir}/records
         --albert_config_file={dir}/demo_model.json
         --output_dir={dir}/pretrained --num_train_steps={pretraining_steps}
-        --train_batch_size=64 --optimizer=lamb --learning_rate=0.01
+        --train_batch_size=64 --optimizer=adamw --learning_rate=0.002
+        --beta_2=0.98 --bias_correction --weight_decay_rate=0.1
         --num_warmup_steps={tenth} --eval_steps={tenth}""",
     "fine-tuning": f"{FINETUNING} --output_dir={{dir}}/finetuned",
     "fine-tuning-from-random-weights": f"""{FINETUNING} --init=random
