@@ -1,3 +1,54 @@
-"""ALBERT, A Lite BERT, for TensorFlow 2 and Keras 3."""
+"""ALBERT, A Lite BERT, for TensorFlow 2 and Keras 3.
+
+What stands in `PUBLIC` is what this package offers; all else may change. A
+name is imported when it is first used, so that `import albert_tf` is quick,
+needs no TensorFlow and writes nothing.
+"""
+
+import importlib
+import sys
+import types
 
 __version__ = "0.1.0"
+
+# Each public name and the module that defines it.
+PUBLIC = {
+    "AlbertConfig": "albert_tf.model.config",
+    "AlbertForPretraining": "albert_tf.model.albert",
+    "AlbertModel": "albert_tf.model.albert",
+    "Hook": "albert_tf.training.run",
+    "InputError": "albert_tf.base.errors",
+    "load_tokenizer": "albert_tf.text.tokenizers",
+}
+
+__all__ = sorted(PUBLIC)
+
+
+class _Package(types.ModuleType):
+    """Keeps a public name from the command of that name.
+
+    Importing the module `albert_tf.export` would else hide the function.
+    """
+
+    def __setattr__(self, name, value):
+        if name not in PUBLIC or not isinstance(value, types.ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str):
+    """Import a public name where it is first used."""
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from albert_tf.base import program
+
+    with program.quiet_start():
+        value = getattr(importlib.import_module(PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PUBLIC})

@@ -1,0 +1,62 @@
+"""What `import albert_tf` offers, and what importing it costs."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+
+PAGE = Path(__file__).parent.parent / "docs/python.md"
+
+
+def test_the_names_are_those_of_the_page():
+    """Every public name is documented, and none that is not there."""
+    documented = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(albert_tf.PUBLIC)
+    assert albert_tf.__all__ == sorted(albert_tf.PUBLIC)
+    assert set(albert_tf.PUBLIC) <= set(dir(albert_tf))
+
+
+@pytest.mark.parametrize("name", albert_tf.PUBLIC)
+def test_every_name_loads(name):
+    """A public name is what its module defines, and says what it is."""
+    value = getattr(albert_tf, name)
+    module = importlib.import_module(albert_tf.PUBLIC[name])
+    assert value is getattr(module, name)
+    assert value.__doc__
+
+
+def test_an_unknown_name_is_missing():
+    """Other names are no attributes, as of any module."""
+    with pytest.raises(AttributeError, match="no attribute 'AlbertMobel'"):
+        albert_tf.AlbertMobel  # noqa: B018
+
+
+def test_an_input_error_is_a_value_error():
+    """Whoever knows nothing of this package can catch its errors."""
+    assert issubclass(albert_tf.InputError, ValueError)
+
+
+def test_a_command_does_not_hide_a_name(monkeypatch):
+    """Importing a command's module leaves a function of its name in place."""
+    monkeypatch.delitem(sys.modules, "albert_tf.describe", raising=False)
+    monkeypatch.setitem(albert_tf.PUBLIC, "describe", "albert_tf.base.errors")
+    function = lambda: None  # noqa: E731
+    monkeypatch.setattr(albert_tf, "describe", function, raising=False)
+    importlib.import_module("albert_tf.describe")
+    assert albert_tf.describe is function
+
+
+def test_the_import_alone_does_nothing():
+    """`import albert_tf` writes no environment and imports no TensorFlow."""
+    program = (
+        "import os, sys; before = dict(os.environ); import albert_tf;"
+        "assert dict(os.environ) == before;"
+        "albert_tf.InputError;"
+        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
