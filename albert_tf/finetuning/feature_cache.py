@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.base import files
+from albert_tf.data.table_sources import TableObject, rows_of
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
@@ -24,9 +25,16 @@ DAMAGE = (ValueError, KeyError, OSError, EOFError)  # of a cut or altered file
 Arrays = dict[str, np.ndarray]
 
 
-def content_hash(path: str) -> str:
-    """Return the SHA-256 of a file, or of a folder's files and their names."""
+def content_hash(path: str | TableObject) -> str:
+    """Return the SHA-256 of a file, or of a folder's files and their names.
+
+    Of a table in memory, that of its rows.
+    """
     digest = hashlib.sha256()
+    if isinstance(path, TableObject):
+        for row in rows_of(path):
+            digest.update(json.dumps(row.values, default=str).encode() + b"\n")
+        return digest.hexdigest()
     paths = [path]
     if files.is_folder(path):
         paths = sorted(

@@ -90,7 +90,7 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
 def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     """Return a row's choices, in one column as a list or in several."""
     if len(names) > 1:
-        choices = [text_cell(row, name, "choice_columns") for name in names]
+        choices = [cell(row, name, "choice_columns") for name in names]
     else:
         choices = cell(row, names[0], "choice_columns")
         if isinstance(choices, str):

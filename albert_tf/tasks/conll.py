@@ -1,27 +1,38 @@
-"""Sentences of CoNLL files, a word a line, and the schemes of their tags."""
+"""Sentences with a tag for every word, and the schemes of the tags.
+
+They come from CoNLL files, a word a line, or tables, a sentence a row.
+"""
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
+from albert_tf.data.table_sources import Row, is_table, rows_of
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
+WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """Words, their tags if they are known, and where the sentence begins."""
+    """Words, their tags if they are known, and where the sentence begins.
+
+    In a table that is a row, and no line.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     path: str
-    line: int
+    line: int | None
 
     def where(self, word: int) -> str:
-        """Return "file:line" of a word."""
+        """Return "file:line" of a word, or its row and its number there."""
+        if self.line is None:
+            return f"{self.path}, word {word}"
         return f"{self.path}:{self.line + word}"
 
 
@@ -69,20 +80,61 @@ def cells_of(line: str) -> list[str]:
     return line.split()
 
 
+def texts_in(row: Row, column: str, flag: str) -> tuple[str, ...]:
+    """Return the texts of a cell that holds a list of them."""
+    require(
+        column in row.values,
+        f"{row.where}: `{flag}` must name one of the columns "
+        f"{', '.join(row.values)}.",
+        **{flag: column},
+    )
+    texts = row.values[column]
+    listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
+    rule = f"{row.where}: column {column} must hold a list of texts."
+    require(listed, rule, **{column: str(texts)[:60]})
+    return tuple(texts)
+
+
+def read_rows_of_words(
+    source: Any, word_column: str, tag_column: str, tagged: bool
+) -> list[Sentence]:
+    """Return the sentences of a table; the arguments are as `read_conll`'s."""
+    word_column = word_column or WORDS_COLUMN
+    tag_column = tag_column or TAGS_COLUMN
+    sentences = []
+    for row in rows_of(source):
+        words, tags = texts_in(row, word_column, "text_column"), None
+        if tagged or row.values.get(tag_column) is not None:
+            tags = texts_in(row, tag_column, "label_column")
+            require(
+                len(tags) == len(words),
+                f"{row.where}: every word must have a tag.",
+                words=len(words),
+                tags=len(tags),
+            )
+        if words:
+            sentences.append(Sentence(words, tags, row.where, None))
+    return sentences
+
+
 def read_conll(
     path: str, word_column: str, tag_column: str, tagged: bool
 ) -> list[Sentence]:
     """Return the sentences of a file.
 
     Args:
-      path: the file; a blank line ends a sentence.
-      word_column: number of the column of words, "" for the first.
-      tag_column: number of the column of tags, "" for the last of several.
+      path: the file; a blank line ends a sentence. Or a table.
+      word_column: number of the column of words, "" for the first; of a table
+        its name, "" for `tokens`.
+      tag_column: number of the column of tags, "" for the last of several; of
+        a table its name, "" for `ner_tags`.
       tagged: whether the file must have tags.
 
     Raises:
       InputError: a line lacks a column; the message names file and line.
     """
+    if is_table(path):
+        return read_rows_of_words(path, word_column, tag_column, tagged)
     text = files.read_text(path, "The data file").removeprefix("\ufeff")
     sentences: list[Sentence] = []
     words, tags = [], []

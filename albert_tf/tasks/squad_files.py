@@ -1,4 +1,7 @@
-"""Questions of files in the format of SQuAD, with answers found in the text."""
+"""Questions in the format of SQuAD, with answers found in the text.
+
+They come from a JSON file, or from a table with its fields as columns.
+"""
 
 import dataclasses
 import re
@@ -7,6 +10,7 @@ from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data.table_sources import is_table, rows_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +57,31 @@ def field(values: Any, name: str, kind: type, where: str) -> Any:
     return value
 
 
+def table_entries(source: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yield what `entries` does, of a table with a question in each row.
+
+    Its column `answers` holds lists of texts and places, as on the hub.
+    """
+    for row in rows_of(source):
+        where, qa = row.where, dict(row.values)
+        context = field(qa, "context", str, where)
+        if qa.get("answers") is not None:
+            texts = field(qa["answers"], "text", list, where)
+            starts = field(qa["answers"], "answer_start", list, where)
+            rule = f"{where}: every answer must have an `answer_start`."
+            require(len(texts) == len(starts), rule, answers=qa["answers"])
+            qa["answers"] = [
+                {"text": text, "answer_start": start}
+                for text, start in zip(texts, starts, strict=True)
+            ]
+        yield context, qa, where
+
+
 def entries(path: str) -> Iterator[tuple[str, Any, str]]:
     """Yield context, question and the place of each question in a file."""
+    if is_table(path):
+        yield from table_entries(path)
+        return
     content = files.read_json(path, "The data file")
     for number, article in enumerate(field(content, "data", list, path)):
         where = f"{path}, data[{number}]"

@@ -1,4 +1,6 @@
-"""Rows of TSV, CSV and JSON-lines files, each with the place it stands at.
+"""Rows of tables of any kind, each with the place it stands at.
+
+TSV, CSV and JSON lines are read here, others by `data/table_sources.py`.
 
 TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
 `note_quotes` tells a user who may not have meant that.
@@ -16,18 +18,11 @@ from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data.table_sources import Row, TableObject, is_table, rows_of
 
 # A whole cell of a tab-separated line in quotes, those inside it doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of a table: its values by column, and "file:line"."""
-
-    where: str
-    values: dict
 
 
 def cell(row: Row, column: str, flag: str) -> Any:
@@ -47,15 +42,16 @@ def cell(row: Row, column: str, flag: str) -> Any:
 
 
 def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return a text; a JSON list is joined by spaces, null is an error."""
+    """Return a text; a list is joined by spaces, all else is an error."""
     value = cell(row, column, flag)
     if isinstance(value, list):
         return " ".join(map(str, value))
-    if value is None:
+    if not isinstance(value, str):
         raise InputError(
-            f"{row.where}: column {column} must hold text. Received: null"
+            f"{row.where}: column {column} must hold text. "
+            f"Received: {json.dumps(value, default=str)[:60]}"
         )
-    return str(value)
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,15 +193,21 @@ def ending_of(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def read_rows(path: str, columns: Columns) -> Iterator[Row]:
+def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table; the file's ending tells its format.
 
     Raises:
       InputError: the file is missing, empty, not UTF-8, of an unknown ending
         or has a malformed line; the message names file and line.
     """
+    if is_table(path):
+        yield from rows_of(path)
+        return
     ending = columns.format or ending_of(path)
-    rule = f"The name of a data file must end in {', '.join(FORMATS)}."
+    rule = (
+        f"The name of a data file must end in {', '.join(FORMATS)}, .parquet, "
+        "or be of a folder that `save_to_disk` of `datasets` wrote."
+    )
     require(ending in FORMATS, rule, path=path)
     text = files.read_text(path, "The data file").removeprefix("\ufeff")
     require(text.strip(), "The data file must not be empty.", path=path)
@@ -215,7 +217,7 @@ def read_rows(path: str, columns: Columns) -> Iterator[Row]:
         yield from json_rows(text, path)
 
 
-def note_quotes(path: str) -> None:
+def note_quotes(path: str | TableObject) -> None:
     """Print where a tab-separated file first has a cell in quotes."""
     if CELLS.get(ending_of(path)) is not tsv_cells:
         return

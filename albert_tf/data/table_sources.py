@@ -1,0 +1,309 @@
+"""Tables as people have them: Parquet, Hugging Face data sets, pandas.
+
+A source is a `.parquet` file, a folder that `save_to_disk` wrote, or an object
+in memory: a pandas DataFrame, a Dataset or IterableDataset of `datasets`, a
+pyarrow Table, a dict of columns, a list of dicts. Rows count from 0, as in
+`frame.iloc[0]` and `dataset[0]`. Classes that a data set gives names to come
+as their names.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+
+STATE_FILE = "state.json"  # of a folder by `save_to_disk`
+SPLITS_FILE = "dataset_dict.json"  # of one with a folder for each split
+ENDINGS = (".parquet", ".arrow")
+BATCH_ROWS = 256
+KINDS = (
+    "a path, a pandas DataFrame, a Dataset or IterableDataset of `datasets`, "
+    "a pyarrow Table, a dict of columns or a list of dicts"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a table: its values by column, and where it stands."""
+
+    where: str
+    values: dict
+
+
+class TableObject:
+    """A table in memory, which stands where a path may stand.
+
+    Args:
+      data: the table.
+      setting: the name of what it was passed for.
+    """
+
+    def __init__(self, data: Any, setting: str):
+        self.data, self._name = data, f"{setting} ({type(data).__name__})"
+
+    def __str__(self) -> str:
+        return self._name
+
+    __repr__ = __fspath__ = __str__
+
+    def __deepcopy__(self, _) -> "TableObject":
+        return self
+
+
+def is_table(source: Any) -> bool:
+    """Return whether `rows_of` reads a source, rather than text files."""
+    if not isinstance(source, str):
+        return True
+    if source.lower().endswith(ENDINGS):
+        return True
+    names = (STATE_FILE, SPLITS_FILE)
+    return any(files.exists(files.join(source, name)) for name in names)
+
+
+def data_files(path: str) -> list[str]:
+    """Return the files of a folder that `save_to_disk` wrote, in order."""
+    splits = files.join(path, SPLITS_FILE)
+    if files.exists(splits):
+        names = files.read_json(splits, f"`{SPLITS_FILE}`")["splits"]
+        raise InputError(
+            f"A data set with splits must be given as one of its folders "
+            f"{', '.join(names)}. Received: {path}"
+        )
+    state = files.read_json(files.join(path, STATE_FILE), f"`{STATE_FILE}`")
+    return [files.join(path, f["filename"]) for f in state["_data_files"]]
+
+
+def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
+    """Return {column: names} of the columns of classes, or lists of them.
+
+    Args:
+      features: of `datasets`, as JSON.
+    """
+    table = {}
+    for column, feature in features.items():
+        while isinstance(feature, list) or "feature" in feature:
+            lone = isinstance(feature, list)
+            feature = feature[0] if lone else feature["feature"]
+        if feature.get("_type") == "ClassLabel":
+            table[column] = feature["names"]
+    return table
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a class, or those of a list; none of -1."""
+    if isinstance(value, list):
+        return [_named(x, names) for x in value]
+    return None if value is None or value < 0 else names[value]
+
+
+def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
+    """Yield rows with classes by their names."""
+    classes = {
+        column: names
+        for column, names in _class_names(features).items()
+        if names
+    }
+    for row in rows:
+        named = {
+            column: _named(row[column], names)
+            for column, names in classes.items()
+            if column in row
+        }
+        yield row | named
+
+
+def _features_of(schema: Any) -> Mapping:
+    """Return what `datasets` notes in the schema of the files it writes."""
+    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return noted.get("info", {}).get("features", {})
+
+
+@contextlib.contextmanager
+def _arrow(path: str) -> Iterator[None]:
+    """Say what is missing, or damaged, where pyarrow cannot read a file."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise InputError(
+            "Parquet and the folders of `datasets` need "
+            f"`pip install 'albert-tf[data]'`. Received: {path}"
+        ) from None
+    try:
+        yield
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise InputError(
+            f"A table must be an undamaged file of its format: "
+            f"{str(error).splitlines()[0]}. Received: {path}"
+        ) from None
+
+
+def _schema_and_batches(file: Any, path: str) -> tuple[Any, Callable]:
+    """Return the schema of an open file, and columns -> its batches."""
+    import pyarrow.parquet
+
+    if path.lower().endswith(".parquet"):
+        table = pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20)
+        return table.schema_arrow, lambda columns: table.iter_batches(
+            BATCH_ROWS, columns=columns
+        )
+    stream = pyarrow.ipc.open_stream(file)
+    return stream.schema, lambda columns: (b.select(columns) for b in stream)
+
+
+def _file_rows(path: str, column: str | None) -> Iterator[dict]:
+    """Yield the rows of a Parquet or Arrow file, a batch in memory."""
+    with _arrow(path), files.opened(path, "rb") as file:
+        schema, batches = _schema_and_batches(file, path)
+        if column is not None:
+            _require_column(path, column, schema.names)
+        chosen = schema.names if column is None else [column]
+        rows = (row for batch in batches(chosen) for row in batch.to_pylist())
+        yield from _with_names(rows, _features_of(schema))
+
+
+def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
+    require(
+        column in names,
+        f"{where}: `text_field` must name one of the columns "
+        f"{', '.join(map(str, names))}.",
+        text_field=column,
+    )
+
+
+def _path_rows(path: str, column: str | None) -> Iterator[dict]:
+    paths = [path] if path.lower().endswith(ENDINGS) else data_files(path)
+    for name in paths:
+        rule = "The data file must be an existing file."
+        require(files.is_file(name), rule, path=name)
+        yield from _file_rows(name, column)
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as Python's own value."""
+    return (
+        value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    )
+
+
+def _frame_rows(frame: Any) -> Iterator[dict]:
+    names = list(frame.columns)
+    there = frame.notna().itertuples(index=False, name=None)
+    cells = frame.itertuples(index=False, name=None)
+    for values, known in zip(cells, there, strict=True):
+        row = zip(names, values, known, strict=True)
+        yield {
+            name: _plain(x) if is_known else None for name, x, is_known in row
+        }
+
+
+def _dataset_rows(dataset: Any) -> Iterator[dict]:
+    features = dataset.features.to_dict() if dataset.features else {}
+    yield from _with_names(iter(dataset.with_format(None)), features)
+
+
+def _arrow_rows(table: Any) -> Iterator[dict]:
+    batches = table.to_batches(BATCH_ROWS)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    yield from _with_names(rows, _features_of(table.schema))
+
+
+# {(library, class): what yields the rows of its objects}. Who has an object
+# has imported its library.
+OBJECTS: dict[tuple[str, str], Callable] = {
+    ("pandas", "DataFrame"): _frame_rows,
+    ("datasets", "Dataset"): _dataset_rows,
+    ("datasets", "IterableDataset"): _dataset_rows,
+    ("pyarrow", "Table"): _arrow_rows,
+}
+
+
+def _reader(data: Any) -> Callable | None:
+    """Return what yields the rows of an object, None if nothing does."""
+    for (library, name), read in OBJECTS.items():
+        kind = getattr(sys.modules.get(library), name, None)
+        if kind and isinstance(data, kind):
+            return read
+    columns = isinstance(data, Mapping) and data.values()
+    if columns and all(
+        isinstance(x, list | tuple | np.ndarray) for x in columns
+    ):
+        return _column_rows
+    if isinstance(data, list | tuple) and data:
+        return iter if all(isinstance(x, Mapping) for x in data) else None
+    return None
+
+
+def _column_rows(columns: Mapping) -> Iterator[dict]:
+    sizes = {name: len(column) for name, column in columns.items()}
+    rule = "The columns of a table must have the same length."
+    require(len(set(sizes.values())) == 1, rule, **sizes)
+    for cells in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, map(_plain, cells), strict=True))
+
+
+def as_source(setting: str, value: Any) -> str | TableObject:
+    """Return what was passed for a setting as a path or as a table.
+
+    Raises:
+      InputError: it is neither.
+    """
+    if isinstance(value, str | TableObject):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    reads = _reader(value)
+    if not reads and isinstance(value, Mapping):
+        require(
+            not any(map(_reader, value.values())),
+            f"`{setting}` must be one split, {', '.join(map(str, value))}.",
+            **{setting: type(value).__name__},
+        )
+    require(
+        reads,
+        f"`{setting}` must be {KINDS}.",
+        **{setting: f"{type(value).__name__} {str(value)[:60]}"},
+    )
+    return TableObject(value, setting)
+
+
+def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:
+    """Yield the rows of a source, whose values are Python's own.
+
+    Args:
+      source: see the head of this module; files are read a batch at a time.
+      column: of a file, the only one to read.
+
+    Raises:
+      InputError: it is no table, or damaged; the message names the source.
+    """
+    if isinstance(source, str):
+        rows, name = _path_rows(source, column), source
+    else:
+        table = as_source("table", source)
+        same = table is source
+        name = str(table) if same else type(source).__name__
+        rows = _reader(table.data)(table.data)
+    for number, values in enumerate(rows):
+        yield Row(f"{name}, row {number}", dict(values))
+
+
+def texts_of(source: Any, column: str) -> Iterator[str]:
+    """Yield the texts of one column, which `text_field` names.
+
+    Raises:
+      InputError: a cell has no text; the message names source and row.
+    """
+    for row in rows_of(source, column):
+        _require_column(row.where, column, list(row.values))
+        text = row.values[column]
+        rule = f"{row.where}: column {column} must hold text."
+        require(isinstance(text, str), rule, **{column: repr(text)[:60]})
+        yield text

@@ -1,0 +1,197 @@
+"""Tables of other libraries: the same rows, whatever holds them."""
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import table_sources
+from albert_tf.data.table_sources import TableObject, as_source, rows_of
+
+ROWS = [
+    {"text": "a film", "label": "good", "tags": ["O", "B"], "size": 1.5},
+    {"text": "a\nplot", "label": "bad", "tags": ["B"], "size": None},
+    {"text": None, "label": None, "tags": [], "size": 2.0},
+]
+
+
+def frame(rows):
+    return pytest.importorskip("pandas").DataFrame(rows)
+
+
+def arrow(rows):
+    return pytest.importorskip("pyarrow").Table.from_pylist(rows)
+
+
+def columns(rows):
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def dataset(rows):
+    """Return a data set whose classes are numbers with names, as on the hub."""
+    datasets = pytest.importorskip("datasets")
+    numbers = {"good": 1, "bad": 0, None: -1, "O": 0, "B": 1}
+    coded = [
+        row
+        | {
+            "label": numbers[row["label"]],
+            "tags": [numbers[tag] for tag in row["tags"]],
+        }
+        for row in rows
+    ]
+    features = datasets.Features(
+        text=datasets.Value("string"),
+        label=datasets.ClassLabel(names=["bad", "good"]),
+        tags=datasets.List(datasets.ClassLabel(names=["O", "B"])),
+        size=datasets.Value("float32"),
+    )
+    return datasets.Dataset.from_list(coded, features)
+
+
+def parquet(rows, folder, rows_in_group=2):
+    path = str(folder / "t.parquet")
+    library = pytest.importorskip("pyarrow.parquet")
+    library.write_table(arrow(rows), path, row_group_size=rows_in_group)
+    return path
+
+
+def saved(rows, folder):
+    dataset(rows).save_to_disk(str(folder / "saved"), num_shards=2)
+    return str(folder / "saved")
+
+
+def hub_parquet(rows, folder):
+    path = str(folder / "hub.parquet")
+    dataset(rows).to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        columns,
+        frame,
+        arrow,
+        dataset,
+        lambda rows: dataset(rows).to_iterable_dataset(),
+        lambda rows: dataset(rows).with_format("numpy"),
+        lambda rows: dataset(rows).data.table,
+    ],
+)
+def test_objects_have_the_same_rows(make):
+    """Classes come by their names, what is missing as None."""
+    found = list(rows_of(make(ROWS)))
+    assert [row.values for row in found] == ROWS
+    assert [row.where.partition(", ")[2] for row in found] == [
+        "row 0",
+        "row 1",
+        "row 2",
+    ]
+
+
+@pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
+def test_files_have_the_same_rows(tmp_path, write):
+    """A row is named by its file or folder and its number in it."""
+    path = write(ROWS, tmp_path)
+    found = list(rows_of(path))
+    assert [row.values for row in found] == ROWS
+    assert [row.where for row in found] == [
+        f"{path}, row {i}" for i in range(3)
+    ]
+
+
+def test_cells_of_numpy_are_pythons():
+    """Arrays in a frame are lists, and numbers are numbers."""
+    table = frame(
+        {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
+    )
+    assert [row.values for row in rows_of(table)] == [
+        {"a": [1, 2], "b": 1},
+        {"a": [3], "b": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (3, "train_file=int 3"),
+        (["a", "b"], "`train_file` must be a path, a pandas DataFrame"),
+        ([{"a": 1}, 2], "list of dicts"),
+        ({"a": [1], "b": [1, 2]}, "same length. Received: a=1, b=2"),
+        ({"train": {"a": [1]}}, "must be one split, train. Received"),
+    ],
+    ids=str,
+)
+def test_what_is_no_table(value, said):
+    """It is refused by the name of what it was passed for."""
+    with pytest.raises(InputError) as error:
+        list(rows_of(as_source("train_file", value)))
+    assert said in str(error.value)
+
+
+def test_splits_are_no_table(tmp_path):
+    """A data set with splits must be given as one of them."""
+    datasets = pytest.importorskip("datasets")
+    both = datasets.DatasetDict(train=dataset(ROWS), test=dataset(ROWS))
+    with pytest.raises(InputError, match="one split, train, test. Received"):
+        as_source("eval_file", both)
+    both.save_to_disk(str(tmp_path))
+    with pytest.raises(InputError, match=f"train, test. Received: {tmp_path}"):
+        list(rows_of(str(tmp_path)))
+
+
+def test_a_damaged_file(tmp_path):
+    """A file that only has the name of a table is named."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    path.write_text("a,b\n")
+    with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
+        list(rows_of(str(path)))
+    with pytest.raises(InputError, match="existing file. Received: path=none"):
+        list(rows_of("none.parquet"))
+
+
+def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
+    """The error says what to install."""
+    path = parquet(ROWS, tmp_path)
+    there = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(name)
+        return there(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(
+        InputError, match=r"albert-tf\[data\]'`. Received: .*t.p"
+    ):
+        list(rows_of(path))
+
+
+def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
+    """The first row comes before the second batch is read, of one column."""
+    path = parquet(ROWS, tmp_path, rows_in_group=3)
+    monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
+    sizes = []
+    batches = table_sources._schema_and_batches
+
+    def counted(file, path):
+        schema, read = batches(file, path)
+        return schema, lambda columns: (
+            sizes.append(batch.shape) or batch for batch in read(columns)
+        )
+
+    monkeypatch.setattr(table_sources, "_schema_and_batches", counted)
+    assert next(rows_of(path, "text")).values == {"text": "a film"}
+    assert sizes == [(1, 1)]
+
+
+def test_a_table_in_memory_is_named_by_its_setting():
+    """Errors say which argument holds the row."""
+    table = as_source("eval_file", frame(ROWS))
+    assert isinstance(table, TableObject)
+    assert next(rows_of(table)).where == "eval_file (DataFrame), row 0"
+    assert "pandas" in sys.modules
