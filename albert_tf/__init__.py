@@ -18,7 +18,14 @@ PUBLIC = {
     "AlbertModel": "albert_tf.model.albert",
     "Hook": "albert_tf.training.run",
     "InputError": "albert_tf.base.errors",
+    "convert_checkpoint": "albert_tf.convert_checkpoint",
+    "create_pretraining_data": "albert_tf.data.builder.build_program",
+    "embed": "albert_tf.embed",
+    "export": "albert_tf.export",
+    "finetune": "albert_tf.finetuning.finetuning_program",
     "load_tokenizer": "albert_tf.text.tokenizers",
+    "pretrain": "albert_tf.training.pretraining_program",
+    "train_tokenizer": "albert_tf.train_tokenizer",
 }
 
 __all__ = sorted(PUBLIC)

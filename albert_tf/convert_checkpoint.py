@@ -7,25 +7,38 @@ The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
 directory or a Hugging Face folder; which of them is found out.
 """
 
-from albert_tf.base import program, settings
+import dataclasses
+
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
     from albert_tf.conversion.converter import ConversionConfig, convert
 
 
-def main() -> None:
-    """Convert what the flags say and print what was found."""
-    config = settings.from_flags(ConversionConfig)
-    for line in convert(
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """What was written.
+
+    Attributes:
+      output: the folder.
+      lines: what was found, and done.
+    """
+
+    output: str
+    lines: tuple[str, ...]
+
+
+@command_line.program(ConversionConfig)
+def convert_checkpoint(config: ConversionConfig) -> Converted:
+    """Convert released weights to a model directory and back, or fail."""
+    lines = convert(
         config.input, config.output, config.to, config.albert_config_file
-    ):
-        print(line)
+    )
+    print("\n".join(lines))
+    return Converted(config.output, tuple(lines))
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(ConversionConfig)
-    settings.run(main)
+cli = convert_checkpoint.program.cli
 
 
 if __name__ == "__main__":

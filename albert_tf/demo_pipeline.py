@@ -6,7 +6,7 @@ answers raw strings; see `albert_tf/demo/pipeline.py`.
 
 import dataclasses
 
-from albert_tf.base import program, settings
+from albert_tf.base import command_line, program
 from albert_tf.base.settings import setting, validate
 
 with program.quiet_start():
@@ -25,16 +25,13 @@ class DemoConfig:
         validate(self)
 
 
-def main() -> None:
-    """Run the demo as the flags say."""
-    config = settings.from_flags(DemoConfig)
+@command_line.program(DemoConfig)
+def demo(config: DemoConfig) -> None:
+    """Run what is not yet done, and print what came out of it."""
     pipeline.demo(**dataclasses.asdict(config))
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(DemoConfig)
-    settings.run(main)
+cli = demo.program.cli
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ it follows from the config; nothing is built.
 
 import dataclasses
 
-from albert_tf.base import program, settings
+from albert_tf.base import command_line, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting
 
 with program.quiet_start():
-    from albert_tf.conversion.model_size import describe
+    from albert_tf.conversion import model_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,19 +32,16 @@ class DescribeConfig:
     )
 
 
-def main() -> None:
-    """Print what the flags ask for."""
-    c = settings.from_flags(DescribeConfig)
+@command_line.program(DescribeConfig, positional="config")
+def describe(c: DescribeConfig) -> None:
+    """Print how large and how costly the models of configs are."""
     require(c.config, "`config` must be given.", config=c.config)
     for i, path in enumerate(c.config.split(",")):
-        lines = describe(path, c.sequence_length, c.max_predictions)
+        lines = model_size.describe(path, c.sequence_length, c.max_predictions)
         print("\n\n" * bool(i) + "\n".join(lines))
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(DescribeConfig)
-    settings.run(main, positional="config")
+cli = describe.program.cli
 
 
 if __name__ == "__main__":

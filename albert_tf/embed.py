@@ -4,23 +4,31 @@
         --output_file=x.npy --pooling=mean
 """
 
-from albert_tf.base import program, settings
+import dataclasses
+
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
-    from albert_tf.serving.embedding import EmbedConfig, embed
+    from albert_tf.serving import embedding
 
 
-def main() -> None:
-    """Embed as the flags say."""
-    c = settings.from_flags(EmbedConfig)
-    shape = embed(c)
-    print(f"Wrote {c.output_file}, float32 {list(shape)}")
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+    """What was written: a file for `numpy.load`, and its array's shape."""
+
+    output_file: str
+    shape: tuple[int, int]
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(EmbedConfig)
-    settings.run(main)
+@command_line.program(embedding.EmbedConfig)
+def embed(config: embedding.EmbedConfig) -> Embedded:
+    """Write a vector of every line of a text file to an `.npy` file."""
+    shape = embedding.embed(config)
+    print(f"Wrote {config.output_file}, float32 {list(shape)}")
+    return Embedded(config.output_file, shape)
+
+
+cli = embed.program.cli
 
 
 if __name__ == "__main__":

@@ -5,24 +5,31 @@ nothing of this package: a SavedModel loads where `tensorflow` and
 `tensorflow_text` are imported. See docs/serving.md.
 """
 
-from albert_tf.base import program, settings
+import dataclasses
+
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
+    from albert_tf.serving import exporting
     from albert_tf.serving.encoder import ServingConfig
-    from albert_tf.serving.exporting import ExportConfig, export
 
 
-def main() -> None:
-    """Export as the flags say."""
-    export(
-        settings.from_flags(ExportConfig), settings.from_flags(ServingConfig)
-    )
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What was written: a folder, and the bytes of its weights."""
+
+    export_dir: str
+    size: int
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(ExportConfig, ServingConfig)
-    settings.run(main)
+@command_line.program(exporting.ExportConfig, ServingConfig)
+def export(config: exporting.ExportConfig, serving: ServingConfig) -> Exported:
+    """Write what a model directory serves: a SavedModel, LiteRT or ONNX."""
+    exporting.export(config, serving)
+    return Exported(config.export_dir, exporting.model_size(config.export_dir))
+
+
+cli = export.program.cli
 
 
 if __name__ == "__main__":

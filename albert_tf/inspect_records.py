@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf.base import files, settings
+from albert_tf.base import command_line, files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data import records
@@ -193,10 +193,11 @@ def inspect_file(
     print()
 
 
-def main() -> None:
-    """Print examples of the files that the flags name."""
-    config = settings.from_flags(InspectConfig)
-    tokenization = settings.from_flags(TokenizerConfig)
+@command_line.program(InspectConfig, TokenizerConfig, positional="input_file")
+def inspect_records(
+    config: InspectConfig, tokenization: TokenizerConfig
+) -> None:
+    """Print examples of files of records."""
     require(
         config.input_file,
         "`input_file` must be given: python -m albert_tf.inspect_records FILE.",
@@ -211,10 +212,7 @@ def main() -> None:
         inspect_file(path, config, tokenization)
 
 
-def cli() -> None:
-    """Run as a console script; files may stand without their flag."""
-    settings.define_flags(InspectConfig, TokenizerConfig)
-    settings.run(main, positional="input_file")
+cli = inspect_records.program.cli
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from albert_tf.base import settings
+from albert_tf.base import command_line
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.serving.litert_model import Runner
@@ -88,16 +88,14 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
         yield answer(runner, query, config.top_k)
 
 
-def main() -> None:
+@command_line.program(RunnerConfig)
+def ask(config: RunnerConfig) -> None:
     """Print one line of JSON for each text."""
-    for answer in answers(settings.from_flags(RunnerConfig)):
+    for answer in answers(config):
         print(json.dumps(answer, ensure_ascii=False), flush=True)
 
 
-def cli() -> None:
-    """Run the command line."""
-    settings.define_flags(RunnerConfig)
-    settings.run(main)
+cli = ask.program.cli
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from anywhere else. It needs `pip install 'albert-tf[demo]'`.
 import dataclasses
 import importlib.util
 
-from albert_tf.base import program, settings
+from albert_tf.base import command_line, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
@@ -38,12 +38,10 @@ def check_packages() -> None:
     require(there, "The page needs `pip install 'albert-tf[demo]'`.")
 
 
-def main() -> None:
+def serve(config: PlaygroundConfig, limits) -> None:
     """Load the model and serve the page."""
     from albert_tf.demo import exported_model, page
 
-    config = settings.from_flags(PlaygroundConfig)
-    limits = settings.from_flags(page.Limits)
     model = exported_model.ExportedModel(config.saved_model)
     print(
         f"{', '.join(model.inputs)}\n"
@@ -62,8 +60,7 @@ def cli() -> None:
     with program.quiet_start():
         from albert_tf.demo.page import Limits
 
-    settings.define_flags(PlaygroundConfig, Limits)
-    settings.run(main)
+    command_line.Program(serve, (PlaygroundConfig, Limits)).cli()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The page needs no network and no other file.
 
 import dataclasses
 
-from albert_tf.base import files, program, settings
+from albert_tf.base import command_line, files, program
 from albert_tf.base.settings import setting, validate
 
 with program.quiet_start():
@@ -31,18 +31,15 @@ class ReportConfig:
         validate(self)
 
 
-def main() -> None:
-    """Write the page of the run that the flags name."""
-    config = settings.from_flags(ReportConfig)
+@command_line.program(ReportConfig, positional="model_dir")
+def report(config: ReportConfig) -> None:
+    """Write the page of a run."""
     path = config.output or files.join(config.model_dir, REPORT_FILE)
     files.write_text(path, page(config.model_dir))
     print(path)
 
 
-def cli() -> None:
-    """Run as a console script; the run may stand without its flag."""
-    settings.define_flags(ReportConfig)
-    settings.run(main, positional="model_dir")
+cli = report.program.cli
 
 
 if __name__ == "__main__":

@@ -15,22 +15,20 @@ Where the data has a split to evaluate on, the metrics after each of these are
 printed beside those before. Fine-tuning the new directory wins a part back.
 """
 
-from albert_tf.base import program, settings
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
-    from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
+    from albert_tf.finetuning import shrinking
     from albert_tf.tasks.task import DataConfig
 
 
-def main() -> None:
-    """Shrink as the flags say."""
-    shrink(settings.from_flags(ShrinkConfig), settings.from_flags(DataConfig))
+@command_line.program(shrinking.ShrinkConfig, DataConfig)
+def shrink(config: shrinking.ShrinkConfig, data: DataConfig) -> None:
+    """Make a smaller or faster model directory."""
+    shrinking.shrink(config, data)
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(ShrinkConfig, DataConfig)
-    settings.run(main)
+cli = shrink.program.cli
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ what the compiler says, times are a lower bound from published peak rates.
 
 import json
 
-from albert_tf.base import files, program, settings
+from albert_tf.base import command_line, files, program
 
 with program.quiet_start():
     from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
@@ -19,27 +19,23 @@ with program.quiet_start():
     from albert_tf.training.pretraining import PretrainingConfig
     from albert_tf.training.trainer import TrainingConfig
 
-CONFIGS = (
+
+@command_line.program(
     TpuCheckConfig,
     PretrainingConfig,
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,
+    optional=("data_dir", "output_dir"),
 )
-
-
-def main() -> None:
-    """Build the settings from the flags and check them."""
-    config, run, optimizer, training, _ = map(settings.from_flags, CONFIGS)
+def tpu_check(config, run, optimizer, training, devices) -> None:
+    """Compile the step of a pretraining run for a TPU."""
     result = check(config, make_plan(config, run, optimizer, training))
     if config.json:
         files.write_text(config.json, json.dumps(result, indent=2) + "\n")
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(*CONFIGS, optional=("data_dir", "output_dir"))
-    settings.run(main)
+cli = tpu_check.program.cli
 
 
 if __name__ == "__main__":

@@ -6,29 +6,43 @@
 writes `spiece.model`, `spiece.vocab` and `tokenizer.json`.
 """
 
-from albert_tf.base import settings
-from albert_tf.data.vocabulary_training import (
-    MAX_SENTENCE_BYTES,
-    TrainTokenizerConfig,
-    train_tokenizer,
-)
+import dataclasses
+
+from albert_tf.base import command_line
+from albert_tf.data import vocabulary_training
+from albert_tf.data.vocabulary_training import TrainTokenizerConfig
 
 
-def main() -> None:
-    """Train with the flags' settings and say what was read."""
-    config = settings.from_flags(TrainTokenizerConfig)
-    counts = train_tokenizer(config)
+@dataclasses.dataclass(frozen=True)
+class TrainedTokenizer:
+    """What was written.
+
+    Attributes:
+      output_dir: the folder of the tokenizer's files.
+      sentences: how many were read.
+      long: how many of these were left out as too long.
+    """
+
+    output_dir: str
+    sentences: int
+    long: int
+
+
+@command_line.program(TrainTokenizerConfig)
+def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
+    """Train a SentencePiece vocabulary with ALBERT's symbols on a corpus."""
+    counts = vocabulary_training.train_tokenizer(config)
     print(
         f"{config.output_dir}: {config.vocab_size} pieces from "
         f"{counts['sentences']} sentences, {counts['long']} left out as "
-        f"longer than {MAX_SENTENCE_BYTES} bytes"
+        f"longer than {vocabulary_training.MAX_SENTENCE_BYTES} bytes"
+    )
+    return TrainedTokenizer(
+        config.output_dir, counts["sentences"], counts["long"]
     )
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(TrainTokenizerConfig)
-    settings.run(main)
+cli = train_tokenizer.program.cli
 
 
 if __name__ == "__main__":

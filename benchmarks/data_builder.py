@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-from albert_tf.base import settings
+from albert_tf.base import command_line
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
 from albert_tf.data import records
@@ -107,9 +107,9 @@ def row(config: BenchmarkConfig, name: str, processes: str) -> list[str]:
     ]
 
 
-def main() -> None:
+@command_line.program(BenchmarkConfig)
+def main(config: BenchmarkConfig) -> None:
     """Print the table."""
-    config = settings.from_flags(BenchmarkConfig)
     head = "build,processes,s,tokens/s,of released,peak MB,bytes/token of text"
     rows = [head.split(",")]
     for name in config.builds:
@@ -120,5 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    settings.define_flags(BenchmarkConfig)
-    settings.run(main)
+    main.program.cli()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import settings
+from albert_tf.base import command_line
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
@@ -197,9 +197,9 @@ def measure_peer(
         yield f"Hugging Face, training, {name}", rate
 
 
-def main() -> None:
+@command_line.program(BenchmarkConfig)
+def main(c: BenchmarkConfig) -> None:
     """Measure, and print a table."""
-    c = settings.from_flags(BenchmarkConfig)
     config = AlbertConfig.from_json_file(c.albert_config_file)
     tokenizer = tokenizer_from_files(spm_model_file=c.spm_model_file)
     wanted = TaskConfig(max_seq_length=c.max_seq_length)
@@ -229,5 +229,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    settings.define_flags(BenchmarkConfig)
-    settings.run(main)
+    main.program.cli()

@@ -23,7 +23,7 @@ import tempfile
 
 import numpy as np
 
-from albert_tf.base import settings
+from albert_tf.base import command_line
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
@@ -258,9 +258,10 @@ class Recording:
         return rows
 
 
-def main() -> None:
+@command_line.program(ParityConfig)
+def main(c: ParityConfig) -> None:
     """Print the table."""
-    golden = settings.from_flags(ParityConfig).golden
+    golden = c.golden
     if not os.path.isdir(golden):
         raise InputError(f"`golden` must be a folder. Received: {golden}")
     lines = [("", "", "absolute", "relative", "bar", "margin")]
@@ -272,5 +273,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    settings.define_flags(ParityConfig)
-    settings.run(main)
+    main.program.cli()

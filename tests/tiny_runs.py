@@ -1,63 +1,38 @@
 """Whole fine-tuning runs small enough for tests."""
 
-import dataclasses
 import os
 
 import pytest
 
+import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.finetune import finetune
-from albert_tf.finetuning.job import FinetuningConfig
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.finetune import Settings
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import DataConfig, TaskConfig
 from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULTS = {
-    OptimizerConfig: {
-        "optimizer": "adamw",
-        "learning_rate": 0.01,
-        "num_warmup_steps": 5,
-    },
-    TrainingConfig: {
-        "num_train_steps": 60,
-        "train_batch_size": 16,
-        "eval_batch_size": 16,
-        "eval_steps": 20,
-        "save_checkpoints_steps": 20,
-        "steps_per_loop": 20,
-    },
-    TaskConfig: {"max_seq_length": 16},
+    "learning_rate": 0.01,
+    "num_warmup_steps": 5,
+    "num_train_steps": 60,
+    "train_batch_size": 16,
+    "eval_batch_size": 16,
+    "eval_steps": 20,
+    "save_checkpoints_steps": 20,
+    "steps_per_loop": 20,
+    "max_seq_length": 16,
 }
-CONFIGS = (
-    FinetuningConfig,
-    DataConfig,
-    TaskConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    DistributionConfig,
-    RecipeConfig,
-)
 
 
 def build(**values):
-    """Return all settings, from values of any of them."""
-    configs = []
-    for cls in CONFIGS:
-        names = {field.name for field in dataclasses.fields(cls)}
-        own = {k: values.pop(k) for k in list(values) if k in names}
-        configs.append(cls(**(DEFAULTS.get(cls, {}) | own)))
-    assert not values
-    return configs
+    """Return the settings of a run."""
+    program = albert_tf.finetune.program
+    return Settings(*program.configs(**DEFAULTS | values))
 
 
 def run(**values):
-    """Fine-tune with settings of any of the classes; return the metrics."""
-    return finetune(*build(**values))
+    """Fine-tune; return the metrics."""
+    return albert_tf.finetune(**DEFAULTS | values).metrics
 
 
 def refusal(**values):

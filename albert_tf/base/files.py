@@ -15,7 +15,7 @@ import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from glob import glob as local_glob
 from typing import Any, BinaryIO
 
@@ -268,8 +268,16 @@ def read_json(path: str, what: str) -> Any:
         ) from None
 
 
-def glob(patterns: str, what: str) -> list[str]:
-    """Return the sorted files of a comma-separated list of glob patterns."""
+def glob(
+    patterns: str, what: str, legal_folder: Callable = lambda path: False
+) -> list[str]:
+    """Return the sorted files of a comma-separated list of glob patterns.
+
+    Args:
+      patterns: the list.
+      what: names it in errors.
+      legal_folder: returns whether a folder may be among the files.
+    """
     paths: list[str] = []
     for pattern in filter(None, (p.strip() for p in patterns.split(","))):
         here = matches(pattern)
@@ -278,7 +286,7 @@ def glob(patterns: str, what: str) -> list[str]:
                 f"{what} must match at least one file. Received: {pattern}"
             )
         for path in here:
-            if is_folder(path):
+            if is_folder(path) and not legal_folder(path):
                 raise InputError(
                     f"{what} must name files. Received a directory: {path} "
                     f"(did you mean {join(path, '*')}?)"

@@ -58,18 +58,25 @@ class TableObject:
         return self
 
 
+def is_table_file(path: str) -> bool:
+    """Return whether a file is a table by its ending."""
+    return path.lower().endswith(ENDINGS)
+
+
 def is_table(source: Any) -> bool:
     """Return whether `rows_of` reads a source, rather than text files."""
     if not isinstance(source, str):
         return True
-    if source.lower().endswith(ENDINGS):
+    if is_table_file(source):
         return True
     names = (STATE_FILE, SPLITS_FILE)
     return any(files.exists(files.join(source, name)) for name in names)
 
 
 def data_files(path: str) -> list[str]:
-    """Return the files of a folder that `save_to_disk` wrote, in order."""
+    """Return a path, or the files of a folder that `save_to_disk` wrote."""
+    if not files.is_folder(path):
+        return [path]
     splits = files.join(path, SPLITS_FILE)
     if files.exists(splits):
         names = files.read_json(splits, f"`{SPLITS_FILE}`")["splits"]
@@ -179,8 +186,7 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
 
 
 def _path_rows(path: str, column: str | None) -> Iterator[dict]:
-    paths = [path] if path.lower().endswith(ENDINGS) else data_files(path)
-    for name in paths:
+    for name in data_files(path):
         rule = "The data file must be an existing file."
         require(files.is_file(name), rule, path=name)
         yield from _file_rows(name, column)
@@ -272,6 +278,14 @@ def as_source(setting: str, value: Any) -> str | TableObject:
         **{setting: f"{type(value).__name__} {str(value)[:60]}"},
     )
     return TableObject(value, setting)
+
+
+def as_sources(setting: str, value: Any) -> str | TableObject:
+    """Return what `as_source` does; a list of paths is joined by commas."""
+    if isinstance(value, list | tuple) and value:
+        if all(isinstance(path, str | os.PathLike) for path in value):
+            return ",".join(map(os.fspath, value))
+    return as_source(setting, value)
 
 
 def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:

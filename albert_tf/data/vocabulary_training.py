@@ -13,6 +13,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
+from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import TextConfig, normalize
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 
@@ -34,12 +35,14 @@ VOCAB_LIST = "spiece.vocab"
 class TrainTokenizerConfig(TextConfig):
     """How a vocabulary is trained; the defaults are the released ones."""
 
-    input_file: str | None = setting(
+    input_file: str | TableObject | None = setting(
         None,
         "Text files or globs, comma-separated, `.gz` too: one sentence per "
-        "line.",
+        "line. Or tables, as create_pretraining_data.py takes them.",
         required=True,
+        convert=as_sources,
     )
+    text_field: str = setting("text", "The column of a table to read.")
     output_dir: str | None = setting(
         None, "Where the tokenizer is written.", required=True
     )
@@ -81,29 +84,34 @@ class Sentences:
         self.counts: Counter = Counter()
         self.error: Exception | None = None
         self._config = config
-        self._paths = files.glob(config.input_file, "`input_file`")
-        text_blocks.check_not_empty(self._paths)
+        self._paths: list[str] = []
+        if isinstance(config.input_file, str):
+            self._paths = text_blocks.input_paths(config.input_file)
 
     def __iter__(self) -> Iterator[str]:
         try:
-            for path in self._paths:
-                yield from self._read(path)
+            for line in self._lines():
+                line = normalize(line, self._config)
+                self.counts["sentences"] += 1
+                self.counts["long"] += len(line.encode()) > MAX_SENTENCE_BYTES
+                yield line
         except (InputError, OSError) as error:
             self.error = error
 
-    def _read(self, path: str) -> Iterator[str]:
-        reading = ReadingConfig(on_bad_text=self._config.on_bad_text)
-        for block in text_blocks.blocks(path, 0, reading):
-            for document in text_blocks.read_documents(
-                block, reading, self.counts
-            ):
-                for line in document:
-                    line = normalize(line, self._config)
-                    self.counts["sentences"] += 1
-                    self.counts["long"] += (
-                        len(line.encode()) > MAX_SENTENCE_BYTES
-                    )
-                    yield line
+    def _lines(self) -> Iterator[str]:
+        c = self._config
+        reading = ReadingConfig(
+            on_bad_text=c.on_bad_text, text_field=c.text_field
+        )
+        if not isinstance(c.input_file, str):
+            for text in texts_of(c.input_file, c.text_field):
+                yield from filter(None, map(str.strip, text.split("\n")))
+        for path in self._paths:
+            for block in text_blocks.blocks(path, 0, reading):
+                for document in text_blocks.read_documents(
+                    block, reading, self.counts
+                ):
+                    yield from document
 
 
 def _explain(

@@ -33,7 +33,7 @@ from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator, Objective
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Run, claimed
+from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
 from albert_tf.training.trainer import TrainingConfig
 
@@ -51,6 +51,11 @@ class Settings:
     training: TrainingConfig
     devices: distribution.DistributionConfig
     recipe: RecipeConfig = RecipeConfig()
+    hooks: tuple[Hook, ...] = ()  # beside the usual ones
+
+    def configs(self) -> list:
+        """Return what flags say: objects of `CONFIGS`."""
+        return [getattr(self, f.name) for f in dataclasses.fields(self)][:-1]
 
     def check(self) -> None:
         """Refuse what does not go together, before anything is read."""
@@ -105,9 +110,11 @@ class Settings:
 
     def write_flags(self) -> None:
         """Write flags that replay the run into the output directory."""
-        configs = (getattr(self, f.name) for f in dataclasses.fields(self))
         path = files.join(self.run.output_dir, settings.FLAG_FILE)
-        files.write_text(path, settings.flagfile(*configs))
+        files.write_text(path, settings.flagfile(*self.configs()))
+
+
+CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
 
 
 def prepare_job(s: Settings, data: DataConfig) -> Job:
@@ -211,10 +218,10 @@ def run_training(
       keep: keeps the best weights.
     """
     run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
-    hooks = standard(s.training, None)
+    hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
         follow = FollowEvaluations(every, s.recipe, keep.metric)
-        hooks = standard(s.training, evaluate, keep, follow)
+        hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
     train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     # No worker reads what the chief has not written yet.
@@ -305,13 +312,8 @@ def run_seeds(
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
-def finetune(*configs) -> dict[str, dict[str, float]]:
-    """Train, evaluate and predict as asked; return the metrics by split.
-
-    Args:
-      *configs: the fields of `Settings`.
-    """
-    s = Settings(*configs)
+def finetune(s: Settings) -> dict[str, dict[str, float]]:
+    """Train, evaluate and predict as asked; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):

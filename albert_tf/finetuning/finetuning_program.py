@@ -1,26 +1,16 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
-from albert_tf.base import program, settings
+from collections.abc import Sequence
+
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
-    from albert_tf.finetuning.finetune import finetune
-    from albert_tf.finetuning.job import DEFAULTS, FinetuningConfig
+    from albert_tf.finetuning import finetune as runs
+    from albert_tf.finetuning.job import DEFAULTS
     from albert_tf.finetuning.multitask import finetune_together
-    from albert_tf.finetuning.recipes import RecipeConfig
-    from albert_tf.tasks.task import DataConfig, TaskConfig
-    from albert_tf.training.distribution import DistributionConfig
-    from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.trainer import TrainingConfig
+    from albert_tf.training.history import RunResult
+    from albert_tf.training.run import Hook, check_hooks
 
-CONFIGS = (
-    FinetuningConfig,
-    DataConfig,
-    TaskConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    DistributionConfig,
-    RecipeConfig,
-)
 # The released fine-tuning scripts' names of the same settings.
 RELEASED_NAMES = {
     "task_name": "task",
@@ -31,26 +21,27 @@ RELEASED_NAMES = {
 }
 
 
-def define_flags() -> None:
-    """Define the flags, with the defaults of fine-tuning."""
-    settings.define_flags(*CONFIGS)
-    for name, default in DEFAULTS.items():
-        settings.FLAGS.set_default(name, default)
-    for released, name in RELEASED_NAMES.items():
-        settings.flags.DEFINE_alias(released, name)
+@command_line.program(*runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+def finetune(*configs, hooks: Sequence[Hook] = ()) -> RunResult:
+    """Fine-tune, evaluate and predict with a model directory.
 
+    The keywords are the flags of `finetune.py`; where it takes files of
+    examples, a table in memory may stand.
 
-def main() -> None:
-    """Build the settings from the flags and fine-tune."""
-    configs = [settings.from_flags(cls) for cls in CONFIGS]
-    several = "," in (settings.FLAGS.task or "")
-    run = finetune_together if several else finetune
-    for split, metrics in run(*configs).items():
-        for name, value in metrics.items():
+    Args:
+      *configs: the fields of `Settings`.
+      hooks: to act between the steps, beside the usual ones.
+
+    Returns:
+      the directory, the metrics of each split and the run's history.
+    """
+    s = runs.Settings(*configs, hooks=check_hooks(hooks))
+    several = "," in (s.data.task or "")
+    metrics = finetune_together(s) if several else runs.finetune(s)
+    for split, values in metrics.items():
+        for name, value in values.items():
             print(f"{split} {name} = {value:.6g}")
+    return RunResult(s.run.output_dir, metrics)
 
 
-def cli() -> None:
-    """Run as a console script."""
-    define_flags()
-    settings.run(main)
+cli = finetune.program.cli

@@ -195,13 +195,12 @@ def train(
     return finish(s, jobs, judges, trainer) if over else None
 
 
-def finetune_together(*configs) -> dict[str, dict[str, float]]:
+def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     """Train several tasks at once; return the metrics by task and split.
 
     Args:
-      *configs: the fields of `Settings`; `data.task` names several tasks.
+      s: the settings; `data.task` names several tasks.
     """
-    s = Settings(*configs)
     s.check()
     names = task_names(s)
     prepared = distribution.prepare_devices(s.devices)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from albert_tf.base.settings import setting, validate
+from albert_tf.data.table_sources import TableObject, as_source
 
 # The heads of question answering: two logits for each token, or the released
 # SQuAD 2.0 head, whose end depends on the start, with an answer class.
@@ -92,13 +93,19 @@ class DataConfig:
     data_dir: str | None = setting(
         None, "Folder of the data set's official files, or its parent."
     )
-    train_file: str | None = setting(
+    train_file: str | TableObject | None = setting(
         None,
-        "Own training examples: .tsv, .csv or .jsonl, SQuAD-format .json, "
-        "CoNLL columns.",
+        "Own training examples: .tsv, .csv, .jsonl or .parquet, a folder that "
+        "`save_to_disk` of `datasets` wrote, SQuAD-format .json, CoNLL "
+        "columns.",
+        convert=as_source,
     )
-    eval_file: str | None = setting(None, "Own examples to evaluate on.")
-    predict_file: str | None = setting(None, "Own examples to predict.")
+    eval_file: str | TableObject | None = setting(
+        None, "Own examples to evaluate on.", convert=as_source
+    )
+    predict_file: str | TableObject | None = setting(
+        None, "Own examples to predict.", convert=as_source
+    )
     text_column: str | None = setting(
         None, "Column of the (first) text, context or word."
     )
@@ -126,7 +133,7 @@ class DataConfig:
     def __post_init__(self):
         validate(self)
 
-    def own_file(self, part: str) -> str | None:
+    def own_file(self, part: str) -> str | TableObject | None:
         """Return the user's own file for "train", "eval" or "predict"."""
         return getattr(self, f"{part}_file")
 

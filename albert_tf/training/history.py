@@ -1,5 +1,6 @@
 """What a run measured, kept as rows on disk, and drawn at the end."""
 
+import dataclasses
 import json
 
 import tensorflow as tf
@@ -50,6 +51,26 @@ class History:
         """Return the steps and the values of one metric."""
         rows = [r for r in self.rows if r["split"] == split and name in r]
         return [r["step"] for r in rows], [r[name] for r in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a run came to.
+
+    Attributes:
+      output_dir: the model directory, or the folder of the results.
+      metrics: {split: {name: value}} of the last evaluation.
+    """
+
+    output_dir: str
+    metrics: dict[str, dict[str, float]]
+
+    @property
+    def history(self) -> History | None:
+        """What was measured while training; None where nothing was trained."""
+        if files.exists(files.join(self.output_dir, HISTORY_FILE)):
+            return History.read(self.output_dir)
+        return None
 
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:

@@ -1,29 +1,42 @@
 """Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
 
-from albert_tf.base import program, settings
+from collections.abc import Sequence
+
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
+    from albert_tf.training import pretraining
     from albert_tf.training.distribution import DistributionConfig
+    from albert_tf.training.history import RunResult
     from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.pretraining import PretrainingConfig, pretrain
+    from albert_tf.training.run import Hook, check_hooks
     from albert_tf.training.trainer import TrainingConfig
 
-CONFIGS = (
-    PretrainingConfig,
+
+@command_line.program(
+    pretraining.PretrainingConfig,
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,
 )
+def pretrain(run, *configs, hooks: Sequence[Hook] = ()) -> RunResult:
+    """Pretrain an ALBERT on records, into a model directory.
 
+    A run in that directory resumes. The keywords are the flags of
+    `pretrain.py`.
 
-def main() -> None:
-    """Build the settings from the flags and pretrain."""
-    configs = [settings.from_flags(cls) for cls in CONFIGS]
-    for name, value in pretrain(*configs).items():
+    Args:
+      run: what is read and written.
+      *configs: how.
+      hooks: to act between the steps, beside the usual ones.
+
+    Returns:
+      the directory, the last held-out metrics and the run's history.
+    """
+    metrics = pretraining.pretrain(run, *configs, check_hooks(hooks))
+    for name, value in metrics.items():
         print(f"{name} = {value:.4f}")
+    return RunResult(run.output_dir, {"eval": metrics} if metrics else {})
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(*CONFIGS)
-    settings.run(main)
+cli = pretrain.program.cli

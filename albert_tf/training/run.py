@@ -261,6 +261,19 @@ class Hook:
         """Be called once, where the run ends, unless by an error."""
 
 
+def check_hooks(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
+    """Return hooks that a user passes, or refuse what is none."""
+    kinds = [type(hook).__name__ for hook in hooks]
+    wrong = [
+        getattr(hook, "__name__", kind)
+        for hook, kind in zip(hooks, kinds, strict=True)
+        if not isinstance(hook, Hook)
+    ]
+    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
+    require(not wrong, rule, hooks=", ".join(wrong))
+    return tuple(hooks)
+
+
 class StopOnSignal(Hook):
     """Stop at SIGTERM, as it comes before a machine is taken away.
 

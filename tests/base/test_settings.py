@@ -14,13 +14,9 @@ from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.trainer import TrainingConfig
 
 SCRIPT = """
-import dataclasses
-from albert_tf.base import settings
+from albert_tf.base import command_line
 from albert_tf.training.optimizers import OptimizerConfig
-settings.define_flags(OptimizerConfig)
-def main():
-    print(settings.from_flags(OptimizerConfig))
-settings.run(main)
+command_line.Program(print, (OptimizerConfig,)).cli()
 """
 
 

@@ -22,9 +22,8 @@ from conversions import (
     zh_table,
 )
 
-from albert_tf import convert_checkpoint
 from albert_tf.base.errors import InputError
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion.converter import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
@@ -304,7 +303,7 @@ def test_command_line(golden, tmp_path):
         ],
         capture_output=True,
         text=True,
-        cwd=pathlib.Path(convert_checkpoint.__file__).parents[1],
+        cwd=pathlib.Path(__file__).parents[2],
     )
     assert done.returncode == 1
     assert "error: The TF1 checkpoint" in done.stderr

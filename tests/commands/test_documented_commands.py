@@ -17,17 +17,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPT = """
 import importlib, json, sys
 from absl import flags
-from albert_tf.base import settings
+from albert_tf.base.command_line import Program
 
 FLAGS = flags.FLAGS
-define, classes = settings.define_flags, []
-
-def defined(*found, optional=()):
-    classes[:] = found
-    define(*found, optional=optional)
-
-settings.define_flags = defined
-settings.run = lambda main, positional=None: None
+programs = []
+Program.cli = lambda program: programs.append(program)
 
 def clear():
     for flag in set(FLAGS) - before:
@@ -37,20 +31,20 @@ def mistake(name, arguments):
     clear()
     module = importlib.import_module(name)
     clear()
-    getattr(module, "define_flags", module.cli)()
+    module.cli()
+    program = programs.pop()
+    program.define_flags()
     given = [x for x in arguments if x != "..."]
     if len(given) < len(arguments):  # the reader knows the others
         given += [
             f"--{flag}=x"
-            for cls in classes
-            for flag, field in cls.__dataclass_fields__.items()
+            for flag, field in program.fields().items()
             if field.metadata["required"]
             and not any(x.startswith(f"--{flag}=") for x in given)
         ]
     try:
         FLAGS([name, *given])
-        for cls in classes:
-            settings.from_flags(cls)
+        program.from_flags()
     except (ValueError, flags.Error) as error:
         return str(error)
     return ""

@@ -19,7 +19,6 @@ from albert_tf.finetuning.class_weights import (
     weights_of_classes,
     with_class_weights,
 )
-from albert_tf.finetuning.finetune import Settings
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.multitask import prepare_jobs
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
@@ -254,15 +253,13 @@ def test_every_task_of_several_is_balanced(pretrained, tmp_path):
         tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), *sst
     )
     tiny_tasks.write_tsv(tmp_path / "CoLA" / "train.tsv", *cola)
-    s = Settings(
-        *build(
-            task="sst-2,cola",
-            data_dir=str(tmp_path),
-            model_dir=pretrained,
-            output_dir=str(tmp_path / "o"),
-            do_train=True,
-            class_weights=("balanced",),
-        )
+    s = build(
+        task="sst-2,cola",
+        data_dir=str(tmp_path),
+        model_dir=pretrained,
+        output_dir=str(tmp_path / "o"),
+        do_train=True,
+        class_weights=("balanced",),
     )
     jobs = prepare_jobs(s, ["sst-2", "cola"])
     found = {

@@ -108,7 +108,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
     splits = [(Split(name, (), None),) for name in ("eval", "predict")]
     job = Job(find("classification"), None, None, (), *splits)
     strategy = make_strategy(DistributionConfig())
-    finetuning_run.run_seeds(finetuning_run.Settings(*s), job, strategy)
+    finetuning_run.run_seeds(s, job, strategy)
     written = json.loads((tmp_path / "metrics.json").read_text())
     assert written["best"] == str(tmp_path / "seed_8")
 

@@ -258,7 +258,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
         "group": 16,
     }
     values |= {"model_dir": str(tmp_path), "output_dir": str(tmp_path / "x")}
-    s = finetuning_run.Settings(*build(do_eval=True, **values))
+    s = build(do_eval=True, **values)
     job = prepare(s.run, s.data, s.task)
     evaluator = finetuning_run.load(s, job, make_strategy(s.devices))
     assert types == ["mixed_bfloat16"] * 2
@@ -374,7 +374,7 @@ def test_two_replicas_learn_the_same(pretrained, opinions, tmp_path):
 
 def test_steps_follow_from_epochs():
     """Steps, warm-up and evaluation follow from the number of examples."""
-    configs = build(
+    s = build(
         model_dir="m",
         output_dir="o",
         do_train=True,
@@ -384,7 +384,7 @@ def test_steps_follow_from_epochs():
         eval_batch_size=8,
         num_train_epochs=2.5,
     )
-    s = finetuning_run.Settings(*configs).planned(100)
+    s = s.planned(100)
     assert s.training.num_train_steps == 16  # 250 examples in batches of 16
     assert s.training.eval_steps == 7
     assert s.optimizer.num_warmup_steps == 1

@@ -1,7 +1,6 @@
 """What fine-tuning refuses, its script and its presets."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
@@ -11,8 +10,9 @@ import sys
 
 import pytest
 import tiny_tasks
-from tiny_runs import CONFIGS, ROOT, refusal
+from tiny_runs import ROOT, refusal
 
+import albert_tf
 from albert_tf.base.settings import check_setting
 from albert_tf.tasks.registry import find
 
@@ -169,11 +169,10 @@ def test_presets():
         flags = [x.split("=") for x in lines if not x.startswith("#")]
         values = {name.removeprefix("--"): text for name, text in flags}
         assert find(values["task"]).name == path.stem.removesuffix("_v2")
-        for cls in CONFIGS:
-            fields = {f.name: f for f in dataclasses.fields(cls)}
-            for name in fields.keys() & values.keys():
-                text = values.pop(name)
-                with contextlib.suppress(ValueError):
-                    text = float(text)
-                check_setting(name, text, fields[name].metadata)
+        fields = albert_tf.finetune.program.fields()
+        for name in fields.keys() & values.keys():
+            text = values.pop(name)
+            with contextlib.suppress(ValueError):
+                text = float(text)
+            check_setting(name, text, fields[name].metadata)
         assert not values, path

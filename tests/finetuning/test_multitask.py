@@ -14,7 +14,6 @@ from tiny_runs import build, predictions, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
-from albert_tf.finetuning.finetune import Settings
 from albert_tf.finetuning.job import prepare
 from albert_tf.finetuning.multitask import (
     all_metrics,
@@ -91,8 +90,8 @@ def together(data_dir, finished, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multitask, "all_metrics", measured)
-        settings = build(**values, eval_steps=40)
-        return str(output), finetune_together(*settings)
+        s = build(**values, eval_steps=40)
+        return str(output), finetune_together(s)
 
 
 def test_portions_of_a_batch():
@@ -106,7 +105,7 @@ def test_portions_of_a_batch():
 
 def prepared(values):
     """Return the settings and {task: job} of two tasks."""
-    s = Settings(*build(**values))
+    s = build(**values)
     jobs = {
         name: prepare(s.run, dataclasses.replace(s.data, task=name), s.task)
         for name in ("sst-2", "rte")
@@ -169,7 +168,7 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
-    s = Settings(*build(**values, task_weights=("1", "3")))
+    s = build(**values, task_weights=(1, 3))
     assert task_weights(s, jobs) == [0.25, 0.75]
 
 
@@ -302,5 +301,5 @@ def test_what_several_tasks_cannot_have(
     """Each is refused by name before a folder is made."""
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
-        finetune_together(*build(**wanted))
+        finetune_together(build(**wanted))
     assert not (tmp_path / "o").exists()

@@ -303,7 +303,7 @@ def test_a_task_of_several_has_its_threshold(questions, tmp_path):
     values = {k: v for k, v in questions.items() if not k.endswith("_file")}
     values |= {"task": "squad-1.1,squad-2.0", "data_dir": str(tmp_path)}
     values |= {"output_dir": output, "do_predict": False}
-    metrics = finetune_together(*build(**values))["squad-2.0_eval"]
+    metrics = finetune_together(build(**values))["squad-2.0_eval"]
     assert metrics["f1"] == pytest.approx(metrics["best_f1"])
     own = os.path.join(output, "squad-2.0")
     odds = read(own, "eval_null_odds")

@@ -13,20 +13,21 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.flags"))
 
 # Parses each file with the flags of pretrain.py, all in one process.
 SCRIPT = """
-import dataclasses, json, sys
-import pretrain
-from albert_tf.base import settings
-settings.define_flags(*pretrain.CONFIGS)
+import json, sys
+import albert_tf
+from albert_tf.base.command_line import FLAGS
+program = albert_tf.pretrain.program
+program.define_flags()
 found = {}
 for name in sys.argv[1:]:
-    settings.FLAGS.unparse_flags()
-    for flag in settings.FLAGS:
-        settings.FLAGS[flag].unparse()
-    settings.FLAGS(
+    FLAGS.unparse_flags()
+    for flag in FLAGS:
+        FLAGS[flag].unparse()
+    FLAGS(
         ["pretrain", "--data_dir=x", "--output_dir=x",
          f"--flagfile=configs/pretraining/{name}.flags"]
     )
-    values = [settings.from_flags(c) for c in pretrain.CONFIGS]
+    values = program.from_flags()
     found[name] = {k: v for x in values for k, v in vars(x).items()}
 print(json.dumps(found))
 """

@@ -30,7 +30,7 @@ from albert_tf.data.builder.statistics import (
     report,
     summarize,
 )
-from albert_tf.data.builder.text_blocks import check_not_empty
+from albert_tf.data.builder.text_blocks import input_paths
 from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
 from albert_tf.data.records.piece_counts import write_piece_counts
@@ -46,14 +46,14 @@ DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 # Text of one shard, and so the memory of a process.
 SHARD_BYTES = 1 << 25
 
-# A .gz file holds about so many times its size of text.
-GZIP_RATIO = 3
+# Such a file holds about so many times its size of text.
+PACKED, PACKED_RATIO = (".gz", ".parquet"), 3
 
 
 def count_shards(paths: list[str]) -> int:
     """Return the default number of shards of text files."""
     total = sum(
-        files.size(path) * (GZIP_RATIO if path.endswith(".gz") else 1)
+        files.size(path) * (PACKED_RATIO if path.endswith(PACKED) else 1)
         for path in paths
     )
     return math.ceil(total / SHARD_BYTES)
@@ -212,8 +212,7 @@ def run(
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    paths = files.glob(build.input_file, "`input_file`")
-    check_not_empty(paths)
+    paths = input_paths(build.input_file)
     tokenizer = build_tokenizer(tokenization)
     reading = reading or ReadingConfig()
     recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)

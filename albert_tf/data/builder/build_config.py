@@ -5,6 +5,7 @@ import dataclasses
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
+from albert_tf.data.table_sources import TableObject, as_sources
 
 # Where Apache Beam runs a build.
 RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
@@ -14,10 +15,12 @@ RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
 class BuildConfig:
     """What is read and written, and how the work is spread."""
 
-    input_file: str = setting(
+    input_file: str | TableObject = setting(
         None,
-        "Text files, plain or .gz: a comma-separated list of globs.",
+        "Text files, plain or .gz, .parquet files, or folders that "
+        "`save_to_disk` of `datasets` wrote: a comma-separated list of globs.",
         required=True,
+        convert=as_sources,
     )
     output_dir: str = setting(
         None,

@@ -9,7 +9,19 @@ from collections.abc import Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.builder.text_files import FORMATS, Block, ReadingConfig
+from albert_tf.data.builder.text_files import (
+    FORMATS,
+    RECORD_BYTES,
+    Block,
+    ReadingConfig,
+    json_record,
+)
+from albert_tf.data.table_sources import (
+    data_files,
+    is_table,
+    is_table_file,
+    texts_of,
+)
 
 # The unit of work of one process. A document is cut over blocks only if it is
 # larger than this, so its first block holds at least this much of it.
@@ -78,8 +90,28 @@ def _raw_blocks(path: str, reading: ReadingConfig) -> Iterator:
         yield buffer, False
 
 
+def _table_blocks(path: str, field: str) -> Iterator[Block]:
+    """Yield the blocks of a table, whose rows become lines of JSON."""
+    first = offset = size = 0
+    lines: list[bytes] = []
+    for row, text in enumerate(texts_of(path, field)):
+        lines.append(json_record(field, text))
+        size += len(lines[-1])
+        rule = f"A text must have at most {RECORD_BYTES:,} bytes."
+        place = f"{path}, row {row}"
+        require(len(lines[-1]) <= RECORD_BYTES, rule, file=place)
+        if size >= BLOCK_BYTES:
+            yield Block(path, first, offset, b"".join(lines))
+            first, offset, size, lines = row + 1, offset + size, 0, []
+    if lines:
+        yield Block(path, first, offset, b"".join(lines))
+
+
 def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
-    """Yield the blocks of one text file, plain or `.gz`, in order."""
+    """Yield the blocks of a text file, plain or `.gz`, or a table, in order."""
+    if is_table_file(path):
+        yield from _table_blocks(path, reading.text_field)
+        return
     longest = FORMATS[reading.input_format].longest_line
     line, offset, document, piece = 1, 0, None, 0
     try:
@@ -144,15 +176,23 @@ def read_documents(
     lines = _decode(block, reading.on_bad_text, counts)
     if block.offset == 0 and lines[0]:
         lines[0] = lines[0].removeprefix("\ufeff")
-    parse = FORMATS[reading.input_format].parse
+    layout = "jsonl" if is_table_file(block.path) else reading.input_format
+    parse = FORMATS[layout].parse
     return parse(block, lines, reading.text_field) or [[]]
 
 
-def check_not_empty(paths: list[str]) -> None:
-    """Raise `InputError` for input files without a byte."""
+def input_paths(patterns: str) -> list[str]:
+    """Return the files that `input_file` names.
+
+    Raises:
+      InputError: there are none, or one without a byte.
+    """
+    named = files.glob(patterns, "`input_file`", is_table)
+    paths = [path for name in named for path in data_files(name)]
     for path in paths:
         require(
             files.size(path),
             "`input_file` must not hold empty files; remove it from the list.",
             file=path,
         )
+    return paths

@@ -105,6 +105,12 @@ def _text_of(line: str, field: str, place: str) -> str:
     return SURROGATE.sub(REPLACEMENT, text)
 
 
+def json_record(field: str, text: str) -> bytes:
+    """Return a document as a line of JSON."""
+    text = SURROGATE.sub(REPLACEMENT, text)
+    return json.dumps({field: text}, ensure_ascii=False).encode() + b"\n"
+
+
 def _parse_jsonl(block: Block, lines: Lines, field: str) -> list[list[str]]:
     documents = []
     for number, line in enumerate(lines, block.first_line):
@@ -130,10 +136,13 @@ class ReadingConfig:
     input_format: str = setting(
         "lines",
         "How documents lie in a file: lines (a blank line between documents), "
-        "files (one document per file) or jsonl (a JSON object per line).",
+        "files (one document per file) or jsonl (a JSON object per line). In "
+        "tables every row is a document.",
         choices=FORMATS,
     )
-    text_field: str = setting("text", "The field of a JSON object to read.")
+    text_field: str = setting(
+        "text", "The field of a JSON object, or column of a table, to read."
+    )
     split_sentences: str | None = setting(
         None,
         "Language code, like en, by whose rules lines are split into "

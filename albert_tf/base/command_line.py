@@ -1,0 +1,290 @@
+"""Programs: functions of settings, as command lines and as keywords.
+
+    @command_line.program(ReportConfig, positional="model_dir")
+    def report(config: ReportConfig) -> None: ...
+
+makes a flag of each setting for `report.program.cli()`, and a keyword for
+`report(model_dir=...)`. Only this module knows absl.
+"""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from absl import app, flags, logging
+
+from albert_tf.base.errors import InputError
+
+FLAGS = flags.FLAGS
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    return 1
+
+
+def run(main: Callable[[], None], positional: str | None = None) -> None:
+    """Run a script's `main` under absl; a user's mistake is one line, exit 1.
+
+    Files that cannot be read or written (`OSError`) count as the user's.
+
+    Args:
+      main: reads the flags.
+      positional: a flag that arguments without a flag are the value of,
+        joined by commas; without it there must be none.
+    """
+
+    def guarded(argv: Sequence[str]) -> int:
+        if len(argv) > 1 and positional and not FLAGS[positional].present:
+            FLAGS[positional].value = ",".join(argv[1:])
+        elif len(argv) > 1:
+            return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
+        try:
+            main()
+        except (InputError, OSError) as error:
+            return _fail(str(error))
+        return 0
+
+    # The programs print; what TensorFlow logs at lower levels is noise.
+    logging.set_verbosity(logging.WARNING)
+    app.run(guarded)
+
+
+class _NumberOrWord(flags.ArgumentParser):
+    """Parses a number, and leaves a word for `check_setting` to judge."""
+
+    def parse(self, argument):
+        try:
+            return float(argument)
+        except ValueError:
+            return argument
+
+
+def _define_list(name: str, default: Any, help: str) -> None:
+    flags.DEFINE_list(name, list(default or ()), help)
+
+
+def _define_number_or_word(name: str, default: Any, help: str) -> None:
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_NumberOrWord(), name, default, help, serializer=serializer)
+
+
+def _is(*types: type) -> Callable[[Any], bool]:
+    """Return what tells values of some types; no number is a boolean."""
+    return lambda x: (
+        isinstance(x, types) and (bool in types or not isinstance(x, bool))
+    )
+
+
+def _entries(value: Any) -> tuple[str, ...]:
+    """Return a list as its flag would have it, from texts or numbers."""
+    return tuple(map(str, value.split(",") if _is(str)(value) else value))
+
+
+class Kind(NamedTuple):
+    """How a type of setting is a flag, and a keyword of a function."""
+
+    define: Callable  # the flag
+    legal: Callable[[Any], bool]  # whether a value is one
+    typed: Callable[[Any], Any]  # a legal value, as the flag would have it
+    words: str
+
+
+KINDS: dict[tuple[type, ...], Kind] = {
+    (bool,): Kind(flags.DEFINE_bool, _is(bool), bool, "True or False"),
+    (int,): Kind(flags.DEFINE_integer, _is(Integral), int, "a whole number"),
+    (float,): Kind(flags.DEFINE_float, _is(Real), float, "a number"),
+    (str,): Kind(
+        flags.DEFINE_string, _is(str, os.PathLike), os.fspath, "a text"
+    ),
+    (tuple,): Kind(
+        _define_list,
+        lambda x: (
+            _is(str)(x) or _is(list, tuple)(x) and all(map(_is(str, Real), x))
+        ),
+        _entries,
+        "a list of texts",
+    ),
+    (float, str): Kind(
+        _define_number_or_word,
+        _is(Real, str),
+        lambda x: x if _is(str)(x) else float(x),
+        "a number or a word",
+    ),
+}
+
+
+def _kind(field: dataclasses.Field) -> Kind:
+    """Return the kind of a field; a flag leaves out what has no text."""
+    types = getattr(field.type, "__args__", (field.type,))
+    return KINDS[tuple(t for t in types if any(t in kind for kind in KINDS))]
+
+
+def typed(field: dataclasses.Field, value: Any) -> Any:
+    """Return a value that Python code passes, as the flag would have it.
+
+    Raises:
+      InputError: it is of another type than the setting.
+    """
+    kind, convert = _kind(field), field.metadata["convert"]
+    if value is None and field.default is None:
+        return None
+    if convert:
+        return convert(field.name, value)
+    if not kind.legal(value):
+        raise InputError(
+            f"`{field.name}` must be {kind.words}. "
+            f"Received: {field.name}={value!r}"
+        )
+    return kind.typed(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A function of settings, as a command line and as keywords.
+
+    Attributes:
+      function: does the work; takes an object of each class, in this order,
+        and by its name what no flag can say.
+      classes: made of `setting` fields.
+      positional: a flag that arguments without a flag are the value of,
+        joined by commas; without it there must be none.
+      defaults: {setting: value} where this program has its own.
+      aliases: {other name of a flag: setting}.
+      optional: required settings that this program can do without.
+    """
+
+    function: Callable
+    classes: tuple[type, ...]
+    positional: str | None = None
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, dataclasses.Field]:
+        """Return {name: field} of all settings."""
+        table: dict[str, dataclasses.Field] = {}
+        for cls in self.classes:
+            for field in dataclasses.fields(cls):
+                if field.name in table:
+                    raise InputError(
+                        "A setting must have one home. Received: "
+                        f"`{field.name}` in {cls.__name__} and an earlier class"
+                    )
+                table[field.name] = field
+        return table
+
+    def required(self, field: dataclasses.Field) -> bool:
+        """Return whether a setting must be given."""
+        return field.metadata["required"] and field.name not in self.optional
+
+    def default(self, field: dataclasses.Field) -> Any:
+        """Return the value of a setting that is not given."""
+        return self.defaults.get(field.name, field.default)
+
+    def define_flags(self) -> None:
+        """Define an absl flag for each setting."""
+        for name, field in self.fields().items():
+            help = field.metadata["help"]
+            if field.metadata["choices"]:
+                help += f" One of: {', '.join(field.metadata['choices'])}."
+            required = self.required(field)
+            default = None if required else self.default(field)
+            _kind(field).define(name, default, help)
+            FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
+            if required:
+                flags.mark_flag_as_required(name)
+        for alias, name in self.aliases.items():
+            flags.DEFINE_alias(alias, name)
+
+    def _configs(self, values: Mapping[str, Any]) -> list[Any]:
+        return [
+            cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+            for cls in self.classes
+        ]
+
+    def from_flags(self) -> list[Any]:
+        """Return the objects of the classes that the flags make."""
+        values = {name: FLAGS[name].value for name in self.fields()}
+        lists = {k: tuple(v) for k, v in values.items() if _is(list)(v)}
+        return self._configs(values | lists)
+
+    def cli(self) -> None:
+        """Run as a command line."""
+        self.define_flags()
+        run(lambda: self.function(*self.from_flags()), self.positional)
+
+    def configs(self, **values: Any) -> list[Any]:
+        """Return the objects of the classes that keywords make.
+
+        Raises:
+          InputError: a keyword is unknown, or missing, or of another type.
+        """
+        fields, passed = self.fields(), {}
+        for keyword, value in values.items():
+            name = self.aliases.get(keyword, keyword)
+            if name not in fields:
+                legal = [*fields, *self.aliases]
+                (near,) = difflib.get_close_matches(keyword, legal, 1, 0)
+                raise InputError(
+                    f"`{self.function.__name__}` takes no `{keyword}`; did you "
+                    f"mean `{near}`? Received: {keyword}={value!r:.60}"
+                )
+            passed[name] = typed(fields[name], value)
+        for name, field in fields.items():
+            if self.required(field) and passed.get(name) is None:
+                raise InputError(f"`{name}` must be given. Received: none")
+        unsaid = {name: self.default(field) for name, field in fields.items()}
+        return self._configs(unsaid | passed)
+
+    def signature(self) -> inspect.Signature:
+        """Return the keywords: the settings, and what no flag can say."""
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        of_function = inspect.signature(self.function)
+        parameters = [
+            inspect.Parameter(
+                name,
+                keyword,
+                default=inspect.Parameter.empty
+                if self.required(field)
+                else self.default(field),
+                annotation=field.type,
+            )
+            for name, field in self.fields().items()
+        ]
+        more = [p for p in of_function.parameters.values() if p.kind == keyword]
+        return of_function.replace(parameters=parameters + more)
+
+
+def program(*classes: type, **about: Any) -> Callable[[Callable], Callable]:
+    """Make a function of settings a program.
+
+    The function is then called with keywords, which are the flags; what it
+    does on a command line is its `program`.
+
+    Args:
+      *classes: made of `setting` fields.
+      **about: see `Program`.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        record = Program(function, classes, **about)
+        signature = record.signature()
+        settings = record.fields().keys()
+
+        @functools.wraps(function)
+        def call(**values):
+            names = signature.parameters.keys() - settings
+            more = {k: values.pop(k) for k in names & values.keys()}
+            return function(*record.configs(**values), **more)
+
+        call.program, call.__signature__ = record, signature
+        return call
+
+    return decorate
