@@ -25,7 +25,7 @@ with program.quiet_start():
     import keras
     import tensorflow as tf
 
-    from albert_tf.convert_checkpoint import convert
+    from albert_tf.conversion.converter import convert
     from albert_tf.data.records import find, input_pipeline
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig

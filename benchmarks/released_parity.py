@@ -27,8 +27,8 @@ from albert_tf.base import command_line
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
+from albert_tf.conversion.converter import convert
 from albert_tf.conversion.released_names import GOOGLE, places
-from albert_tf.convert_checkpoint import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoints

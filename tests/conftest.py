@@ -22,10 +22,13 @@ with program.quiet_start():
     from albert_tf.data.builder.build_config import BuildConfig
     from albert_tf.data.builder.pairs import PairsConfig
     from albert_tf.data.masking import MaskingConfig
+    from albert_tf.data.vocabulary_training import (
+        TrainTokenizerConfig,
+        train_tokenizer,
+    )
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
-    from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
     from albert_tf.training import checkpoints
 
 # For the tests of replicas.

@@ -1,5 +1,6 @@
 """What `import albert_tf` offers, and what importing it costs."""
 
+import ast
 import importlib
 import re
 import subprocess
@@ -28,6 +29,16 @@ def test_every_name_loads(name):
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
     assert value.__doc__
+
+
+def test_type_checkers_see_the_names(tmp_path):
+    """A wheel has a stub that imports each name from where it is."""
+    setup = [sys.executable, "setup.py", "-q", "build_py", f"-d{tmp_path}"]
+    subprocess.run(setup, check=True, cwd=PAGE.parents[1], capture_output=True)
+    tree = ast.parse((tmp_path / "albert_tf/__init__.pyi").read_text())
+    imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)]
+    assert albert_tf.PUBLIC == {n.names[0].asname: n.module for n in imports}
+    assert (tmp_path / "albert_tf/py.typed").exists()
 
 
 def test_an_unknown_name_is_missing():

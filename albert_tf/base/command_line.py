@@ -15,13 +15,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from absl import app, flags, logging
 
 from albert_tf.base.errors import InputError
 
 FLAGS = flags.FLAGS
+Result = TypeVar("Result")
 
 
 def _fail(message: str) -> int:
@@ -262,7 +263,9 @@ class Program:
         return of_function.replace(parameters=parameters + more)
 
 
-def program(*classes: type, **about: Any) -> Callable[[Callable], Callable]:
+def program(
+    *classes: type, **about: Any
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Make a function of settings a program.
 
     The function is then called with keywords, which are the flags; what it
@@ -273,7 +276,7 @@ def program(*classes: type, **about: Any) -> Callable[[Callable], Callable]:
       **about: see `Program`.
     """
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
         record = Program(function, classes, **about)
         signature = record.signature()
         settings = record.fields().keys()

@@ -19,17 +19,21 @@ from albert_tf import inspect_records
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import model_size
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion.converter import convert
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.embed import EmbedConfig, embed
-from albert_tf.export import ExportConfig, ServingConfig, export
-from albert_tf.shrink import ShrinkConfig, shrink
+from albert_tf.data.vocabulary_training import (
+    TrainTokenizerConfig,
+    train_tokenizer,
+)
+from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
+from albert_tf.serving.embedding import EmbedConfig, embed
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
 from albert_tf.training import run_report
 
 

@@ -9,8 +9,8 @@ import pytest
 from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
-from albert_tf.embed import EmbedConfig, embed
 from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from exporting import TEXTS, close, copied, packed, xla_operations
 
 from albert_tf.base.errors import InputError
-from albert_tf.export import ExportConfig, export
 from albert_tf.finetuning.head_pruning import without_heads
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.server import Server
 from albert_tf.training import checkpoints
 

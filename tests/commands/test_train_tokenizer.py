@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.vocabulary_training import (
+    TrainTokenizerConfig,
+    train_tokenizer,
+)
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.train_tokenizer import TrainTokenizerConfig, train_tokenizer
 
 SYMBOLS = '<pad> <unk> [CLS] [SEP] [MASK] ( ) " - . – £ €'.split()
 ANIMALS = ("Cat", "dögs", "fox", "hare", "ﬁsh", "Owl", "mole", "newt")

@@ -10,8 +10,8 @@ import safetensors.numpy
 import tiny
 from conversions import huggingface, refuse, rewrite
 
+from albert_tf.conversion.converter import convert
 from albert_tf.conversion.huggingface import config_json
-from albert_tf.convert_checkpoint import convert
 from albert_tf.model.config import AlbertConfig
 
 

@@ -6,7 +6,7 @@ import pytest
 import released_files
 from conversions import huggingface, refuse, release
 
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion.converter import convert
 
 
 @pytest.fixture

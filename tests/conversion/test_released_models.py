@@ -13,6 +13,7 @@ from conversions import (
 )
 
 from albert_tf.conversion import released_models
+from albert_tf.conversion.converter import convert
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_models import RELEASES, recognise
 from albert_tf.conversion.released_names import (
@@ -21,7 +22,6 @@ from albert_tf.conversion.released_names import (
     places,
     variable_shapes,
 )
-from albert_tf.convert_checkpoint import convert
 from albert_tf.model.config import AlbertConfig
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())

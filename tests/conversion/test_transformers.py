@@ -16,13 +16,13 @@ import released_files
 import safetensors.numpy
 import tensorflow as tf
 
+from albert_tf.conversion.converter import convert
 from albert_tf.conversion.huggingface import config_json
 from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     as_released,
     places,
 )
-from albert_tf.convert_checkpoint import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints

@@ -13,10 +13,10 @@ from tiny_runs import build, refusal, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.export import ExportConfig, export
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.serving import litert_tasks
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.question_answering import QuestionAnswering

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from exporting import TEXTS, close, finetuned, packed, strings
 
-from albert_tf.export import ExportConfig, export
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.model_servers import load_server
 
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed
 
 from albert_tf.base.errors import InputError
-from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import RunnerConfig, answers
 from albert_tf.serving import litert, litert_tasks
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns

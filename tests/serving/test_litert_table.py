@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from exporting import close, packed
 
-from albert_tf.export import ExportConfig, export
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.litert_table import without_copies
 

@@ -19,10 +19,10 @@ from exporting import (
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.export import ExportConfig, export
 from albert_tf.litert_runner import RunnerConfig, answers
 from albert_tf.serving import litert_tasks
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import find

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, packed
 
-from albert_tf.export import ExportConfig, export
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.training import checkpoints
 
 pytest.importorskip("tf2onnx")

@@ -13,9 +13,9 @@ from exporting import (
     with_threshold,
 )
 
-from albert_tf.export import ExportConfig, export
 from albert_tf.serving.calibration import batches
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence

@@ -1,0 +1,140 @@
+"""A program's keywords are its flags, checked as they are."""
+
+import dataclasses
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.base import command_line
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import flagfile, setting
+from albert_tf.data.table_sources import TableObject, as_source
+
+
+@dataclasses.dataclass(frozen=True)
+class Kinds:
+    """A setting of each type."""
+
+    model_dir: str = setting("", "A folder.", required=True)
+    steps: int | None = setting(None, "A number.", minimum=1)
+    rate: float = setting(0.5, "A number.")
+    policy: float | str = setting(
+        "auto", "Either.", minimum=0, choices=["auto"]
+    )
+    train: bool = setting(False, "A switch.")
+    header: bool | None = setting(None, "A switch or nothing.")
+    names: tuple = setting((), "A list.")
+    table: str | TableObject | None = setting(None, "-", convert=as_source)
+
+
+def collect(config, *, hooks=()):
+    """Return what a program is called with."""
+    return config, hooks
+
+
+program = command_line.program(
+    Kinds, defaults={"rate": 2.0}, aliases={"train_step": "steps"}
+)(collect)
+
+
+def test_keywords_become_what_flags_would_be(tmp_path):
+    """Types, defaults of the program and other names are those of flags."""
+    config, hooks = program(
+        model_dir=tmp_path,
+        train_step=np.int64(3),
+        names=["a", 2],
+        policy=1,
+        hooks=[1],
+    )
+    words = [f"--model_dir={tmp_path}", "--train_step=3", "--names=a,2"]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *words, "--policy=1"],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parent,
+    )
+    assert done.stdout.strip() == repr((config, ())), done.stderr
+    assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
+
+
+SCRIPT = """
+import test_command_line as t
+from albert_tf.base.command_line import Program
+program = t.program.program
+show = lambda *configs: print(t.collect(*configs))
+Program(show, program.classes, None, program.defaults, program.aliases).cli()
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"modl_dir": "x"},
+            "`collect` takes no `modl_dir`; did you mean `mode",
+        ),
+        ({"train_stp": 1}, "did you mean `train_step`?"),
+        ({}, "`model_dir` must be given."),
+        ({"model_dir": None}, "`model_dir` must be a text. Received"),
+        ({"model_dir": 3}, "`model_dir` must be a text. Received: model_dir=3"),
+        ({"steps": "3"}, "`steps` must be a whole number. Received: steps='3'"),
+        ({"steps": True}, "steps=True"),
+        ({"steps": 2.5}, "steps=2.5"),
+        ({"steps": 0}, "`steps` must be at least 1"),
+        ({"rate": "fast"}, "`rate` must be a number. Received: rate='fast'"),
+        ({"rate": None}, "rate=None"),
+        ({"policy": "often"}, "must be a number or one of auto"),
+        ({"policy": [1]}, "`policy` must be a number or a word. Received"),
+        ({"train": 1}, "`train` must be True or False. Received: train=1"),
+        ({"names": 3}, "`names` must be a list of texts. Received: names=3"),
+        ({"names": [None]}, "names=[None]"),
+        ({"table": 3}, "`table` must be a path, a pandas DataFrame"),
+    ],
+    ids=str,
+)
+def test_a_wrong_keyword_is_named(values, said):
+    """The message has the rule, and what was passed."""
+    known = {"model_dir": "m"} if values and "model_dir" not in values else {}
+    with pytest.raises(InputError) as error:
+        program(**known | values)
+    assert said in str(error.value)
+
+
+def test_the_signature_has_the_settings():
+    """Whoever asks Python for the keywords sees names and defaults."""
+    parameters = inspect.signature(program).parameters
+    assert [*parameters] == [*program.program.fields(), "hooks"]
+    assert parameters["rate"].default == 2.0
+    assert parameters["model_dir"].default is inspect.Parameter.empty
+
+
+def test_a_setting_has_one_home():
+    """Two classes may not have a setting of one name."""
+    with pytest.raises(InputError, match="one home. Received: `model_dir`"):
+        command_line.program(Kinds, Kinds)(collect)
+
+
+def test_a_flagfile_says_what_it_cannot(tmp_path):
+    """A table in memory is a comment, for no flag can replay it."""
+    table = as_source("table", {"a": [1]})
+    config = Kinds(model_dir="m", table=table, names=("a", "b"), train=True)
+    lines = flagfile(config).splitlines()
+    assert "# --table=table (dict)" in lines
+    assert {"--model_dir=m", "--names=a,b", "--train=True"} <= set(lines)
+
+
+@pytest.mark.parametrize("name", ["pretrain", "finetune"])
+def test_hooks_must_be_hooks(name):
+    """A class instead of an object is named, before anything is read."""
+    values = {"albert_config_file": "x", "data_dir": "x"}
+    if name == "finetune":
+        values = {"model_dir": "x", "do_train": True}
+    with pytest.raises(InputError, match="`hooks` must be .*hooks=Hook, int"):
+        getattr(albert_tf, name)(
+            output_dir="y", hooks=[albert_tf.Hook, 3], **values
+        )

@@ -1,0 +1,190 @@
+"""Text in tables makes the records that the same text in JSON lines makes."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tiny_corpus import MASKING, PAIRS, command, contents, small_blocks
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import shards, text_blocks
+from albert_tf.data.builder.text_files import ReadingConfig
+
+pyarrow = pytest.importorskip("pyarrow")
+SETTINGS = {
+    "max_seq_length": PAIRS.max_seq_length,
+    "masking": MASKING.masking,
+    "dupe_factor": 2,
+    "eval_fraction": 0.1,
+    "num_shards": 3,
+    "num_processes": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def texts(corpus):
+    """Return the documents of the corpus."""
+    both = (corpus / name for name in ("a.txt", "b.txt"))
+    return [text for path in both for text in path.read_text().split("\n\n")]
+
+
+@pytest.fixture(scope="module")
+def table(texts):
+    return pyarrow.table({"n": list(range(len(texts))), "body": texts})
+
+
+@pytest.fixture(scope="module")
+def parquet(table, tmp_path_factory):
+    """Return two Parquet files of the documents, with small row groups."""
+    from pyarrow.parquet import write_table
+
+    folder = tmp_path_factory.mktemp("parquet")
+    write_table(table[:25], folder / "a.parquet", row_group_size=4)
+    write_table(table[25:], folder / "b.parquet", row_group_size=7)
+    return [folder / "a.parquet", folder / "b.parquet"]
+
+
+def build(corpus, output, source, **changes):
+    return albert_tf.create_pretraining_data(
+        input_file=source,
+        output_dir=output,
+        vocab_file=corpus / "vocab.txt",
+        text_field="body",
+        **SETTINGS | changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def wanted(corpus, texts, tmp_path_factory):
+    """Return the records of the documents as JSON lines."""
+    folder = tmp_path_factory.mktemp("jsonl")
+    lines = [json.dumps({"body": text}) + "\n" for text in texts]
+    (folder / "t.jsonl").write_text("".join(lines))
+    made = build(
+        corpus, folder / "out", str(folder / "t.jsonl"), input_format="jsonl"
+    )
+    assert made.metadata.count("train") > 20
+    return records(folder / "out")
+
+
+def records(folder):
+    found = contents(folder)
+    return {k: v for k, v in found.items() if k.endswith(".tfrecord")}
+
+
+def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
+    """Bytes are equal, also over small blocks and with two processes."""
+    build(corpus, tmp_path / "one", parquet)
+    assert records(tmp_path / "one") == wanted
+    with small_blocks():
+        assert (
+            len(
+                list(
+                    text_blocks.blocks(
+                        str(parquet[0]), 0, ReadingConfig(text_field="body")
+                    )
+                )
+            )
+            > 3
+        )
+        build(corpus, tmp_path / "two", parquet)
+    assert records(tmp_path / "two") == wanted
+    words = command(
+        corpus, tmp_path / "three", f"--vocab_file={corpus}/vocab.txt"
+    )
+    flags = {k: v for k, v in SETTINGS.items() if k != "num_processes"}
+    flags |= {
+        "input_file": f"{parquet[0].parent}/*.parquet",
+        "num_processes": 2,
+    }
+    words += [f"--{k}={v}" for k, v in flags.items()] + ["--text_field=body"]
+    subprocess.run(words, check=True, capture_output=True)
+    assert records(tmp_path / "three") == wanted
+
+
+def test_an_interrupted_build_of_a_table_goes_on(
+    corpus, parquet, wanted, tmp_path, monkeypatch
+):
+    """After an interruption in the middle the same bytes are written."""
+    deal, dealt = shards.deal_block, []
+
+    def failing(recipe, block):
+        dealt.append(block.first_line)
+        if len(dealt) == 6:
+            raise KeyboardInterrupt
+        return deal(recipe, block)
+
+    with small_blocks() as patch:
+        patch.setattr(shards, "deal_block", failing)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpus, tmp_path, parquet)
+        patch.setattr(shards, "BUFFER_BYTES", 1 << 20)
+        build(corpus, tmp_path, parquet)
+    assert dealt[6] > 0  # not from the beginning
+    assert records(tmp_path) == wanted
+    assert "body" in (tmp_path / "metadata.json").read_text()
+    with pytest.raises(InputError, match="made from other settings.*corpus"):
+        build(corpus, tmp_path, parquet[:1])
+
+
+@pytest.mark.parametrize("kind", ["frame", "stream", "folder", "arrow"])
+def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
+    """Frames, streams and saved data sets do; nothing else stays behind."""
+    if kind == "frame":
+        pytest.importorskip("pandas")
+        source = table.to_pandas()
+    elif kind == "arrow":
+        source = table
+    else:
+        datasets = pytest.importorskip("datasets")
+        source = datasets.Dataset.from_dict(table.to_pydict())
+        if kind == "stream":
+            source = source.to_iterable_dataset()
+        else:
+            source.save_to_disk(str(tmp_path / "saved"), num_shards=3)
+            source = tmp_path / "saved"
+    made = build(corpus, tmp_path / "out", source)
+    assert records(made.output_dir) == wanted
+    names = {path.name for path in Path(made.output_dir).iterdir()}
+    assert names - {*wanted} == {"metadata.json", "tokenizer.json", "vocab.txt"}
+
+
+def test_rows_without_a_text(corpus, tmp_path):
+    """The file, or the argument, and the row are named; nothing stays."""
+    from pyarrow.parquet import write_table
+
+    bad = pyarrow.table({"body": ["w1 w2 .\nw3 .", None], "n": [1, 2]})
+    path = tmp_path / "bad.parquet"
+    write_table(bad, path)
+    for source, name in ((bad, r"input_file \(Table\)"), (path, "bad.parquet")):
+        with pytest.raises(InputError, match=f"{name}, row 1: .*hold text"):
+            build(corpus, tmp_path / "out", source)
+        with pytest.raises(InputError, match=f"{name}.*columns body, n. Rec"):
+            build(corpus, tmp_path / "out", source, text_field="text")
+        with pytest.raises(InputError, match=f"{name}, row 0: column n must"):
+            build(corpus, tmp_path / "out", source, text_field="n")
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left <= {"tokenizer.json", "vocab.txt"}
+
+
+def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
+    """`train_tokenizer` reads rows as documents, one sentence a line."""
+    words = "the cat dog sees hears finds a mouse in its old house".split()
+    lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]
+    (tmp_path / "t.txt").write_text("\n".join(lines))
+    made = [
+        albert_tf.train_tokenizer(
+            input_file=source,
+            output_dir=tmp_path / name,
+            vocab_size=45,
+            text_field="body",
+        )
+        for name, source in (
+            ("a", tmp_path / "t.txt"),
+            ("b", {"body": ["\n".join(lines[:200]), "\n".join(lines[200:])]}),
+        )
+    ]
+    assert made[0].sentences == made[1].sentences == 300
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")

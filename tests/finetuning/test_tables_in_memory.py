@@ -1,0 +1,161 @@
+"""Fine-tuning on tables is fine-tuning on the file of the same rows."""
+
+import json
+import os
+
+import pytest
+import tiny_runs
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.data.table_sources import as_source
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.splits import read_splits
+from albert_tf.tasks.task import DataConfig
+
+STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
+
+
+class Count(albert_tf.Hook):
+    """Count steps, and when it begins and ends."""
+
+    def __init__(self):
+        self.seen = []
+
+    def begin(self, run):
+        self.seen.append("begin")
+
+    def after(self, run, stretch):
+        self.seen.append(run.step)
+
+    def end(self, run):
+        self.seen.append("end")
+
+
+def rows_of_file(path):
+    return tiny_runs.predictions(path)
+
+
+def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
+    """Weights, metrics and predictions are equal; hooks see every step."""
+    pandas = pytest.importorskip("pandas")
+    frames = {
+        name: value if name == "task" else pandas.DataFrame(rows_of_file(value))
+        for name, value in opinions.items()
+    }
+    results, count = [], Count()
+    for name, data in (("file", opinions), ("frame", frames)):
+        results.append(
+            albert_tf.finetune(
+                model_dir=pretrained,
+                output_dir=tmp_path / name,
+                feature_cache_dir=tmp_path / "cache",
+                do_train=True,
+                do_eval=True,
+                do_predict=True,
+                hooks=[count] if name == "frame" else [],
+                **tiny_runs.DEFAULTS | STEPS | data,
+            )
+        )
+    one, two = results
+    assert one.metrics == two.metrics and set(one.metrics) == {
+        "eval",
+        "predict",
+    }
+    assert two.output_dir == str(tmp_path / "frame")
+    for name in ("predictions.tsv", "eval_predictions.tsv", "task.json"):
+        a, b = (tmp_path / x / name for x in ("file", "frame"))
+        assert a.read_text() == b.read_text()
+    assert count.seen == ["begin", 1, 2, 3, "end"]
+    assert two.history.column("eval", "accuracy")[0] == [2, 3]
+    flags = (tmp_path / "frame" / "run.flags").read_text()
+    assert "# --train_file=train_file (DataFrame)\n" in flags
+    assert len(os.listdir(tmp_path / "cache")) == 6
+
+
+def examples(kind, source, **columns):
+    data = DataConfig(train_file=as_source("train_file", source), **columns)
+    task = find(kind).with_data(data)
+    return read_splits(task, data, "train")[""]
+
+
+def test_questions_of_a_table(tmp_path):
+    """Rows as those of SQuAD on the hub are the questions of its file."""
+    qa = {
+        "id": "q1",
+        "question": "Who?",
+        "answers": [{"text": "Ann", "answer_start": 4}],
+    }
+    none = {"id": "q2", "question": "Why?", "answers": []}
+    path = tmp_path / "t.json"
+    paragraph = {"context": "It, Ann saw.", "qas": [qa, none]}
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    rows = [
+        {
+            "context": paragraph["context"],
+            **row,
+            "answers": {
+                "text": [a["text"] for a in row["answers"]],
+                "answer_start": [a["answer_start"] for a in row["answers"]],
+            },
+        }
+        for row in (qa, none)
+    ]
+    wanted = examples("question_answering", str(path))
+    assert examples("question_answering", rows) == wanted
+    rows[1]["answers"] = {"text": ["a"], "answer_start": []}
+    with pytest.raises(InputError, match=r"\(list\), row 1: every answer must"):
+        examples("question_answering", rows)
+    rows[1]["context"] = 3
+    with pytest.raises(InputError, match="row 1: `context` must be a text"):
+        examples("question_answering", rows)
+
+
+def test_tags_of_a_table(tmp_path):
+    """Lists of words and tags are the sentences of a CoNLL file."""
+    path = tmp_path / "t.conll"
+    path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
+    rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}
+    with pytest.raises(InputError, match="row 1: every word .*words=1, tags=2"):
+        examples("token_classification", rows)
+    rows["ner_tags"][1] = ["B-P"]
+    found = examples("token_classification", rows)
+    wanted = examples("token_classification", str(path))
+    assert [(s.words, s.tags) for s in found] == [
+        (s.words, s.tags) for s in wanted
+    ]
+    assert found[1].where(0) == "train_file (dict), row 1, word 0"
+    for column, said in (("words", "tokens, ner_tags"), ("tokens", "")):
+        rows["ner_tags"][0] = [0, 1]
+        with pytest.raises(InputError, match=f"row 0: .*{said}"):
+            examples("token_classification", rows, text_column=column)
+
+
+def test_choices_of_a_table():
+    """A list of choices in a column, and several columns, numbers too."""
+    row = {"context": "c", "question": "q", "label": 1}
+    one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
+    two = examples(
+        "multiple_choice", [row | {"a": 3, "b": 4}], choice_columns=("a", "b")
+    )
+    assert one == two and one[0].choices == ("3", "4")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"text": "a", "label": "x"}, {"text": 3, "label": "y"}], "hold text"),
+        ([{"text": "a", "label": "x"}, {"text": None, "label": "y"}], "null"),
+        ([{"text": "a", "label": "x"}, {"txt": "b"}], "columns txt. Received"),
+        (
+            [{"text": "a", "label": "x"}, {"text": "b", "label": None}],
+            "missing",
+        ),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": {}}], "a label"),
+    ],
+)
+def test_a_bad_row_is_named(rows, said):
+    """The message has the argument, its type and the row's number."""
+    with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
+        examples("classification", rows)
+    assert said in str(e.value)
