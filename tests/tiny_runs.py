@@ -19,6 +19,7 @@ DEFAULTS = {
     "eval_batch_size": 16,
     "eval_steps": 20,
     "save_checkpoints_steps": 20,
+    "keep_checkpoint_max": 5,
     "steps_per_loop": 20,
     "max_seq_length": 16,
 }

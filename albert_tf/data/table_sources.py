@@ -316,8 +316,12 @@ def texts_of(source: Any, column: str) -> Iterator[str]:
       InputError: a cell has no text; the message names source and row.
     """
     for row in rows_of(source, column):
-        _require_column(row.where, column, list(row.values))
+        if column not in row.values:
+            _require_column(row.where, column, list(row.values))
         text = row.values[column]
-        rule = f"{row.where}: column {column} must hold text."
-        require(isinstance(text, str), rule, **{column: repr(text)[:60]})
+        if not isinstance(text, str):
+            raise InputError(
+                f"{row.where}: column {column} must hold text. "
+                f"Received: {column}={text!r:.60}"
+            )
         yield text

@@ -12,7 +12,7 @@ import pytest
 import albert_tf
 from albert_tf.base import command_line
 from albert_tf.base.errors import InputError
-from albert_tf.base.settings import flagfile, setting
+from albert_tf.base.settings import flagfile, setting, validate
 from albert_tf.data.table_sources import TableObject, as_source
 
 
@@ -30,6 +30,9 @@ class Kinds:
     header: bool | None = setting(None, "A switch or nothing.")
     names: tuple = setting((), "A list.")
     table: str | TableObject | None = setting(None, "-", convert=as_source)
+
+    def __post_init__(self):
+        validate(self)
 
 
 def collect(config, *, hooks=()):

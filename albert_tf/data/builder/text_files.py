@@ -107,8 +107,11 @@ def _text_of(line: str, field: str, place: str) -> str:
 
 def json_record(field: str, text: str) -> bytes:
     """Return a document as a line of JSON."""
-    text = SURROGATE.sub(REPLACEMENT, text)
-    return json.dumps({field: text}, ensure_ascii=False).encode() + b"\n"
+    line = json.dumps({field: text}, ensure_ascii=False) + "\n"
+    try:
+        return line.encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub(REPLACEMENT, line).encode()
 
 
 def _parse_jsonl(block: Block, lines: Lines, field: str) -> list[list[str]]:
