@@ -13,17 +13,21 @@ __version__ = "0.1.0"
 
 # Each public name and the module that defines it.
 PUBLIC = {
+    "AdamW": "albert_tf.training.keras_optimizers",
     "AlbertConfig": "albert_tf.model.config",
     "AlbertForPretraining": "albert_tf.model.albert",
     "AlbertModel": "albert_tf.model.albert",
     "Hook": "albert_tf.training.run",
     "InputError": "albert_tf.base.errors",
+    "Lamb": "albert_tf.training.keras_optimizers",
+    "WarmupDecay": "albert_tf.training.keras_optimizers",
     "convert_checkpoint": "albert_tf.convert_checkpoint",
     "create_pretraining_data": "albert_tf.data.builder.build_program",
     "embed": "albert_tf.embed",
     "export": "albert_tf.export",
     "finetune": "albert_tf.finetuning.finetuning_program",
     "load_tokenizer": "albert_tf.text.tokenizers",
+    "minimal_pairs": "albert_tf.minimal_pairs",
     "pretrain": "albert_tf.training.pretraining_program",
     "train_tokenizer": "albert_tf.train_tokenizer",
 }

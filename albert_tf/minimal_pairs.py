@@ -4,20 +4,21 @@
         --input_file='blimp/*.jsonl' --output_file=scores.json
 """
 
-from albert_tf.base import program, settings
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
     from albert_tf.base.text_table import table
-    from albert_tf.serving.pseudo_likelihood import (
-        MinimalPairsConfig,
-        minimal_pairs,
-    )
+    from albert_tf.serving import pseudo_likelihood
 
 
-def main() -> None:
-    """Score as the flags say, and print the accuracies."""
-    config = settings.from_flags(MinimalPairsConfig)
-    summary = minimal_pairs(config)
+@command_line.program(pseudo_likelihood.MinimalPairsConfig)
+def minimal_pairs(config: pseudo_likelihood.MinimalPairsConfig) -> dict:
+    """Score minimal pairs; write and return accuracies.
+
+    Of each paradigm and phenomenon `accuracy`, the interval of 95 % from `low`
+    to `high`, and the number of `pairs`; at the top the mean over paradigms.
+    """
+    summary = pseudo_likelihood.minimal_pairs(config)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]
     for name, row in summary["paradigm"].items():
         shares = (f"{row[key]:.1%}" for key in ("accuracy", "low", "high"))
@@ -25,12 +26,10 @@ def main() -> None:
     print("\n".join(table(rows)))
     print(f"mean over paradigms: {summary['accuracy']:.1%}")
     print(f"Wrote {config.output_file}")
+    return summary
 
 
-def cli() -> None:
-    """Run as a console script."""
-    settings.define_flags(MinimalPairsConfig)
-    settings.run(main)
+cli = minimal_pairs.program.cli
 
 
 if __name__ == "__main__":
