@@ -305,6 +305,8 @@ def read_parts(
         splits = read_splits(task, data, part)
         if part == "train":
             task = task.fitted(splits[""])
+        if part == "eval":
+            task = task.evaluated_on(next(iter(splits.values())))
         most = run.most_examples(part)
         parts[part] = {k: sample(x, most) for k, x in splits.items()}
     return task, parts

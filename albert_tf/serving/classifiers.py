@@ -1,10 +1,11 @@
 """What fine-tuned models of sentences and pairs of sentences serve.
 
-Shapes: B batch, C classes (1 for a number).
+Shapes: B batch, C classes (1 for a number), H hidden width.
 """
 
 import tensorflow as tf
 
+from albert_tf.model.sentence_vectors import unit_mean
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Signature
 from albert_tf.serving.server import Kind
@@ -44,6 +45,23 @@ def chosen_labels(
     return outputs | {"labels": every, "chosen": chosen}
 
 
+def unit_vectors(
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
+    """Return the vector of each text, of length one, [B, H]."""
+    mean = unit_mean(encoded["sequence_output"], inputs["input_mask"])
+    return {"embedding": mean}
+
+
+def one_text(
+    encoder: Encoder, compute, task: Task
+) -> tuple[Signature, Signature]:
+    """Return what takes texts, in either form."""
+    one = Signature(encoder.strings("text"), encoder.text_rows, compute)
+    return one, one
+
+
 CLASSIFICATION = Kind("classify", texts, best_label, scores)
 MULTILABEL = Kind("classify", texts, chosen_labels, scores)
 REGRESSION = Kind("score", texts, scores)
+EMBEDDING = Kind("embed", one_text, unit_vectors)

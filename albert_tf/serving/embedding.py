@@ -19,24 +19,21 @@ from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.sentence_vectors import token_mean, unit_mean
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
 CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
 
 
-def mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the mean [B, H] of vectors [B, T, H], padding left out."""
-    weights = tf.cast(mask, x.dtype)[..., None]
-    return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
-
-
 # From the layer's vectors [B, T, H] and the mask [B, T] to one vector [B, H].
 SENTENCE: dict[str, Callable] = {
     "cls": lambda x, mask: x[:, 0],
-    "mean": mean,
+    "mean": token_mean,
+    "unit_mean": unit_mean,
 }
 
 
@@ -51,10 +48,11 @@ class EmbedConfig:
         "", "Text file, one text on each line.", required=True
     )
     output_file: str = setting("", "File to write, *.npy.", required=True)
-    pooling: str = setting(
-        "mean",
-        "Vector of the first token, mean of all tokens, or the pooler's "
-        "output.",
+    pooling: str | None = setting(
+        None,
+        "Vector of the first token, mean of all tokens, that mean with length "
+        "one, or the pooler's output. Default: mean; unit_mean of a model "
+        "that was fine-tuned for embedding.",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
@@ -64,8 +62,8 @@ class EmbedConfig:
     )
     max_seq_length: int | None = setting(
         None,
-        "Tokens of a text; longer ones are cut. By default 128, or what the "
-        "model can take.",
+        "Tokens of a text; longer ones are cut. Default: that of fine-tuning "
+        "for embedding, or else 128, or what the model can take.",
         minimum=4,
     )
     batch_size: int = setting(32, "Texts computed at once.", minimum=1)
@@ -166,8 +164,16 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
     """Write the vectors of every line; return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check(c, config)
-    length = c.max_seq_length or min(128, config.max_position_embeddings)
-    c = dataclasses.replace(c, max_seq_length=length)
+    pooling, length = "mean", min(128, config.max_position_embeddings)
+    if is_finetuned(c.model_dir):
+        task = load_task(c.model_dir)
+        if task.kind == "embedding":
+            pooling, length = "unit_mean", task.config.max_seq_length
+    c = dataclasses.replace(
+        c,
+        pooling=c.pooling or pooling,
+        max_seq_length=c.max_seq_length or length,
+    )
     tokenizer = load_tokenizer(c.model_dir)
     count = sum(1 for _ in read_texts(c.input_file))
     require(count, "`input_file` must have a text.", input_file=c.input_file)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertModel
+from albert_tf.model.sentence_vectors import token_mean
 from albert_tf.serving.blocks import Tensors, block_rows, in_blocks
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizer_graph import TextGraph
@@ -183,8 +184,7 @@ class Encoder:
         """
         encoded = self.encode(**inputs)
         tokens = encoded["sequence_output"]  # [R, T, H]
-        weights = tf.cast(inputs["input_mask"], tf.float32)[..., None]
-        mean = tf.reduce_sum(tokens * weights, 1) / tf.reduce_sum(weights, 1)
+        mean = token_mean(tokens, inputs["input_mask"])
         pooled = encoded["pooled_output"]
         return {"pooled": pooled, "mean": mean, "tokens": tokens}
 

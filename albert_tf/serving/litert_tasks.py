@@ -15,6 +15,7 @@ from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.answers import probabilities
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.task import Task, TaskConfig
@@ -64,6 +65,12 @@ def classes(runner: Runner, query: dict, top_k: int) -> dict:
 def score(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the number of a regression."""
     return {"score": sentence(runner, query).label}
+
+
+def vector(runner: Runner, query: dict, top_k: int) -> dict:
+    """Return the vector of a `text`."""
+    (values,) = ask(runner, runner.task, Texts("", (query["text"],)))
+    return {"embedding": values.tolist()}
 
 
 def answer(runner: Runner, query: dict, top_k: int) -> dict:
@@ -178,6 +185,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Callable]] = {
     "classification": (TEXTS, classes),
     "multilabel": (TEXTS, classes),
     "regression": (TEXTS, score),
+    "embedding": (("text",), vector),
     "token_classification": (TEXTS, entities),
     "question_answering": (("question", "context"), answer),
     "multiple_choice": (("question", "context", "choices"), choose),

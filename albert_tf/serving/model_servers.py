@@ -9,7 +9,12 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.serving.choices import CHOICES
-from albert_tf.serving.classifiers import CLASSIFICATION, MULTILABEL, REGRESSION
+from albert_tf.serving.classifiers import (
+    CLASSIFICATION,
+    EMBEDDING,
+    MULTILABEL,
+    REGRESSION,
+)
 from albert_tf.serving.encoder import Encoder, ServingConfig
 from albert_tf.serving.entities import ENTITIES
 from albert_tf.serving.pretrained import pretrained_server
@@ -23,6 +28,7 @@ from albert_tf.training import checkpoints
 # By the kind of the task that a model was fine-tuned for.
 KINDS = {
     "classification": CLASSIFICATION,
+    "embedding": EMBEDDING,
     "multiple_choice": CHOICES,
     "multilabel": MULTILABEL,
     "question_answering": QUESTIONS,

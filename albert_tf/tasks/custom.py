@@ -7,6 +7,7 @@ from albert_tf.tasks.classification import (
 )
 from albert_tf.tasks.multiple_choice import MultipleChoice
 from albert_tf.tasks.question_answering import QuestionAnswering
+from albert_tf.tasks.sentence_embedding import Embedding
 from albert_tf.tasks.token_classification import TokenClassification
 
 ROWS = (
@@ -26,4 +27,5 @@ ROWS = (
     MultipleChoice(name="multiple_choice"),
     QuestionAnswering(name="question_answering"),
     TokenClassification(name="token_classification"),
+    Embedding(name="embedding"),
 )

@@ -5,6 +5,7 @@ Labels, their order and the main metrics are those of the released
 """
 
 from albert_tf.tasks.classification import Classification, Regression
+from albert_tf.tasks.sentence_embedding import Embedding
 from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import splits_of
@@ -70,6 +71,13 @@ ROWS = (
         (),
         ("pearson", "spearman"),
         Regression,
+    ),
+    # The same pairs by the cosine of their vectors.
+    Embedding(
+        name="sts-b-embedding",
+        folder="STS-B",
+        splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        columns=pair("sentence1", "sentence2", "score", id="index"),
     ),
     # Some questions of the official files hold a line feed, which leaves two
     # broken lines; the release passes over them too.

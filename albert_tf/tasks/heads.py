@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from albert_tf.model.sentence_vectors import AlbertEmbedder, two_crops
 from albert_tf.model.task_heads import (
     EXCLUDED,
     AlbertChooser,
@@ -214,6 +215,41 @@ class BeamHead(SpanHead):
         return {"task": 0.5 * loss}
 
 
+class EmbeddingHead(Head):
+    """Unit vectors, of which those that belong together have a high cosine.
+
+    Without scores the loss is the cross entropy of a text's partner among
+    the partners, and the negatives, of all rows that are computed together:
+    a replica's micro-batch.
+    """
+
+    model_class, metrics = AlbertEmbedder, ()
+    smooths = averages = False
+
+    def outputs(self, model, batch, seed=None):
+        inputs = {name: batch[name] for name in INPUTS}
+        if seed is not None and inputs["input_ids"].shape.rank == 2:
+            inputs = two_crops(inputs, self.task.config.crop_rate, seed)
+        return {"embedding": model(*inputs.values(), seed=seed)}
+
+    def example_losses(self, outputs, batch):
+        first, *others = tf.unstack(outputs["embedding"], axis=1)  # [B, H]
+        if "is_rated" in batch:
+            cosine = tf.reduce_sum(first * others[0], axis=-1)
+            return {"task": tf.square(cosine - batch["labels"])}
+        candidates = tf.concat(others, axis=0)  # [B, H], or [2 B, H]
+        logits = tf.matmul(first, candidates, transpose_b=True)
+        padding = 1.0 - tf.tile(batch["example_weights"], [len(others)])
+        logits = logits / self.task.config.temperature + EXCLUDED * padding
+        return {"task": cross_entropy(logits, tf.range(tf.shape(first)[0]))}
+
+    def soft_losses(self, outputs, targets, temperature, batch):
+        raise NotImplementedError
+
+    def served(self, outputs):
+        return outputs
+
+
 HEADS: dict[str, type[Head]] = {
     "classification": ClassHead,
     "multilabel": SetHead,
@@ -221,6 +257,7 @@ HEADS: dict[str, type[Head]] = {
     "multiple_choice": ChoiceHead,
     "token_classification": TagHead,
     "question_answering": SpanHead,
+    "embedding": EmbeddingHead,
 }
 
 

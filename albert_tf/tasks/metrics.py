@@ -49,6 +49,29 @@ METRICS: dict[str, Callable] = {
 }
 
 
+def retrieval(
+    queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray
+) -> dict[str, float]:
+    """Return how high the candidate that each query seeks is ranked.
+
+    `accuracy` is the share that comes first, `mrr` the mean of 1 / rank. Of
+    equal products the sought one is the last.
+
+    Args:
+      queries: float [N, H].
+      candidates: float [M, H].
+      numbers: int [N], the candidate that each seeks.
+    """
+    ranks = []
+    for query, number in zip(queries, numbers, strict=True):
+        products = candidates @ query
+        ranks.append(np.count_nonzero(products >= products[number]))
+    return {
+        "accuracy": float(np.equal(ranks, 1).mean()),
+        "mrr": float(np.reciprocal(ranks, dtype=float).mean()),
+    }
+
+
 def entities(
     labels: Sequence[list[str]], predictions: Sequence[list[str]]
 ) -> dict[str, float]:

@@ -159,6 +159,10 @@ class Task(abc.ABC):
         """Return the task with what only training examples tell: labels."""
         return self
 
+    def evaluated_on(self, examples: Sequence[Any]) -> "Task":
+        """Return the task with the main metric that examples can have."""
+        return self
+
     @abc.abstractmethod
     def features(
         self, examples: Sequence[Any], tokenizer: Tokenizer

@@ -75,6 +75,20 @@ class TaskConfig:
         "Default: 128.",
         minimum=1,
     )
+    temperature: float | None = setting(
+        None,
+        "What cosines are divided by where vectors of texts are learnt. "
+        "Default: 0.05.",
+        minimum=0.001,
+    )
+    crop_rate: float | None = setting(
+        None,
+        "Share of a text's tokens that each of the two crops lacks from which "
+        "vectors are learnt without pairs; 0 is the whole text twice, which "
+        "dropout alone tells apart. Default: 0.3.",
+        minimum=0.0,
+        maximum=0.99,
+    )
 
     def __post_init__(self):
         validate(self)
@@ -88,7 +102,8 @@ class DataConfig:
         None,
         "A data set by name, or a kind for own files: classification, "
         "regression, multilabel, multiple_choice, question_answering, "
-        "token_classification; with a fine-tuned model, its own by default.",
+        "token_classification, embedding; with a fine-tuned model, its own by "
+        "default.",
     )
     data_dir: str | None = setting(
         None, "Folder of the data set's official files, or its parent."

@@ -17,6 +17,7 @@ from albert_tf.tasks.answers import Answer
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.token_classification import Tags
@@ -138,6 +139,13 @@ def numbers(task, labels, answers, guesses):
     return examples, {"logits": np.array(guesses, "f4")[:, None]}
 
 
+def cosines(task, labels, answers, guesses):
+    examples = [Texts("", ("a", "b"), float(x), True) for x in answers]
+    angles = np.arccos(np.array(guesses, "f8") / 10)
+    pairs = np.stack([np.zeros_like(angles), angles], axis=1)  # [N, 2]
+    return examples, {"embedding": np.stack([np.cos(pairs), np.sin(pairs)], -1)}
+
+
 def choices(task, labels, answers, guesses):
     split = [text.rpartition(":") for text in answers]
     texts = ("a", "b", "c", "d")
@@ -153,6 +161,7 @@ MODELS = {
     "multilabel": sets,
     "regression": numbers,
     "multiple_choice": choices,
+    "embedding": cosines,
 }
 
 

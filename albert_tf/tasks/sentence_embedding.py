@@ -1,0 +1,214 @@
+"""Vectors of texts, near each other where the texts mean the like.
+
+Shapes: N examples, C texts of each, H width of a vector.
+"""
+
+import dataclasses
+import io
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.labels import label_text, require_label
+from albert_tf.tasks.prediction_files import write_labels
+from albert_tf.tasks.tables import (
+    Columns,
+    Row,
+    cell,
+    ending_of,
+    read_rows,
+    text_cell,
+)
+from albert_tf.tasks.task import Task, TaskConfig
+
+# A file need not have columns of these names; others must be there.
+USUAL = Columns("text", "text_pair", ("score",))
+NEGATIVE = "negative"
+RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """A text, and those that it is compared with.
+
+    Attributes:
+      id: the example's name.
+      texts: the text, one that belongs to it and one that does not; the
+        first, two or three of them.
+      score: how alike the first two are, None if nobody rated them.
+      known: whether it is known how alike they are; without a score they
+        belong together.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    score: float | None = None
+    known: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedding(Task):
+    """The kind; data sets differ in their columns.
+
+    Training examples are texts alone, of which two crops belong together;
+    pairs or triplets, to be told from the others of a batch; or pairs with
+    scores, which cosines learn.
+
+    Attributes:
+      columns: those of tables; a `.txt` file has one text on each line.
+    """
+
+    kind = "embedding"
+    scores = (*RATED, *MATCHED)
+    takes = ("max_seq_length", "temperature", "crop_rate")
+    data_takes = (
+        *("text_column", "text_pair_column", "label_column"),
+        *("id_column", "header"),
+    )
+
+    columns: Columns = USUAL
+    main_metric: str = "spearman"
+    config: TaskConfig = TaskConfig(
+        max_seq_length=128, temperature=0.05, crop_rate=0.3
+    )
+
+    def with_columns(self, columns):
+        return dataclasses.replace(self, columns=self.columns.renamed(columns))
+
+    # Examples.
+
+    def read(self, part, path) -> list[Texts]:
+        if ending_of(path) == ".txt":
+            text = files.read_text(path, "The data file")
+            lines = [line for line in text.splitlines() if line.strip()]
+            examples = [Texts(str(i), (x,)) for i, x in enumerate(lines)]
+        else:
+            examples = list(self._table(part, path))
+        sizes = {len(example.texts) for example in examples}
+        rated = {example.score is None for example in examples}
+        require(
+            len(sizes) < 2 and (len(rated) < 2 or part == "predict"),
+            f"{path}: every example must have as many texts as the others, "
+            "and a score if others have one.",
+            texts=sorted(sizes),
+        )
+        require(
+            part != "eval" or sizes != {1},
+            f"{path}: examples to evaluate must be pairs of texts; name the "
+            "column of the second with `text_pair_column`.",
+            text_pair_column=self.columns.text_pair,
+        )
+        return examples
+
+    def _table(self, part: str, path: str) -> Iterator[Texts]:
+        """Yield the examples of a table."""
+        for number, row in enumerate(read_rows(path, self.columns)):
+            columns = self._columns_of(row)
+            name, text, pair = columns.texts(row, number)
+            if not columns.text_pair:
+                yield Texts(name, (text,))
+                continue
+            texts, score = (text, pair), self._score(row, part)
+            if score is None and NEGATIVE in row.values:
+                texts += (text_cell(row, NEGATIVE, NEGATIVE),)
+            known = part != "predict" or score is not None
+            yield Texts(name, texts, score, known)
+
+    def _columns_of(self, row: Row) -> Columns:
+        """Return the columns, without that of pairs if there need be none."""
+        pair = self.columns.text_pair
+        if pair == USUAL.text_pair and pair not in row.values:
+            return dataclasses.replace(self.columns, text_pair="")
+        return self.columns
+
+    def _score(self, row: Row, part: str) -> float | None:
+        """Return the score of a pair, None where there need be none."""
+        (column,) = self.columns.label
+        if column not in row.values and (
+            part == "predict" or self.columns.label == USUAL.label
+        ):
+            return None
+        value = cell(row, column, "label_column")
+        text = require_label(
+            label_text(value, row.where), part, row.where, value
+        )
+        try:
+            return None if text is None else float(text)
+        except ValueError:
+            raise InputError(
+                f"{row.where}: the score must be a number. "
+                f"Received: {column}={text!r}"
+            ) from None
+
+    def evaluated_on(self, examples):
+        metrics = MATCHED if examples[0].score is None else RATED
+        if self.main_metric in metrics:
+            return self
+        print(f"Note: the examples to evaluate have main_metric={metrics[0]}")
+        return dataclasses.replace(self, main_metric=metrics[0])
+
+    def features(self, examples, tokenizer):
+        length, nothing = self.config.max_seq_length, np.zeros(0, np.int32)
+        every = tokenizer.encode_batch([t for e in examples for t in e.texts])
+        arrays = {}
+        if all(example.known for example in examples):
+            arrays["labels"] = np.ones(len(examples), np.float32)
+        scores = [e.score for e in examples]
+        if None not in scores:
+            # What is most alike has a cosine of 1.
+            arrays["labels"] = np.array(scores, np.float32)
+            arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
+            arrays["is_rated"] = np.ones(len(examples), np.int32)
+        return Features.from_rows(
+            [packed_row(tokenizer, ids, nothing, length) for ids in every],
+            arrays,
+            tokenizer.pad_id,
+            length,
+            rows_per_example=len(examples[0].texts),
+        )
+
+    # Results.
+
+    def predictions(self, examples, outputs, features) -> np.ndarray:
+        """Return the vectors of every example's texts, [N, C, H]."""
+        vectors = outputs["embedding"]
+        return vectors.reshape(len(examples), -1, vectors.shape[-1])
+
+    def score(self, examples, predictions):
+        from albert_tf.tasks.metrics import METRICS, retrieval
+
+        labels = [example.score for example in examples]
+        if None not in labels:
+            values = np.array(labels), cosines(predictions)
+            return {name: METRICS[name](*values) for name in RATED}
+        # Each text that is sought, or stands for those that are not, once.
+        texts = [text for e in examples for text in e.texts[1:]]
+        places = {text: i for i, text in enumerate(texts)}
+        numbers = {text: i for i, text in enumerate(places)}
+        width = predictions.shape[-1]
+        sought = predictions[:, 1:].reshape(-1, width)
+        return retrieval(
+            predictions[:, 0],
+            sought[list(places.values())],
+            np.array([numbers[e.texts[1]] for e in examples]),
+        )
+
+    def write_predictions(self, path, examples, predictions):
+        content = io.BytesIO()
+        np.save(content, np.asarray(predictions, np.float32))
+        files.write_bytes(f"{path}.npy", content.getvalue())
+        if len(examples[0].texts) == 1:
+            return [f"{path}.npy"]
+        scores = [example.score for example in examples]
+        known = None if None in scores else [f"{x:.6g}" for x in scores]
+        alike = [f"{x:.6f}" for x in cosines(predictions)]
+        ids = [example.id for example in examples]
+        return [f"{path}.npy", write_labels(path, ids, alike, known, {})]
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+    """Return the cosine [N] of each example's first two vectors."""
+    return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])

@@ -1,0 +1,142 @@
+"""Vectors of texts learnt from pairs, from texts alone and from scores."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_tasks
+from tiny_runs import refusal, run
+
+from albert_tf.serving.embedding import EmbedConfig, embed
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.model_servers import load_server
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.registry import load_task
+from albert_tf.text.tokenizers import load_tokenizer
+
+WORDS = (*tiny_tasks.GOOD, *tiny_tasks.BAD)
+
+
+def sentence(rng, topic):
+    return tiny_tasks.opinion(rng, WORDS[topic])
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Return files of triplets, scored pairs and texts about six topics."""
+    folder, rng = tmp_path_factory.mktemp("topics"), np.random.default_rng(1)
+    topics = rng.permutation(np.arange(240) % 6)
+    triplets, scored, texts = [], [], []
+    for i, topic in enumerate(topics.tolist()):
+        text, pair = sentence(rng, topic), sentence(rng, topic)
+        other = sentence(rng, (topic + 1) % 6)
+        row = {"text": text, "text_pair": pair, "negative": other}
+        triplets.append(json.dumps(row))
+        alike = {"text": text, "text_pair": (other, pair)[i % 2]}
+        scored.append(json.dumps(alike | {"score": 5 * (i % 2)}))
+        texts.append(text)
+    contents = {"triplets.jsonl": triplets, "scored.jsonl": scored}
+    contents["texts.txt"] = texts
+    for name, lines in contents.items():
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {name.split(".")[0]: str(folder / name) for name in contents}
+
+
+@pytest.fixture(scope="module")
+def trained(pretrained, tables, tmp_path_factory):
+    """Return the folder of a model of triplets, and its metrics."""
+    folder = str(tmp_path_factory.mktemp("embedding") / "output")
+    metrics = run(
+        task="embedding",
+        model_dir=pretrained,
+        output_dir=folder,
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        train_file=tables["triplets"],
+        eval_file=tables["scored"],
+        predict_file=tables["texts"],
+        learning_rate=0.003,
+        num_train_steps=40,
+        train_batch_size=30,
+    )
+    return folder, metrics
+
+
+def test_pairs_are_learnt(trained):
+    """What belongs together gets nearer than what does not."""
+    folder, metrics = trained
+    assert set(metrics) == {"eval"} and metrics["eval"]["spearman"] > 0.6
+    assert load_task(folder).main_metric == "spearman"
+
+
+def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
+    """`do_predict`, the served `embed`, ids and `embed.py` agree."""
+    folder, _ = trained
+    lines = open(tables["texts"], encoding="utf-8").read().splitlines()
+    vectors = np.load(f"{folder}/predictions.npy")[:, 0]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    server = load_server(folder, ServingConfig())
+    served = server.call("embed", tf.constant(lines[:20]))
+    assert server.default == "embed" and set(served) == {"embedding"}
+    close = {"atol": 1e-5}
+    np.testing.assert_allclose(served["embedding"], vectors[:20], **close)
+    ids = load_tokenizer(folder).encode(lines[3])
+    row = tf.constant([[2, *ids, 3]])
+    one = server.call("ids", row, tf.ones_like(row), tf.zeros_like(row))
+    np.testing.assert_allclose(one["embedding"][0], vectors[3], **close)
+    out = str(tmp_path / "x.npy")
+    embed(EmbedConfig(folder, tables["texts"], out))
+    np.testing.assert_allclose(np.load(out), vectors, **close)
+
+
+def test_the_loss_is_that_of_the_real_rows(trained, tables):
+    """Cross entropy over partners and negatives; padding is none of them."""
+    folder, _ = trained
+    task = load_task(folder)
+    examples = task.read("train", tables["triplets"])[:5]
+    features = task.features(examples, load_tokenizer(folder))
+    vectors = np.random.default_rng(3).normal(size=[8, 3, 4]).astype("f4")
+    (batch,) = evaluation_batches(features, 8)
+    outputs = {"embedding": tf.constant(vectors)}
+    losses = task.head.example_losses(outputs, batch)["task"].numpy()
+    real = vectors[:5]
+    others = np.concatenate([real[:, 1], real[:, 2]])
+    logits = real[:, 0] @ others.T / 0.05
+    logits -= logits.max(1, keepdims=True)
+    expected = np.log(np.exp(logits).sum(1)) - np.diag(logits)
+    np.testing.assert_allclose(losses[:5], expected, rtol=1e-4, atol=1e-4)
+    weights = task.head.loss_weights(batch).numpy()
+    assert weights.tolist() == [1] * 5 + [0] * 3
+
+
+@pytest.mark.slow
+def test_texts_and_scores_train_too(pretrained, tables, tmp_path):
+    """Crops of texts need no pairs; scores are learnt as cosines."""
+    common = {"task": "embedding", "model_dir": pretrained, "do_train": True}
+    common |= {"num_train_steps": 2, "steps_per_loop": 2, "eval_steps": 2}
+    pairs = run(
+        **common,
+        do_eval=True,
+        output_dir=str(tmp_path / "texts"),
+        train_file=tables["texts"],
+        eval_file=tables["triplets"],
+        length_bucketing="all",
+    )
+    assert set(pairs["eval"]) == {"loss", "mrr", "accuracy", "examples"}
+    scored = run(
+        **common,
+        do_eval=True,
+        output_dir=str(tmp_path / "scored"),
+        train_file=tables["scored"],
+        eval_file=tables["scored"],
+    )
+    assert 0 < scored["eval"]["loss"] < 1
+    said = refusal(
+        **common,
+        output_dir=str(tmp_path / "no"),
+        train_file=tables["texts"],
+        label_smoothing=0.1,
+    )
+    assert "label_smoothing" in said and "embedding" in said

@@ -1,0 +1,126 @@
+"""Examples of texts, pairs and triplets, and what is measured of vectors."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.sentence_vectors import two_crops
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.sentence_embedding import Texts
+from albert_tf.tasks.task import DataConfig
+
+TASK = find("embedding")
+
+
+def written(tmp_path, name, rows):
+    """Write a file of JSON lines, or of text; return its path."""
+    lines = rows if name.endswith(".txt") else map(json.dumps, rows)
+    path = tmp_path / name
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_what_a_file_holds(tmp_path):
+    """Lines are texts; tables hold texts, pairs, triplets or scored pairs."""
+    row = {"text": "a", "text_pair": "b"}
+    files = {
+        "x.txt": ["one line", "", "x\ty"],
+        "text.jsonl": [{"text": "a"}],
+        "pair.jsonl": [row],
+        "triplet.jsonl": [row | {"negative": "c"}],
+        "scored.jsonl": [row | {"negative": "c", "score": 2}],
+    }
+    read = {
+        name: TASK.read("train", written(tmp_path, name, rows))
+        for name, rows in files.items()
+    }
+    assert read == {
+        "x.txt": [Texts("0", ("one line",)), Texts("1", ("x\ty",))],
+        "text.jsonl": [Texts("0", ("a",))],
+        "pair.jsonl": [Texts("0", ("a", "b"), None, True)],
+        "triplet.jsonl": [Texts("0", ("a", "b", "c"), None, True)],
+        "scored.jsonl": [Texts("0", ("a", "b"), 2.0, True)],
+    }
+    pairs = TASK.read("predict", written(tmp_path, "p.jsonl", [row]))
+    assert pairs == [Texts("0", ("a", "b"), None, False)]
+
+
+PAIR = {"text": "a", "text_pair": "b"}
+
+
+@pytest.mark.parametrize(
+    ("part", "rows", "columns", "said"),
+    [
+        ("eval", [{"text": "a"}], {}, "must be pairs.*text_pair_column"),
+        ("train", [PAIR], {"text_pair_column": "z"}, "text_pair_column=z"),
+        ("train", [PAIR], {"label_column": ("z",)}, "label_column=z"),
+        ("train", [PAIR | {"score": "x"}], {}, ":1: the score.*score='x'"),
+        ("eval", [PAIR | {"score": 1}, PAIR], {}, "a score if others"),
+        ("train", [{"text": "a"}, PAIR], {}, "as many texts"),
+        ("eval", [PAIR | {"score": None}], {}, "must not be missing"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, part, rows, columns, said):
+    """A message names the column or the line that is wrong."""
+    task = TASK.with_data(DataConfig(**columns))
+    with pytest.raises(InputError, match=said):
+        task.read(part, written(tmp_path, "x.jsonl", rows))
+
+
+def test_the_main_metric_is_one_that_the_examples_have():
+    """Scored pairs have a correlation, others a rank."""
+    scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
+    assert TASK.evaluated_on([scored]).main_metric == "spearman"
+    assert TASK.evaluated_on([plain]).main_metric == "mrr"
+    chosen = TASK.with_data(DataConfig(main_metric="accuracy"))
+    assert chosen.evaluated_on([plain]).main_metric == "accuracy"
+
+
+def test_retrieval_by_hand():
+    """Texts count once, negatives too; a tie is lost, so a constant fails."""
+    east, north, diagonal = np.eye(2)[0], np.eye(2)[1], np.full(2, 0.5**0.5)
+    names = {"e": east, "n": north, "d": diagonal}
+    examples = [
+        Texts("", texts, None, True)
+        for texts in (("e", "e2", "n2"), ("d", "e2", "n2"), ("n", "d2", "n2"))
+    ]
+    vectors = np.array([[names[t[0]] for t in e.texts] for e in examples])
+    # d2 of n is behind n2; e2 of d is behind d2, and no nearer than n2.
+    expected = {"accuracy": 1 / 3, "mrr": (1 + 1 / 3 + 1 / 2) / 3}
+    assert TASK.score(examples, vectors) == pytest.approx(expected)
+    constant = TASK.score(examples, np.ones_like(vectors))
+    assert constant == pytest.approx({"accuracy": 0.0, "mrr": 1 / 3})
+
+
+def test_scores_are_cosines_for_the_most_alike(tokenizer):
+    """The labels of scored pairs are shares of the largest score."""
+    examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
+    features = TASK.features(examples, tokenizer)
+    np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
+    assert len(features) == 3 and len(features.lengths) == 6
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_crops_are_spans_of_the_text(rate):
+    """Both lack the share that the rate says, at places that differ."""
+    lengths = np.array([12, 7, 2, 3])
+    inside = np.arange(12) < lengths[:, None]
+    ids = np.where(inside, 100 * np.arange(4)[:, None] + np.arange(12), 0)
+    inputs = {"input_ids": ids.astype("i4"), "input_mask": inside.astype("i4")}
+    made = two_crops(inputs, rate, tf.constant([1, 2]))
+    rows, masks = made["input_ids"].numpy(), made["input_mask"].numpy()
+    assert rows.shape == (4, 2, 12) and not made["segment_ids"].numpy().any()
+    starts = set()
+    for number, length in enumerate(lengths):
+        kept = length - 2 - int(np.float32(rate) * (length - 2))
+        for row, mask in zip(rows[number], masks[number], strict=True):
+            first, *text, last = row[mask > 0] - 100 * number
+            assert (first, last) == (0, length - 1) and len(text) == kept
+            assert text == list(range(text[0], text[0] + kept)) if kept else 1
+            starts.add((number, text[0] if kept else 0))
+    assert (len(starts) > 4) == (rate > 0)
+    again = two_crops(inputs, rate, tf.constant([1, 2]))["input_ids"]
+    np.testing.assert_array_equal(rows, again)
