@@ -9,6 +9,8 @@ import safetensors.numpy
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import fast_tokenizer
+from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER, TaskHead
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -253,25 +255,23 @@ def text_settings(folder: str) -> dict[str, bool]:
     return known
 
 
-TOKENIZER_CLASSES = {
-    "sentencepiece": "AlbertTokenizer",
-    "wordpiece": "BertTokenizer",
-}
+def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
+    """Write a vocabulary, and what Hugging Face makes its tokenizer of.
 
-
-def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
-    """Write a vocabulary and its `tokenizer_config.json`."""
-    text = tokenizer.config
+    Args:
+      folder: where to write.
+      tokenizer: what to write.
+      length: the most tokens that the model takes.
+    """
     path = files.join(folder, tokenizer.file_name)
-    with files.opened(path, "wb") as file:
-        file.write(tokenizer.content)
+    files.write_bytes(path, tokenizer.content)
+    content = fast_tokenizer.tokenizer_json(tokenizer)
+    if content:
+        path = files.join(folder, fast_tokenizer.TOKENIZER_JSON)
+        files.write_text(path, json.dumps(content, ensure_ascii=False))
     files.write_json(
         files.join(folder, TOKENIZER_CONFIG),
-        {
-            "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],
-            "do_lower_case": text.do_lower_case,
-            "keep_accents": not text.strip_accents,
-        },
+        fast_tokenizer.tokenizer_config(tokenizer, length),
     )
 
 
@@ -284,17 +284,24 @@ def _architecture(tensors: Tensors) -> str:
     return "AlbertModel"
 
 
-def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
+def write(
+    folder: str,
+    config: AlbertConfig,
+    tensors: Tensors,
+    head: TaskHead | None = None,
+) -> None:
     """Write `config.json` and `model.safetensors` into a folder."""
-    architecture = _architecture(tensors)
-    arrays = tensors.read_all()
+    head = head or TaskHead(_architecture(tensors), {}, {})
+    arrays = tensors.read_all() | head.arrays
     if config.embedding_size == config.hidden_size:
         width = config.hidden_size
         arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)
         arrays[PROJECTION + "bias"] = np.zeros(width, np.float32)
-    if architecture == "AlbertModel":
+    if head.architecture in WITHOUT_POOLER:
+        arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
+    if head.architecture == "AlbertModel":
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
-    values = config_json(config, architecture)
+    values = config_json(config, head.architecture) | head.config
     files.write_json(files.join(folder, CONFIG), values)
     safetensors.numpy.save_file(
         arrays, files.join(folder, SAFETENSORS), metadata={"format": "pt"}

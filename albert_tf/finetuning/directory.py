@@ -11,6 +11,7 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.scoring import Judge, report, write_metrics
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints
+from albert_tf.training.model_card import write_card
 
 
 def same_task(one: Task, other: Task) -> bool:
@@ -77,6 +78,8 @@ def write_report(
     metrics = report(judge, (*job.eval, *job.predict), folder, writes)
     if writes:
         write_metrics(folder, {"task": job.task.name, **metrics}, weights())
+        if is_finetuned(folder):
+            write_card(folder, folder)
     return metrics
 
 

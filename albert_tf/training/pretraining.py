@@ -26,6 +26,7 @@ from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import Monitor
 from albert_tf.training.hooks import Measure, Warn, standard
 from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
+from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
@@ -344,4 +345,7 @@ def pretrain(
         )
         describe_run(trainer, metadata)
         monitor = make_monitor(trainer, metadata, devices)
-        return run_job(run, trainer, metadata, monitor, hooks)
+        metrics = run_job(run, trainer, metadata, monitor, hooks)
+        if run.do_train and distribution.is_chief(strategy):
+            write_card(run.output_dir, run.output_dir)
+        return metrics

@@ -1,0 +1,222 @@
+"""A tokenizer as the `tokenizer.json` of the library `tokenizers`.
+
+What it does to text is written there as rules of that library, so that
+Hugging Face's classes give the ids that ours give. What differs: the special
+pieces are found in text, of which ours finds `[MASK]` alone; numbers with a
+comma inside a word, see `digit_comma`; and a word that stands right behind a
+`[MASK]` and has no piece of its own.
+"""
+
+import base64
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.tokenizers import Tokenizer
+
+TOKENIZER_JSON = "tokenizer.json"
+UNIGRAM = 1  # `ModelType` of a SentencePiece model
+USER_DEFINED, UNUSED = 4, 5  # `Type` of a piece
+NEVER = -100.0  # a score so low that a piece is not chosen
+
+# A capital sigma at the end of a word; lower-casing there goes by characters.
+FINAL_SIGMA = r"(?<=\p{Cased})Σ(?!\p{Case_Ignorable}*\p{Cased})"
+END = r" +$"
+
+
+def character_class(characters: Iterable[str]) -> str:
+    """Return a regular expression for one of some characters."""
+    ranges: list[list[int]] = []
+    for code in sorted(map(ord, set(characters))):
+        if ranges and code == ranges[-1][1] + 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    texts = [f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges]
+    return f"[{''.join(texts)}]"
+
+
+def replace(pattern: str, content: str) -> dict:
+    """Return the rule that puts a text in the place of a pattern."""
+    regex = {"Regex": pattern}
+    return {"type": "Replace", "pattern": regex, "content": content}
+
+
+def sequence(normalizers: list[dict]) -> dict:
+    """Return the rule that follows some rules one after the other."""
+    return {"type": "Sequence", "normalizers": normalizers}
+
+
+def text_rules(config: TextConfig) -> list[dict]:
+    """Return the rules that do what `normalization.normalize` does."""
+    every = [chr(i) for i in range(sys.maxunicode + 1)]
+    spaces = character_class(filter(str.isspace, every))
+    rules = [replace(f"{spaces}+", " ")]
+    if config.replace_quotes:
+        rules.append(replace("``|''", '"'))
+    if config.strip_accents:
+        marks = character_class(filter(unicodedata.combining, every))
+        rules += [{"type": "NFKD"}, replace(marks, "")]
+    if config.do_lower_case:
+        rules += [replace(FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
+    return rules
+
+
+def first_of_words(pieces: Iterable[str]) -> str:
+    """Return an expression for what can follow the word mark in a piece."""
+    return character_class(
+        piece[1] for piece in pieces if piece[:1] == WORD_MARK and piece[1:]
+    )
+
+
+def scored(proto, config: TextConfig) -> list[list]:
+    """Return [piece, score] of each, as SentencePiece uses the scores."""
+    best = max(p.score for p in proto.pieces if p.type == 1)
+    split = config.digit_comma != "none"
+
+    def score(piece) -> float:
+        text = piece.piece
+        if piece.type == USER_DEFINED:
+            return len(text) * best - 0.1
+        if piece.type == UNUSED or (split and re.search(r"\d,\Z", text)):
+            return NEVER + piece.score
+        return piece.score
+
+    return [[piece.piece, score(piece)] for piece in proto.pieces]
+
+
+def unigram(tokenizer: Tokenizer) -> dict | None:
+    """Return the rules of a SentencePiece model, None for one of BPE."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    spec = proto.normalizer_spec
+    if proto.trainer_spec.model_type != UNIGRAM:
+        return None
+    rules = text_rules(tokenizer.config)
+    if spec.precompiled_charsmap:
+        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+        rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    rules += [replace(" {2,}", " "), replace(END, "")]
+    # Behind `[MASK]` a mark stands where a piece can begin with it.
+    letters = first_of_words(piece.piece for piece in proto.pieces)
+    rules.append(replace(f"^(?={letters})", " "))
+    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
+    return {
+        "normalizer": sequence(rules),
+        "pre_tokenizer": mark | {"prepend_scheme": "first"},
+        "decoder": mark | {"prepend_scheme": "always"},
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": scored(proto, tokenizer.config),
+            "byte_fallback": proto.trainer_spec.byte_fallback,
+        },
+    }
+
+
+def wordpiece(tokenizer: Tokenizer) -> dict:
+    """Return the rules of a WordPiece vocabulary."""
+    config = tokenizer.config
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    prefix = "##"
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": config.do_lower_case and config.strip_accents,
+            "lowercase": config.do_lower_case,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": prefix,
+            "max_input_chars_per_word": 200,
+            "vocab": {piece: i for i, piece in enumerate(pieces)},
+        },
+    }
+
+
+def template(tokenizer: Tokenizer) -> dict:
+    """Return the rule that makes `[CLS] a [SEP] b [SEP]` of one or two."""
+
+    def special(name: str, segment: int) -> dict:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    def text(name: str, segment: int) -> list[dict]:
+        of = {"Sequence": {"id": name, "type_id": segment}}
+        return [of, special("[SEP]", segment)]
+
+    single = [special("[CLS]", 0), *text("A", 0)]
+    ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *text("B", 1)],
+        "special_tokens": {
+            name: {"id": name, "ids": [id], "tokens": [name]}
+            for name, id in ids.items()
+        },
+    }
+
+
+def special_pieces(tokenizer: Tokenizer) -> list[dict]:
+    """Return what is found in text as it stands; a mask eats a space."""
+    mask = tokenizer.special[-1]
+    return [
+        {
+            "id": id,
+            "content": name,
+            "single_word": False,
+            "lstrip": name == mask,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for id, name in sorted(
+            zip(
+                (
+                    *(tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id),
+                    *(tokenizer.sep_id, tokenizer.mask_id),
+                ),
+                tokenizer.special,
+                strict=True,
+            )
+        )
+    ]
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
+    """Return the content of `tokenizer.json`, None where there can be none."""
+    makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
+    rules = makers[tokenizer.kind](tokenizer)
+    if rules is None:
+        return None
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special_pieces(tokenizer),
+        "post_processor": template(tokenizer),
+        **rules,
+    }
+
+
+def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:
+    """Return the content of `tokenizer_config.json`."""
+    text = tokenizer.config
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "do_lower_case": text.do_lower_case,
+        "keep_accents": not text.strip_accents,
+        **dict(zip(names, tokenizer.special, strict=True)),
+    }

@@ -1,0 +1,228 @@
+"""Models as they lie in the files of other projects and of this one."""
+
+import dataclasses
+import math
+import os
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.named_tensors import Tensors, to_ours
+from albert_tf.conversion.released_models import recognise
+from albert_tf.conversion.released_names import (
+    HUGGING_FACE,
+    MODEL_DIR,
+    Layout,
+)
+from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_from_files,
+)
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import OPTIMIZER
+
+HEAD_TITLES = dict(
+    zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model that was found in some kind of file.
+
+    Attributes:
+      layout: the kind of file.
+      path: the checkpoint or the weights file.
+      config: its architecture.
+      tensors: its tensors under our names.
+      tokenizer: its tokenizer, None if no vocabulary stands beside it.
+      warnings: what the user should know.
+      folder: the model directory or the folder of the weights.
+      task: what it was fine-tuned for, None if it was not.
+      head: the tensors of that task's head under our names.
+    """
+
+    layout: Layout
+    path: str
+    config: AlbertConfig
+    tensors: Tensors
+    tokenizer: Tokenizer | None
+    warnings: list[str]
+    folder: str = ""
+    task: Task | None = None
+    head: Tensors = Tensors({}, dict.__getitem__)
+
+
+def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
+    """Return the file of the first pattern that matches in any folder."""
+    for pattern in patterns:
+        for folder in folders:
+            paths = files.matches(files.join(folder, pattern))
+            rule = "Only one vocabulary may stand beside the weights."
+            require(len(paths) < 2, rule, vocabularies=", ".join(paths))
+            if paths:
+                return paths[0]
+    return None
+
+
+def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
+    """Return the tokenizer of a vocabulary in one of some folders, or None.
+
+    Args:
+      folders: where to look.
+      **text: settings of `TextConfig` that differ from the released ones.
+    """
+    model = _one_file(folders, ("spiece.model", "*.model"))
+    if model:
+        return tokenizer_from_files(spm_model_file=model, **text)
+    vocabulary = _one_file(folders, ("vocab.txt", "vocab*.txt"))
+    if vocabulary:
+        return tokenizer_from_files(vocab_file=vocabulary, **text)
+    return None
+
+
+def open_tf1(prefix: str, config_file: str | None) -> Source:
+    """Open a TF1 checkpoint, its config and its vocabulary."""
+    tensors = tf1.open_checkpoint(prefix)
+    config, warnings = tf1.read_config(
+        config_file or tf1.find_config(prefix), tensors
+    )
+    layout = tf1.layout_of(tensors)
+    folder = os.path.dirname(prefix)
+    assets = files.join(os.path.dirname(folder), tf1.HUB_ASSETS)
+    return Source(
+        layout,
+        prefix,
+        config,
+        to_ours(tensors, config, layout, prefix),
+        find_tokenizer([folder, assets]),
+        warnings,
+    )
+
+
+def is_of_head(name: str) -> bool:
+    """Return whether a variable of a fine-tuned model is of its head."""
+    weight = name.removeprefix(OPTIMIZER).removeprefix("average/")
+    return "/" in weight and not weight.startswith(
+        ("albert/", *PRETRAINING_HEADS)
+    )
+
+
+def open_model_dir(prefix: str, config_file: str | None) -> Source:
+    """Open a checkpoint of a model directory."""
+    folder = os.path.dirname(prefix)
+    if os.path.basename(folder) == checkpoints.BEST:
+        folder = os.path.dirname(folder)
+    shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
+    read = checkpoints.reader(prefix)
+    task = load_task(folder) if is_finetuned(folder) else None
+    head = {n: s for n, s in shapes.items() if task and is_of_head(n)}
+    shapes = {n: s for n, s in shapes.items() if n not in head}
+    tensors = Tensors(shapes, read)
+    weights = {n: s for n, s in head.items() if not n.startswith(OPTIMIZER)}
+
+    config_file = config_file or files.join(folder, CONFIG_FILE)
+    config = AlbertConfig.from_json_file(config_file)
+    has_tokenizer = files.exists(files.join(folder, TOKENIZER_FILE))
+    return Source(
+        MODEL_DIR,
+        prefix,
+        config,
+        to_ours(tensors, config, MODEL_DIR, prefix),
+        load_tokenizer(folder) if has_tokenizer else None,
+        [],
+        folder,
+        task,
+        Tensors(weights, read),
+    )
+
+
+def open_huggingface(folder: str, config_file: str | None) -> Source:
+    """Open a Hugging Face folder."""
+    path = files.join(folder, huggingface.CONFIG)
+    config, warnings = huggingface.read_config(path)
+    if config_file:
+        config, warnings = AlbertConfig.from_json_file(config_file), []
+    tensors, weights = huggingface.open_weights(folder, config)
+    return Source(
+        HUGGING_FACE,
+        weights,
+        config,
+        to_ours(tensors, config, HUGGING_FACE, weights),
+        find_tokenizer([folder], **huggingface.text_settings(folder)),
+        warnings,
+    )
+
+
+def open_source(path: str, config_file: str | None = None) -> Source:
+    """Find out what a path holds and open it.
+
+    Args:
+      path: a folder, or the prefix of a checkpoint.
+      config_file: a config to use instead of the one beside the weights.
+
+    Raises:
+      InputError: there is no model, or its parts do not fit each other.
+    """
+    if huggingface.is_folder(path):
+        return open_huggingface(path, config_file)
+    prefix = tf1.find_prefix(path)
+    require(
+        prefix is not None,
+        "`input` must be a folder with a model (a TF1 checkpoint, a model "
+        "directory or a Hugging Face folder) or a checkpoint's prefix.",
+        input=path,
+    )
+    if tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes:
+        return open_tf1(prefix, config_file)
+    if files.is_folder(path):
+        prefix = checkpoints.for_inference(path)
+    return open_model_dir(prefix, config_file)
+
+
+def check_vocabulary(source: Source) -> None:
+    """Refuse a vocabulary whose ids go beyond the word table."""
+    tokenizer, config = source.tokenizer, source.config
+    require(
+        not tokenizer or tokenizer.vocab_size <= config.vocab_size,
+        f"{source.path}: the vocabulary beside the weights must not have more "
+        "pieces than the word table has rows.",
+        pieces=tokenizer and tokenizer.vocab_size,
+        vocab_size=config.vocab_size,
+    )
+
+
+def describe_source(source: Source) -> list[str]:
+    """Return lines that say what was found, warnings last."""
+    shapes = source.tensors.shapes
+    weights = {
+        name: shape
+        for name, shape in shapes.items()
+        if not name.startswith(OPTIMIZER)
+    }
+    size = sum(math.prod(shape) for shape in weights.values())
+    slots = len(shapes) - len(weights) - (MODEL_DIR.step in shapes)
+    model, warnings = recognise(source.tensors, source.config)
+    lines = [
+        f"found: {source.layout.title}: {source.path}",
+        f"model: {model}",
+        f"variables: {len(weights)} of the model ({size:,} parameters), "
+        f"{slots} of the optimizer",
+    ]
+    if MODEL_DIR.step in shapes:
+        lines.append(f"step: {int(source.tensors.read(MODEL_DIR.step))}")
+    if source.task:
+        lines.append(f"task: {source.task.name} ({source.task.kind})")
+    if source.tokenizer:
+        lines.append(f"tokenizer: {source.tokenizer.description()}")
+    else:
+        warnings = [*warnings, "no vocabulary stands beside the weights"]
+    for head, title in HEAD_TITLES.items():
+        if not any(name.startswith(head) for name in weights):
+            warnings = [*warnings, f"no {title} head here, nor in the output"]
+    return lines + [f"warning: {w}" for w in source.warnings + warnings]

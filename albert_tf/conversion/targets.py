@@ -1,0 +1,125 @@
+"""A model written into the files of other projects and of this one."""
+
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.huggingface_heads import head_of
+from albert_tf.conversion.named_tensors import from_ours
+from albert_tf.conversion.released_names import (
+    HUGGING_FACE,
+    MODEL_DIR,
+    as_released,
+    tf1_layout,
+)
+from albert_tf.conversion.sources import Source
+from albert_tf.training import checkpoints
+from albert_tf.training.model_card import write_card
+
+
+def check_no_task(source: Source) -> None:
+    """Refuse a head that the files have no place for."""
+    require(
+        source.task is None,
+        "`to` must be huggingface or sentence_transformers for a fine-tuned "
+        "model, whose head other files have no place for.",
+        task=source.task and source.task.name,
+    )
+
+
+def write_model_dir(folder: str, source: Source) -> int:
+    """Write a model directory; return its number of tensors."""
+    check_no_task(source)
+    tensors = source.tensors
+    source.config.save(folder)
+    if source.tokenizer:
+        source.tokenizer.save(folder)
+    step = MODEL_DIR.step in tensors.shapes and tensors.read(MODEL_DIR.step)
+    checkpoints.save(folder, tensors.read_all(tf.Variable), int(step))
+    return len(tensors)
+
+
+def write_tf1(folder: str, source: Source) -> int:
+    """Write a TF1 checkpoint; return its number of tensors."""
+    check_no_task(source)
+    config = as_released(source.config)
+    tensors = from_ours(source.tensors, config, tf1_layout(config))
+    if source.tokenizer:
+        tf1.write_vocabulary(folder, source.tokenizer)
+    tf1.write(folder, config, tensors)
+    return len(tensors)
+
+
+def write_huggingface(
+    folder: str, source: Source, form: str = "huggingface"
+) -> int:
+    """Write a Hugging Face folder; return its number of tensors.
+
+    Args:
+      folder: where to write.
+      source: what to write; a task's head goes along.
+      form: what the model card tells how to load.
+    """
+    config = as_released(source.config)
+    tensors = from_ours(source.tensors, config, HUGGING_FACE)
+    if source.tokenizer:
+        huggingface.write_tokenizer(
+            folder, source.tokenizer, config.max_position_embeddings
+        )
+    head = source.task and head_of(source.task, source.head)
+    huggingface.write(folder, config, tensors, head)
+    write_card(folder, source.folder, form)
+    return len(tensors) + len(source.head)
+
+
+# By the folder that holds the settings of each.
+MODULES = {
+    "": "sentence_transformers.models.Transformer",
+    "1_Pooling": "sentence_transformers.models.Pooling",
+    "2_Normalize": "sentence_transformers.models.Normalize",
+}
+
+
+def write_sentence_transformers(folder: str, source: Source) -> int:
+    """Write a folder whose vectors are means of tokens, of length one."""
+    require(
+        source.tokenizer and (not source.task or not source.head.shapes),
+        "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
+        "or fine-tuned for embedding.",
+        task=source.task and source.task.name,
+    )
+    count = write_huggingface(folder, source, "sentence_transformers")
+    positions = source.config.max_position_embeddings
+    length = source.task.config.max_seq_length if source.task else positions
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": kind}
+        for i, (path, kind) in enumerate(MODULES.items())
+    ]
+    pooling = {
+        "word_embedding_dimension": source.config.hidden_size,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_cls_token": False,
+    }
+    contents = {
+        "modules.json": modules,
+        "config_sentence_transformers.json": {
+            "similarity_fn_name": "cosine",
+        },
+        "sentence_bert_config.json": {"max_seq_length": length},
+        "1_Pooling/config.json": pooling,
+        "2_Normalize/config.json": {},
+    }
+    for name in ("1_Pooling", "2_Normalize"):
+        files.make_folder(files.join(folder, name))
+    for name, content in contents.items():
+        files.write_json(files.join(folder, name), content)
+    return count
+
+
+TARGETS = {
+    "model_dir": write_model_dir,
+    "tf1": write_tf1,
+    "huggingface": write_huggingface,
+    "sentence_transformers": write_sentence_transformers,
+}
