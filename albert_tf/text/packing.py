@@ -1,13 +1,44 @@
 """How the pieces of one or two segments become a row of the model's inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.base.errors import require
 
 # What the model takes of every row.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+class Special(Protocol):
+    """The ids, of a tokenizer, that rows begin, end and are padded with."""
+
+    pad_id: int
+    cls_id: int
+    sep_id: int
+
+
+def checked_texts(values: Any, name: str) -> list[str]:
+    """Return strings as a list, bytes decoded; refuse anything else.
+
+    Args:
+      values: a list, array or tensor.
+      name: what the user calls it.
+    """
+    if hasattr(values, "numpy"):
+        values = values.numpy()
+    legal = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    rule = f"`{name}` must be a list of strings."
+    require(legal, rule, **{name: repr(values)[:60]})
+    texts = [
+        x.decode("utf-8", "replace") if isinstance(x, bytes) else x
+        for x in (values.tolist() if hasattr(values, "tolist") else values)
+    ]
+    for number, text in enumerate(texts):
+        received = {f"{name}[{number}]": repr(text)[:60]}
+        require(isinstance(text, str), rule, **received)
+    return texts
 
 
 def truncate_pair(
@@ -25,7 +56,7 @@ def truncate_pair(
 
 
 def pack(
-    tokenizer: Tokenizer,
+    tokenizer: Special,
     a: Sequence[int],
     b: Sequence[int],
     max_seq_length: int,

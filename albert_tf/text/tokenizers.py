@@ -11,9 +11,10 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.text.normalization import TextConfig, align, normalize
+from albert_tf.text.packing import INPUTS, checked_texts, pack
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
     digit_comma_splits,
@@ -106,6 +107,41 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; ids in `not_words` are left out."""
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        max_length: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return the model's inputs for texts or pairs, int32 [B, T].
+
+        Args:
+          texts: B strings.
+          text_pairs: the second text of each, "" for none.
+          max_length: T; longer rows are cut. Default: that of the longest.
+        """
+        require(
+            max_length is None or max_length >= 3,
+            "`max_length` must be at least 3, for [CLS], [SEP] and [SEP].",
+            max_length=max_length,
+        )
+        first = self.encode_batch(checked_texts(texts, "texts"))
+        second: Sequence = [()] * len(first)
+        if text_pairs is not None:
+            second = self.encode_batch(checked_texts(text_pairs, "text_pairs"))
+        require(
+            len(first) == len(second),
+            "There must be as many `text_pairs` as `texts`.",
+            texts=len(first),
+            text_pairs=len(second),
+        )
+        both = list(zip(first, second, strict=True))
+        sizes = [len(a) + len(b) + 2 + bool(len(b)) for a, b in both]
+        length = max_length or max(sizes, default=3)
+        rows = [pack(self, a, b, length) for a, b in both]
+        columns = np.array(rows, np.int32).reshape(-1, 3, length)
+        return {name: columns[:, i] for i, name in enumerate(INPUTS)}
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
