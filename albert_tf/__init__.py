@@ -9,23 +9,35 @@ import importlib
 import sys
 import types
 
+from albert_tf.base import keras_names
+
 __version__ = "0.1.0"
 
 # Each public name and the module that defines it.
 PUBLIC = {
     "AdamW": "albert_tf.training.keras_optimizers",
+    "Albert": "albert_tf.library.pretrained_model",
     "AlbertConfig": "albert_tf.model.config",
     "AlbertForPretraining": "albert_tf.model.albert",
     "AlbertModel": "albert_tf.model.albert",
+    "Classifier": "albert_tf.library.sentence_models",
+    "Embedder": "albert_tf.library.sentence_models",
     "Hook": "albert_tf.training.run",
     "InputError": "albert_tf.base.errors",
     "Lamb": "albert_tf.training.keras_optimizers",
+    "MultipleChoice": "albert_tf.library.reading_models",
+    "PairClassifier": "albert_tf.library.sentence_models",
+    "Preprocessor": "albert_tf.library.preprocessor",
+    "QuestionAnswerer": "albert_tf.library.reading_models",
+    "Regressor": "albert_tf.library.sentence_models",
+    "Tagger": "albert_tf.library.reading_models",
     "WarmupDecay": "albert_tf.training.keras_optimizers",
     "convert_checkpoint": "albert_tf.convert_checkpoint",
     "create_pretraining_data": "albert_tf.data.builder.build_program",
     "embed": "albert_tf.embed",
     "export": "albert_tf.export",
     "finetune": "albert_tf.finetuning.finetuning_program",
+    "load": "albert_tf.library.pretrained_model",
     "load_tokenizer": "albert_tf.text.tokenizers",
     "minimal_pairs": "albert_tf.minimal_pairs",
     "pretrain": "albert_tf.training.pretraining_program",
@@ -63,3 +75,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *PUBLIC})
+
+
+keras_names.offer((name for name in PUBLIC if name[0].isupper()), __getattr__)

@@ -19,7 +19,7 @@ MAX_LINES = 350
 # A module imports from its own room and from rooms to its left; what lies
 # directly in the package is a command, which imports from all of them.
 ROOMS = """base text model data training tasks conversion finetuning serving tpu
-demo""".split()
+library demo""".split()
 
 
 def room(module: str) -> str:

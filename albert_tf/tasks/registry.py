@@ -30,12 +30,18 @@ def is_finetuned(model_dir: str) -> bool:
     return files.exists(files.join(model_dir, TASK_FILE))
 
 
+def task_of(description: dict) -> Task:
+    """Return the task that `Task.description` describes."""
+    values = dict(description)
+    return typed(KINDS[values.pop("kind")], values)
+
+
 def load_task(model_dir: str) -> Task:
     """Return the task that a model directory was fine-tuned for."""
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
-        return typed(KINDS[values.pop("kind")], values)
+        return task_of(values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{TASK_FILE} must be as fine-tuning wrote it: "

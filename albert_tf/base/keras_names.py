@@ -1,0 +1,71 @@
+"""Names by which Keras loads our classes, before any of them is imported.
+
+`keras.models.load_model` looks classes up among those that are registered,
+and ours register when their modules are imported, which `import albert_tf`
+does not do. What stands in for them imports them where they are needed.
+"""
+
+import importlib.abc
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+PACKAGE = "albert_tf"
+
+
+class Deferred:
+    """Stands for a class that is imported when a file needs it."""
+
+    def __init__(self, name: str, find: Callable[[str], type]):
+        self.name, self.find = name, find
+
+    def from_config(self, config: dict) -> Any:
+        """Return what the class makes of a config."""
+        return self.find(self.name).from_config(config)
+
+
+class AfterKeras(importlib.abc.MetaPathFinder):
+    """Does something once Keras has been imported.
+
+    Args:
+      then: takes the module `keras`.
+    """
+
+    def __init__(self, then: Callable[[types.ModuleType], None]):
+        self.then = then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                execute(module)
+                self.then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
+    """Let Keras find classes by their names; now, or once it is imported.
+
+    Args:
+      names: of the classes.
+      find: imports the class of a name.
+    """
+
+    def register(keras: types.ModuleType) -> None:
+        known = keras.saving.get_custom_objects()
+        for name in names:
+            known.setdefault(f"{PACKAGE}>{name}", Deferred(name, find))
+
+    if "keras" in sys.modules:
+        register(sys.modules["keras"])
+    else:
+        sys.meta_path.insert(0, AfterKeras(register))

@@ -1,0 +1,1 @@
+"""ALBERT as Keras models that take raw strings."""

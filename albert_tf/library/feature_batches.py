@@ -1,0 +1,127 @@
+"""Batches for Keras: of features in memory, or of text while it is read.
+
+Shapes: B batch, T tokens, as `tasks/batches.py` has them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.tasks.batches import batcher, example_lengths
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.head import LABEL_WEIGHTS
+
+LABELS = "labels"
+WEIGHTS = "example_weights"
+OF_LOSS = (LABELS, WEIGHTS, LABEL_WEIGHTS)
+
+
+def for_keras(
+    batch: dict[str, tf.Tensor], weights: tf.Tensor | None, keep: tuple = ()
+) -> tuple:
+    """Return (inputs, labels, weights) of a codec's batch, as far as known.
+
+    Args:
+      batch: of `batcher`.
+      weights: of its examples [B], or None.
+      keep: what of the labels' side the model takes too.
+    """
+    inputs = {k: v for k, v in batch.items() if k not in OF_LOSS or k in keep}
+    parts = inputs, batch.get(LABELS), weights
+    return (
+        parts if weights is not None else parts[: 2 if LABELS in batch else 1]
+    )
+
+
+def row_weights(features: Features, weights) -> np.ndarray | None:
+    """Return the weights of examples as those of their rows (windows)."""
+    if weights is None:
+        return None
+    weights = np.asarray(weights, np.float32)
+    counts = features.notes.get("rows")
+    return weights if counts is None else np.repeat(weights, counts)
+
+
+def batches_in_memory(
+    features: Features,
+    batch_size: int,
+    bucketed: bool,
+    weights: np.ndarray | None = None,
+    shuffle: bool = False,
+    keep: tuple = (),
+) -> tf.data.Dataset:
+    """Return one pass over features; with `shuffle` in another order each time.
+
+    Args:
+      features: of all examples.
+      batch_size: B; the last batch may be smaller.
+      bucketed: whether T is that of the batch's longest row.
+      weights: of the rows, or None.
+      shuffle: whether to shuffle, with TensorFlow's global seed.
+      keep: see `for_keras`.
+    """
+    make, number = batcher(features, bucketed), len(features)
+    weighted = None if weights is None else tf.constant(weights)
+
+    def batch(indices):
+        chosen = None if weighted is None else tf.gather(weighted, indices)
+        return for_keras(make(indices), chosen, keep)
+
+    indices = tf.data.Dataset.range(number)
+    if shuffle:
+        indices = indices.shuffle(number, reshuffle_each_iteration=True)
+    indices = indices.batch(batch_size)
+    return indices.map(batch, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
+
+
+def batches_by_length(
+    features: Features, batch_size: int
+) -> tuple[tf.data.Dataset, np.ndarray]:
+    """Return batches of inputs, the longest first, and where each row went."""
+    order = np.argsort(-example_lengths(features), kind="stable")
+    make = batcher(features, bucketed=True)
+    indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+    batches = indices.map(lambda i: for_keras(make(i), None)[:1])
+    return batches, np.argsort(order)
+
+
+def batches_of_text(
+    dataset: tf.data.Dataset,
+    convert: Callable[[tuple], tuple[Features, Any]],
+    bucketed: bool,
+    keep: tuple = (),
+) -> tf.data.Dataset:
+    """Return the batches of a data set of text, converted while it is read.
+
+    Args:
+      dataset: batches of (texts, labels, weights), as far as they are known.
+      convert: makes features and rows' weights of a batch.
+      bucketed: see `batches_in_memory`.
+      keep: see `for_keras`.
+    """
+
+    def converted(element) -> tuple:
+        features, weights = convert(element)
+        with tf.device("CPU"):
+            batch = batcher(features, bucketed)(tf.range(len(features)))
+        return for_keras(batch, weights, keep)
+
+    def generate() -> Iterator[tuple]:
+        for element in dataset:
+            parts = element if isinstance(element, tuple) else (element,)
+            yield converted(parts)
+
+    def any_shape(x):
+        return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)
+
+    signature = tf.nest.map_structure(any_shape, next(generate()))
+    batches = tf.data.Dataset.from_generator(
+        generate, output_signature=signature
+    )
+    number = dataset.cardinality()
+    if number != tf.data.UNKNOWN_CARDINALITY:
+        known = tf.data.experimental.assert_cardinality(number)
+        batches = batches.apply(known)
+    return batches.prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,128 @@
+"""What the models of the library share: a tokenizer, and places to go."""
+
+import dataclasses
+import tempfile
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.library.model_files import write_model_dir
+from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import Tokenizer
+
+KERAS_FILES = (".keras", ".h5")
+
+
+class ModelWithTokenizer(KeepsTokenizer, keras.Model):
+    """A Keras model that knows its tokenizer and can become a folder.
+
+    Attributes:
+      config: the architecture.
+      tokenizer: callable with texts, see `Tokenizer.__call__`; None for a
+        model that takes ids alone.
+      max_length: the most tokens of an input that is made of strings.
+      task: what it is fine-tuned for, None for no task.
+    """
+
+    task: Task | None = None
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        tokenizer: Tokenizer | None,
+        max_length: int | None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        positions = config.max_position_embeddings
+        require(
+            (max_length or 0) <= positions,
+            "`max_length` must be at most the model's "
+            f"`max_position_embeddings`, {positions}.",
+            max_length=max_length,
+        )
+        self.config, self.tokenizer = config, tokenizer
+        self.max_length = max_length or positions
+        self.built = True
+
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """A new layer that makes the model's inputs of strings."""
+        return Preprocessor(self.need_tokenizer(), self.max_length)
+
+    def need_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer, or refuse that there is none."""
+        rule = "A vocabulary must stand beside the weights. Received: none"
+        require(self.tokenizer, rule)
+        return self.tokenizer
+
+    def build(self, input_shape=None):
+        """Do nothing: all variables are made with the model."""
+
+    def named_weights(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} as a model directory has them."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict:
+        return {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "config": dataclasses.asdict(self.config),
+            "max_length": self.max_length,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "ModelWithTokenizer":
+        """Return the model that `get_config` described, without tokenizer."""
+        architecture = AlbertConfig(**config["config"])
+        return cls(**config | {"config": architecture, "tokenizer": None})
+
+    def save(self, filepath, overwrite: bool = False, **kwargs) -> None:
+        """Write a `.keras` file, or to any other name a model directory.
+
+        The directory is what the programs read: `finetune.py`, the exporter
+        and the converter.
+
+        Args:
+          filepath: where to.
+          overwrite: whether to replace an earlier model directory.
+          **kwargs: of Keras's `Model.save`.
+        """
+        if str(filepath).endswith(KERAS_FILES):
+            super().save(filepath, **kwargs)
+            return
+        write_model_dir(
+            filepath,
+            self.config,
+            self.tokenizer,
+            self.task,
+            self.named_weights(),
+            overwrite,
+        )
+
+    def export(self, filepath, format: str = "saved_model", **serving) -> None:
+        """Write what `python -m albert_tf.export` writes: raw strings in.
+
+        Args:
+          filepath: a new folder, or that of an earlier export.
+          format: saved_model, litert or onnx.
+          **serving: fields of `ServingConfig` and of `ExportConfig`, such as
+            `precision`.
+        """
+        fields = {field.name for field in dataclasses.fields(ServingConfig)}
+        about = {k: x for k, x in serving.items() if k not in fields}
+        settings = {k: x for k, x in serving.items() if k in fields}
+        with tempfile.TemporaryDirectory() as folder:
+            model_dir = files.join(folder, "model")
+            self.save(model_dir)
+            to = format.removeprefix("tf_")  # Keras's own name
+            export(
+                ExportConfig(model_dir, str(filepath), to, **about),
+                ServingConfig(**settings),
+            )

@@ -1,0 +1,182 @@
+"""The network of a task as a Keras model: its outputs, loss and metrics.
+
+Shapes: B batch, C choices, T tokens.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.library.feature_batches import LABELS, WEIGHTS
+from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.dropout import drawn
+from albert_tf.tasks.registry import task_of
+from albert_tf.tasks.task import Task
+from albert_tf.text.packing import INPUTS
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.keras_optimizers import AdamW
+
+AUTO = "auto"
+
+
+class NetworkModel(ModelWithTokenizer):
+    """An ALBERT with the head of a task, which learns from batches of ids.
+
+    Args:
+      config: the architecture.
+      task: what is learnt, with its labels.
+      tokenizer: makes ids of strings.
+      **kwargs: of `keras.Model`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        task: Task,
+        tokenizer: Tokenizer | None = None,
+        **kwargs,
+    ):
+        length = task.config.max_seq_length
+        super().__init__(config, tokenizer, length, **kwargs)
+        self.task = task
+        self.network = task.head.build_model(config, self.dtype_policy)
+        self.means = {n: keras.metrics.Mean(n) for n in task.head.metrics}
+        self.shown: list[str] = []
+        self.own_loss = True
+
+    @property
+    def albert(self):
+        """The encoder; `model.albert.trainable = False` freezes it."""
+        return self.network.albert
+
+    def named_weights(self):
+        return named_variables(self.network)
+
+    def get_config(self):
+        config = super().get_config() | {"task": self.task.description()}
+        del config["max_length"]
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(config | {"task": task_of(config["task"])})
+
+    # The network.
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=None):
+        """Return the head's outputs: logits, or a dict of several outputs.
+
+        Args:
+          input_ids: int32 [B, T] (of choices [B, C, T]), or a dict of all.
+          input_mask: the same shape, 1 at tokens. Default: ones.
+          segment_ids: the same shape. Default: zeros.
+          training: whether to drop units.
+        """
+        batch = {"input_mask": input_mask, "segment_ids": segment_ids}
+        if not isinstance(input_ids, dict):
+            input_ids = {"input_ids": input_ids}
+        batch = self.with_defaults(
+            {k: x for k, x in batch.items() if x is not None} | input_ids
+        )
+        seed = drawn(self.network.seed_generator) if training else None
+        outputs = self.task.head.outputs(self.network, batch, seed)
+        return outputs["logits"] if set(outputs) == {"logits"} else outputs
+
+    def with_defaults(self, batch: dict) -> dict:
+        """Return a batch with what users may leave out."""
+        ids = batch["input_ids"]
+        defaults = tf.ones_like(ids), tf.zeros_like(ids)
+        return dict(zip(INPUTS[1:], defaults, strict=True)) | batch
+
+    # The loss and the metrics.
+
+    def compile(
+        self,
+        optimizer: Any = AUTO,
+        loss: Any = AUTO,
+        metrics: Sequence | None = None,
+        jit_compile: bool = False,
+        **kwargs,
+    ):
+        """Say how to learn; see `keras.Model.compile`.
+
+        Args:
+          optimizer: auto: ALBERT's AdamW with a rate of 2e-5.
+          loss: auto: that of the task, a mean over examples by their weights.
+            Any other gets labels as numbers, and logits.
+          metrics: "accuracy" is that of the task; others get labels as
+            numbers, and logits.
+          jit_compile: whether XLA compiles the step; all batches then have
+            `max_length` tokens.
+          **kwargs: of `keras.Model.compile`.
+        """
+        if isinstance(optimizer, str) and optimizer == AUTO:
+            optimizer = AdamW()
+        self.own_loss = loss is None or isinstance(loss, str) and loss == AUTO
+        if isinstance(metrics, str):
+            metrics = [metrics]
+        self.shown = [m for m in metrics or () if str(m) in self.means]
+        others = [m for m in metrics or () if str(m) not in self.means]
+        super().compile(
+            optimizer=optimizer,
+            loss=None if self.own_loss else loss,
+            metrics=others or None,
+            jit_compile=jit_compile,
+            **kwargs,
+        )
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if config:
+            config["metrics"] = [*self.shown, *(config["metrics"] or ())]
+        return config
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self):
+        """The metrics that `compile` asked for."""
+        hidden = [x for n, x in self.means.items() if n not in self.shown]
+        return [m for m in super().metrics if all(m is not h for h in hidden)]
+
+    @staticmethod
+    def _measured(x, y, y_pred, weights) -> tuple[dict, dict]:
+        """Return outputs and batch as the head's losses take them."""
+        outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
+        first = next(iter(outputs.values()))
+        if weights is None:
+            weights = tf.ones([tf.shape(first)[0]])
+        weights = tf.cast(weights, tf.float32)
+        labels = {} if y is None else {LABELS: y}
+        return outputs, x | labels | {WEIGHTS: weights}
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """Return the mean of the task's losses, or what `compile` was told."""
+        if not self.own_loss:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        head = self.task.head
+        outputs, batch = self._measured(x, y, y_pred, sample_weight)
+        weights = head.loss_weights(batch)
+        losses = head.example_losses(outputs, batch).values()
+        total = tf.add_n([tf.reduce_sum(loss * weights) for loss in losses])
+        loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
+        return tf.add_n([loss, *self.losses])
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Update and return what `compile` asked for."""
+        head = self.task.head
+        if self.shown:
+            outputs, batch = self._measured(x, y, y_pred, None)
+            values = head.example_metrics(outputs, batch)
+            counts = head.label_counts(batch)
+            for name in self.shown:
+                self.means[name].update_state(values[name], counts)
+        return super().compute_metrics(x, y, y_pred, sample_weight)

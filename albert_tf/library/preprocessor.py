@@ -1,0 +1,107 @@
+"""The tokenizer as a Keras layer: strings in, the model's inputs out.
+
+Shapes: B batch, T = max_length tokens.
+"""
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.model.configured_layer import registered
+from albert_tf.text.packing import INPUTS
+from albert_tf.text.tokenizer_graph import TextGraph
+from albert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    load_tokenizer,
+)
+
+
+class KeepsTokenizer:
+    """Saves a `tokenizer` among the assets of a `.keras` file."""
+
+    tokenizer: Tokenizer | None = None
+
+    def save_assets(self, dir_path: str) -> None:
+        """Write the tokenizer's files."""
+        if self.tokenizer:
+            self.tokenizer.save(dir_path)
+
+    def load_assets(self, dir_path: str | None) -> None:
+        """Read them, if there are any."""
+        if dir_path and files.exists(files.join(dir_path, TOKENIZER_FILE)):
+            self.tokenizer = load_tokenizer(dir_path)
+
+
+@registered
+class Preprocessor(KeepsTokenizer, keras.layers.Layer):
+    """Strings [B], or two of them for pairs, to `INPUTS`, int32 [B, T].
+
+    Call it with lists, map it over a `tf.data.Dataset`, before or behind
+    `batch`, or put it behind `keras.Input((), dtype="string")`. The
+    vocabulary is saved within `.keras` files.
+
+    Args:
+      tokenizer: None where it is about to be loaded.
+      max_length: T; longer texts are cut.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        max_length: int = 128,
+        **kwargs,
+    ):
+        super().__init__(**{"trainable": False} | kwargs)
+        # Keras makes tensors of lists, and wants to know their types.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        require(
+            max_length >= 3,
+            "`max_length` must be at least 3, for [CLS], [SEP] and [SEP].",
+            max_length=max_length,
+        )
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.built = True
+
+    @classmethod
+    def load(cls, path: str, max_length: int = 128) -> "Preprocessor":
+        """Return the layer of a model directory's tokenizer."""
+        return cls(load_tokenizer(path), max_length)
+
+    def call(self, texts, text_pairs=None):
+        if isinstance(texts, tuple):
+            texts, text_pairs = texts
+        if not tf.is_symbolic_tensor(texts):
+            return self._of_values(texts, text_pairs)
+        # A graph has tables of its own, which nothing that is done to
+        # TensorFlow's eager state takes away.
+        graph = TextGraph(self.tokenizer)
+        one = texts.shape.rank == 0
+        pieces = [
+            graph(tf.reshape(x, [-1]))
+            for x in (texts, text_pairs)
+            if x is not None
+        ]
+        rows = graph.pack(*(*pieces, None)[:2], self.max_length)
+        return {k: x[0] if one else x for k, x in rows.items()}
+
+    def _of_values(self, texts, text_pairs):
+        """Return the same of lists and of eager tensors."""
+        one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
+        if one:
+            texts = tf.reshape(texts, [1])
+            text_pairs = text_pairs and tf.reshape(text_pairs, [1])
+        rows = self.tokenizer(texts, text_pairs, self.max_length)
+        return {
+            k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()
+        }
+
+    def compute_output_spec(self, texts, text_pairs=None):
+        first = texts[0] if isinstance(texts, tuple) else texts
+        shape = (*first.shape[:1], self.max_length)
+        return {name: keras.KerasTensor(shape, "int32") for name in INPUTS}
+
+    def get_config(self):
+        return super().get_config() | {"max_length": self.max_length}

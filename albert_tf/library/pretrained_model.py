@@ -1,0 +1,208 @@
+"""A pretrained ALBERT to look into: vectors, attention, masked words.
+
+Shapes: B batch, T tokens, H hidden width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.library.model_files import open_model
+from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
+from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.configured_layer import registered
+from albert_tf.serving.embedding import make_step, vectors_of
+from albert_tf.tasks.features import Features, packed_row
+from albert_tf.text.packing import checked_texts
+from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
+
+HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
+
+
+class Filling(NamedTuple):
+    """What may stand in the place of a mask, and how probable it is."""
+
+    piece: str
+    probability: float
+
+
+@registered
+class Albert(ModelWithTokenizer):
+    """An ALBERT with its tokenizer, and those heads that have weights.
+
+    Args:
+      config: the architecture.
+      tokenizer: None for a model that takes ids alone.
+      heads: names of heads, of "mlm" and "sop".
+      max_length: most tokens of a text. Default: the model's positions.
+      **kwargs: of `keras.Model`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        tokenizer: Tokenizer | None = None,
+        heads: Sequence[str] = tuple(HEADS),
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, tokenizer, max_length, **kwargs)
+        self.albert = AlbertModel(config, dtype=self.dtype_policy)
+        self.albert.build()
+        self.heads = tuple(heads)
+        for name in self.heads:
+            head = HEADS[name](config, name=name, dtype=self.dtype_policy)
+            head.build()
+            head.trainable = False  # a call, and so `fit`, is without them
+            setattr(self, name, head)
+
+    @classmethod
+    def load(cls, path: str, **kwargs) -> "Albert":
+        """Return the model of a folder; see `albert_tf.load`."""
+        opened = open_model(path)
+        heads = [name for name in HEADS if opened.has(f"{name}/")]
+        model = cls(opened.config, opened.tokenizer, heads, **kwargs)
+        opened.restore(model.named_weights())
+        return model
+
+    def named_weights(self):
+        return {v.path: v.value for v in self.weights}
+
+    def get_config(self):
+        return super().get_config() | {"heads": list(self.heads)}
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=None,
+        return_all=False,
+    ):
+        """Encode a batch.
+
+        Args:
+          input_ids: int32 [B, T]; or a dict of the three, as the tokenizer
+            returns it.
+          input_mask: int32 [B, T], 1 at tokens. Default: ones.
+          segment_ids: int32 [B, T]. Default: zeros.
+          training: whether to drop units.
+          return_all: whether to return what every layer computed.
+
+        Returns:
+          As `AlbertModel`: `sequence_output` [B, T, H], `pooled_output`
+          [B, H]; with `return_all` also `embedding_output`, `hidden_states`
+          and `attention_probs` of each layer.
+        """
+        return self.albert(
+            input_ids,
+            input_mask,
+            segment_ids,
+            training=training,
+            return_all=return_all,
+        )
+
+    def need(self, head: str) -> None:
+        """Refuse what a head is needed for that has no weights."""
+        require(
+            head in self.heads,
+            f"The model must have the head `{head}`.",
+            heads=", ".join(self.heads) or "none",
+        )
+
+    def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
+        """Return float32 [B, P, V] of the words at `positions` [B, P]."""
+        self.need("mlm")
+        return self.mlm(
+            self(inputs)["sequence_output"],
+            positions,
+            embeddings=self.albert.embeddings,
+        )
+
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+        """Return the likeliest pieces in the place of every `[MASK]`.
+
+        Args:
+          texts: a text, or several.
+          top_k: how many pieces for each mask.
+
+        Returns:
+          For each mask of the text `top_k` of `Filling`, the likeliest first;
+          of several texts, a list of that.
+        """
+        self.need("mlm")
+        several = not isinstance(texts, str)
+        texts = checked_texts(texts if several else [texts], "texts")
+        for text in texts:
+            rule = f"A text to fill must have a {MASK_TEXT}."
+            require(MASK_TEXT in text, rule, text=repr(text[:60]))
+        filled = [self._filled(text, top_k) for text in texts]
+        return filled if several else filled[0]
+
+    def _filled(self, text: str, top_k: int) -> list[list[Filling]]:
+        tokenizer, nothing = self.need_tokenizer(), np.zeros(0, np.int32)
+        ids = tokenizer.encode_masked(text)
+        row, _ = packed_row(tokenizer, ids, nothing, self.max_length)
+        places = np.flatnonzero(row == tokenizer.mask_id)
+        logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
+        # The table may have more rows than there are pieces.
+        probabilities = tf.nn.softmax(logits[0])[:, : tokenizer.vocab_size]
+        values, best = tf.math.top_k(
+            probabilities, min(top_k, tokenizer.vocab_size)
+        )
+        return [
+            list(map(Filling, tokenizer.pieces(ids), shares))
+            for ids, shares in zip(
+                best.numpy().tolist(), values.numpy().tolist(), strict=True
+            )
+        ]
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        pooling: str = "mean",
+        layer: int = -1,
+        max_length: int | None = None,
+        batch_size: int = 32,
+    ) -> np.ndarray:
+        """Return a vector of each text, float32 [N, H].
+
+        They are those of `python -m albert_tf.embed`, not normalised.
+
+        Args:
+          texts: N strings.
+          pooling: mean over all tokens, cls for the first, or pooled.
+          layer: 0 is the embedding, 1 the first layer, -1 the last.
+          max_length: most tokens of a text. Default: the model's.
+          batch_size: texts computed at once.
+        """
+        texts, length = checked_texts(texts, "texts"), self.max_length
+        nothing, tokenizer = np.zeros(0, np.int32), self.need_tokenizer()
+        rows = [
+            packed_row(tokenizer, ids, nothing, max_length or length)
+            for ids in tokenizer.encode_batch(texts)
+        ]
+        features = Features.from_rows(
+            rows, {}, tokenizer.pad_id, max_length or length
+        )
+        layers = self.config.num_hidden_layers * self.config.inner_group_num
+        step = make_step(self.albert, pooling, layer % (layers + 1))
+        return vectors_of(features, batch_size, step)
+
+
+def load(path: str, **kwargs) -> Albert:
+    """Return a pretrained ALBERT with its tokenizer.
+
+    Args:
+      path: a model directory, also of a fine-tuned model, whose head is left
+        out; an unpacked release; a Hugging Face folder.
+      **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
+
+    Raises:
+      InputError: there is no model, or its parts do not fit each other.
+    """
+    return Albert.load(path, **kwargs)

@@ -1,0 +1,131 @@
+"""What users pass to `fit` and `predict`, as what the task's codec reads."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.data.table_sources import TableObject, as_source
+from albert_tf.tasks.task import Task
+from albert_tf.text.packing import checked_texts
+
+
+class TableColumns(NamedTuple):
+    """Names of a table's columns.
+
+    Attributes:
+      texts: of strings, and of what `lists` names.
+      label: of labels.
+      lists: those of `texts` that may hold lists of strings.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    lists: tuple[str, ...] = ()
+
+
+def listed(values: Any, name: str) -> list:
+    """Return a column as a list of Python's own values, bytes as text."""
+    if isinstance(values, tf.RaggedTensor):
+        values = values.to_list()
+    elif hasattr(values, "numpy"):
+        values = values.numpy()
+    if hasattr(values, "tolist"):  # an array, or a series of pandas
+        values = values.tolist()
+    require(
+        isinstance(values, Iterable)
+        and not isinstance(values, str | bytes | Mapping),
+        f"`{name}` must be a list with a value for each example.",
+        **{name: repr(values)[:60]},
+    )
+    return [decoded(value) for value in values]
+
+
+def decoded(value: Any) -> Any:
+    """Return text for bytes, also inside lists."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list | np.ndarray):
+        return [decoded(x) for x in value]
+    return value
+
+
+def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
+    """Return {name: values} of what stands for the texts of examples.
+
+    Args:
+      x: of one column its values; of several a tuple of columns, a dict of
+        them, or a list of rows.
+      columns: the names.
+    """
+    names = columns.texts
+    rule = f"Texts must have the columns {', '.join(names)}."
+    if isinstance(x, Mapping):
+        require(set(names) <= set(x), rule, columns=", ".join(map(str, x)))
+        parts = [x[name] for name in names]
+    elif len(names) == 1:
+        parts = [x]
+    elif isinstance(x, tuple):
+        parts = list(x)
+    else:
+        rows = listed(x, "x")
+        sizes = {len(r) if isinstance(r, list | tuple) else 1 for r in rows}
+        require(sizes == {len(names)}, rule, x=repr(rows[:1])[:60])
+        parts = list(zip(*rows, strict=True))
+    require(len(parts) == len(names), rule, columns=len(parts))
+    return {
+        name: (listed if name in columns.lists else checked_texts)(part, name)
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+def is_source(x: Any) -> bool:
+    """Return whether a path, a frame or a data set stands for the examples."""
+    if isinstance(x, str | os.PathLike | Mapping | TableObject):
+        return True
+    if isinstance(x, Sequence):
+        return bool(x) and isinstance(x[0], Mapping)
+    # Of pandas, or of `datasets` and pyarrow; a series has neither.
+    return hasattr(x, "columns") or hasattr(x, "column_names")
+
+
+def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
+    """Return what the codec reads: a path or a table.
+
+    Args:
+      x: a source, see `table_sources`; or texts, see `text_columns`.
+      y: labels beside texts.
+      columns: the names to read them by.
+    """
+    if y is None and is_source(x):
+        return as_source("x", x)
+    table = text_columns(x, columns)
+    if y is not None:
+        table[columns.label] = listed(y, "y")
+    sizes = {name: len(values) for name, values in table.items()}
+    rule = "There must be as many labels as texts, and one of each at least."
+    require(
+        len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
+    )
+    return TableObject(table, "x")
+
+
+def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
+    """Return the examples of a path or table, with a rule if there are none."""
+    examples = task.read(part, source)
+    require(examples, "There must be an example.", x=str(source)[:60])
+    return examples
+
+
+def check_weights(weights: Any, examples: Sequence) -> None:
+    """Refuse another number of weights than of examples."""
+    number = len(examples) if weights is None else len(weights)
+    require(
+        number == len(examples),
+        "There must be as many `sample_weight` as examples.",
+        sample_weight=number,
+        examples=len(examples),
+    )

@@ -1,0 +1,195 @@
+"""Models that read: spans, tags and choices, and what `predict` returns.
+
+Shapes: N examples, C choices.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.library.raw_data import TableColumns, listed
+from albert_tf.library.task_loading import label_names
+from albert_tf.library.task_model import TaskModel
+from albert_tf.model.configured_layer import registered
+from albert_tf.serving.entities import WordGraph
+from albert_tf.tasks.conll import TAGS_COLUMN, WORDS_COLUMN
+from albert_tf.tasks.labels import shown
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.squad_files import find_answer
+from albert_tf.text.packing import checked_texts
+
+
+@registered
+class MultipleChoice(TaskModel):
+    """One of several choices: columns `context`, `question`, `choices`.
+
+    Labels are numbers of choices from 0. `predict` returns probabilities,
+    float32 [N, C], 0 where an example has fewer choices.
+    """
+
+    kinds = ("multiple_choice",)
+
+    @classmethod
+    def new_task(cls, labels):
+        rule = "`labels` have no meaning for choices."
+        require(labels is None, rule, labels=labels)
+        return find("multiple_choice")
+
+    def task_for(self, examples):
+        return self.task.fitted(examples)  # the number of choices
+
+    @classmethod
+    def lengths(cls, length):
+        return {"max_qa_length": min(128, length // 2)}
+
+    def with_defaults(self, batch):
+        ids = batch["input_ids"]
+        every = tf.ones(tf.shape(ids)[:2])
+        return super().with_defaults({"choice_mask": every} | batch)
+
+    def table_columns(self):
+        layout = self.task.layout
+        c, choices = layout.columns, layout.choice_columns[:1]
+        texts = c.text, c.text_pair, *choices
+        return TableColumns(texts, c.label[0], lists=choices)
+
+    def answers(self, predictions):
+        return np.stack([p.probabilities for p in predictions])
+
+
+@registered
+class QuestionAnswerer(TaskModel):
+    """Spans of a context that answer a question: `question`, `context`.
+
+    Labels are texts, which are sought in the context; lists of them; or
+    dicts of `text` and `answer_start`, as in SQuAD; "" for no answer.
+    `predict` returns the answers' texts, "" where there is none.
+    """
+
+    kinds = ("question_answering",)
+
+    @classmethod
+    def new_task(cls, labels):
+        rule = "`labels` have no meaning for answers."
+        require(labels is None, rule, labels=labels)
+        return find("question_answering")
+
+    @classmethod
+    def lengths(cls, length):
+        query = min(64, length // 4)
+        return {
+            "max_query_length": query,
+            "doc_stride": max(1, min(128, length - 3 - query)),
+        }
+
+    def table_columns(self):
+        return TableColumns(("question", "context"), "answers")
+
+    def table(self, x, y):
+        table = super().table(x, y)
+        data = getattr(table, "data", None)
+        if isinstance(data, dict):
+            data = {k: listed(v, k) for k, v in data.items()}
+            number = len(next(iter(data.values())))
+            data = {"id": list(map(str, range(number)))} | data
+            if "answers" in data:
+                both = zip(data["answers"], data["context"], strict=True)
+                data["answers"] = [answer_places(a, c) for a, c in both]
+            table.data = data
+        return table
+
+    def task_for(self, examples):
+        return self.task.fitted(examples)  # whether there may be no answer
+
+    def answers(self, predictions):
+        limit = self.task.config.null_score_diff_threshold or 0.0
+        return [
+            ""
+            if p.null_odds is not None and p.null_odds > limit
+            else p.best[0].text
+            for p in predictions
+        ]
+
+
+def answer_places(answer: Any, context: str) -> dict:
+    """Return answers as SQuAD has them, with places where none are given."""
+    if isinstance(answer, dict):
+        return {k: listed(v, k) for k, v in answer.items()}
+    texts = [answer] if isinstance(answer, str) else answer
+    texts = [text for text in checked_texts(texts, "answers") if text]
+    starts = [find_answer(context, text, 0) or 0 for text in texts]
+    return {"text": texts, "answer_start": starts}
+
+
+@registered
+class Tagger(TaskModel):
+    """A tag for every word: texts are lists of words, or are divided.
+
+    `predict` returns the tags of each text's words; `words_and_tags` both.
+    """
+
+    kinds = ("token_classification",)
+    text_rank = 1
+
+    @classmethod
+    def new_task(cls, labels):
+        require(
+            labels is not None,
+            "`labels` must be given, for the model has no head with tags. "
+            "Received: none",
+        )
+        task = find("token_classification")
+        return dataclasses.replace(task, labels=label_names(labels))
+
+    def table_columns(self):
+        task = self.task
+        words = (task.word_column or WORDS_COLUMN,)
+        tags = task.tag_column or TAGS_COLUMN
+        return TableColumns(words, tags, lists=words)
+
+    def labels_for_codec(self, y):
+        names = self.task.labels
+        rule = f"A tag must be one of {shown(names)}, or a number below them."
+
+        def name(tag):
+            if not isinstance(tag, int):
+                return tag
+            require(0 <= tag < len(names), rule, tag=tag)
+            return names[tag]
+
+        return [[name(tag) for tag in listed(tags, "y")] for tags in y]
+
+    def table(self, x, y):
+        table = super().table(x, y)
+        data = getattr(table, "data", None)
+        words = self.table_columns().texts[0]
+        if isinstance(data, dict) and any(
+            isinstance(text, str) for text in data[words]
+        ):
+            table.data = data | {words: self.divided(data[words])}
+        return table
+
+    def divided(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the words of texts, as an exported model divides them."""
+        texts = checked_texts(texts, "x")
+        starts, ends = WordGraph(self.tokenizer.config)(tf.constant(texts))
+        return [
+            [text[a:b] for a, b in zip(first, last, strict=True)]
+            for text, first, last in zip(
+                texts, starts.to_list(), ends.to_list(), strict=True
+            )
+        ]
+
+    def answers(self, predictions):
+        return [list(p.tags) for p in predictions]
+
+    def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
+        """Return (word, tag) for each word of texts."""
+        words = self.divided(texts)
+        tags = self.answers(self.predictions(words, **kwargs))
+        both = zip(words, tags, strict=True)
+        return [list(zip(w, t, strict=True)) for w, t in both]

@@ -1,0 +1,179 @@
+"""Models of texts and of pairs of texts, and what their `predict` returns.
+
+Shapes: N examples, C classes, H hidden width.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.base.errors import require
+from albert_tf.library.raw_data import TableColumns, table_of
+from albert_tf.library.task_loading import label_names
+from albert_tf.library.task_model import TaskModel
+from albert_tf.model.configured_layer import registered
+from albert_tf.tasks.labels import shown
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.sentence_embedding import NEGATIVE
+
+PAIR = "text_pair"  # the column, where none is named
+
+
+class SentenceModel(TaskModel):
+    """What a text, or with `pairs=True` two of them, are labelled with."""
+
+    options = ("pairs",)
+
+    @classmethod
+    def sentence_task(cls, kind: str, pairs: bool):
+        """Return the task of a kind."""
+        task = find(kind)
+        pair = PAIR if pairs else ""
+        columns = dataclasses.replace(task.columns, text_pair=pair)
+        return dataclasses.replace(task, columns=columns)
+
+    @classmethod
+    def check_learnt(cls, task, pairs=None):
+        rule = "`pairs` must be as the model was fine-tuned."
+        require(pairs in (None, task.is_pair), rule, pairs=pairs)
+
+    def table_columns(self):
+        c = self.task.columns
+        pair = (c.text_pair,) if c.text_pair else ()
+        return TableColumns((c.text, *pair), c.label[0])
+
+
+@registered
+class Classifier(SentenceModel):
+    """One of several classes, or with `multilabel=True` any number of them.
+
+    Labels are names of classes or their numbers; of several classes lists of
+    names, or 0 and 1 for each. `predict` returns probabilities, float32
+    [N, C]; `classify` the names. A network's output are logits [B, C].
+
+    Options of `load`: `pairs`, for pairs of texts, and `multilabel`.
+    """
+
+    kinds = ("classification", "multilabel")
+    options = ("pairs", "multilabel")
+
+    @classmethod
+    def new_task(cls, labels, pairs=False, multilabel=False):
+        require(
+            labels is not None,
+            "`labels` must be given, for the model has no head with classes. "
+            "Received: none",
+        )
+        task = cls.sentence_task(cls.kinds[bool(multilabel)], pairs)
+        return dataclasses.replace(task, labels=label_names(labels))
+
+    @classmethod
+    def check_learnt(cls, task, pairs=None, multilabel=None):
+        super().check_learnt(task, pairs)
+        there = task.kind == "multilabel"
+        rule = "`multilabel` must be as the model was fine-tuned."
+        require(multilabel in (None, there), rule, multilabel=multilabel)
+
+    def labels_for_codec(self, y):
+        if self.task.kind == "multilabel":
+            return [self._chosen(row) for row in y]
+        return [self._name(label) for label in y]
+
+    def _name(self, label: Any) -> Any:
+        """Return the name of a class that is given by its number."""
+        labels = self.task.labels
+        if not isinstance(label, int) or str(label) in labels:
+            return label
+        require(
+            0 <= label < len(labels),
+            f"A label must be one of {shown(labels)}, or a number below "
+            f"{len(labels)}.",
+            label=label,
+        )
+        return labels[label]
+
+    def _chosen(self, row: Any) -> list:
+        """Return the names of classes that may be given as 0 and 1."""
+        flags = isinstance(row, list | tuple) and len(row) and {*row} <= {0, 1}
+        if not flags:
+            return row
+        names = self.task.labels
+        rule = f"There must be a 0 or 1 for each of {shown(names)}."
+        require(len(row) == len(names), rule, label=row)
+        return [name for name, there in zip(names, row, strict=True) if there]
+
+    def answers(self, predictions):
+        return np.stack([p.probabilities for p in predictions])
+
+    def classify(self, *x, **kwargs) -> list:
+        """Return the label of each example, or the tuple of its labels."""
+        return [p.label for p in self.predictions(*x, **kwargs)]
+
+
+@registered
+class PairClassifier(Classifier):
+    """A `Classifier` of pairs: texts are a tuple of two columns, or pairs."""
+
+    @classmethod
+    def load(cls, path, labels=None, **kwargs):
+        """Return the model of a folder; see `TaskModel.load`."""
+        return super().load(path, labels, **{"pairs": True} | kwargs)
+
+
+@registered
+class Regressor(SentenceModel):
+    """A number; `predict` returns float32 [N].
+
+    Options of `load`: `pairs`, for pairs of texts.
+    """
+
+    kinds = ("regression",)
+
+    @classmethod
+    def new_task(cls, labels, pairs=False):
+        rule = "`labels` have no meaning for a number."
+        require(labels is None, rule, labels=labels)
+        return cls.sentence_task("regression", pairs)
+
+    def answers(self, predictions):
+        return np.array([p.label for p in predictions], np.float32)
+
+
+@registered
+class Embedder(TaskModel):
+    """A vector of length one for each text; cosines say how alike texts are.
+
+    `fit` learns from texts alone, of which two crops belong together; from
+    pairs or triplets (a text, one that belongs to it, one that does not), a
+    tuple of columns; or from pairs with scores. `predict` and `encode` return
+    float32 [N, H].
+    """
+
+    kinds = ("embedding",)
+
+    @classmethod
+    def new_task(cls, labels):
+        rule = "`labels` have no meaning for vectors."
+        require(labels is None, rule, labels=labels)
+        return find("embedding")
+
+    def unpacked(self, x, y, weights):
+        nested = isinstance(x, tuple) and isinstance(x[0], tuple | dict)
+        return super().unpacked(x, y, weights) if nested else (x, y, weights)
+
+    def table(self, x, y):
+        c = self.task.columns
+        names = (c.text, c.text_pair or PAIR, NEGATIVE)
+        number = len(x) if isinstance(x, tuple) else 1
+        rule = "Texts must be a list, or a tuple of two or three lists."
+        require(number <= len(names), rule, columns=number)
+        return table_of(x, y, TableColumns(names[:number], c.label[0]))
+
+    def answers(self, predictions):
+        return predictions[:, 0]
+
+    def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
+        """Return the vector of each text, float32 [N, H], without progress."""
+        return self.predict(texts, **{"verbose": 0} | kwargs)

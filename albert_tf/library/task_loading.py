@@ -1,0 +1,98 @@
+"""The task of a model that is loaded: learnt already, or about to be."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from albert_tf.base.errors import require
+from albert_tf.library.model_files import ModelFiles
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.labels import label_text
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
+
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def fields_of(cls: type) -> set[str]:
+    """Return the names of a dataclass's fields."""
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+def of_class(cls: type, settings: dict[str, Any]) -> Any:
+    """Return a dataclass of those settings that it has."""
+    return cls(**{k: settings[k] for k in fields_of(cls) & set(settings)})
+
+
+def label_names(labels: Sequence) -> tuple[str, ...]:
+    """Return labels as texts; numbers are the texts that JSON has."""
+    texts = [label_text(label, "`labels`") for label in labels]
+    different = None not in texts and len(set(texts)) == len(texts) > 1
+    rule = "`labels` must be two or more that differ."
+    require(different, rule, labels=", ".join(map(str, texts)))
+    return tuple(texts)
+
+
+def learnt_task(cls: type, opened: ModelFiles, labels, **options) -> Task:
+    """Return the task of a fine-tuned model, which must be as asked for."""
+    task, again = opened.task, "`new_head=True` takes the encoder alone."
+    require(
+        task.kind in cls.kinds,
+        f"A {cls.__name__} must be fine-tuned for {' or '.join(cls.kinds)}; "
+        f"{again}",
+        path=f"{opened.path}, fine-tuned for {task.kind}",
+    )
+    known = getattr(task, "labels", ())
+    names = known if labels is None else label_names(labels)
+    rule = f"`labels` must be those of the model, {', '.join(known)}; {again}"
+    require(names == known, rule, labels=", ".join(names))
+    cls.check_learnt(task, **options)
+    return task
+
+
+def task_of_class(
+    cls: type,
+    opened: ModelFiles,
+    labels: Sequence | None,
+    max_length: int | None,
+    learnt: bool,
+    settings: dict[str, Any],
+) -> Task:
+    """Return the task of a `TaskModel` that is loaded.
+
+    Args:
+      cls: the class of the model.
+      opened: where it comes from.
+      labels: the classes, None for those that were learnt.
+      max_length: most tokens of an input, None for the task's.
+      learnt: whether the head comes too.
+      settings: options of the class, and fields of what follows here.
+    """
+    legal = {*cls.options, *fields_of(TaskConfig), *COLUMNS, *DROPOUTS}
+    unknown = sorted(set(settings) - legal)
+    rule = f"A setting must be one of {', '.join(sorted(legal))}."
+    require(not unknown, rule, setting=", ".join(unknown))
+    options = {k: settings[k] for k in cls.options if k in settings}
+    if learnt:
+        task = learnt_task(cls, opened, labels, **options)
+    else:
+        task = cls.new_task(labels, **options)
+    task = task.with_data(of_class(DataConfig, settings))
+    positions = opened.config.max_position_embeddings
+    require(
+        (max_length or 0) <= positions,
+        "`max_length` must be at most the model's `max_position_embeddings`, "
+        f"{positions}.",
+        max_length=max_length,
+    )
+    length = max_length or min(task.config.max_seq_length, positions)
+    if not learnt:
+        settings = cls.lengths(length) | settings
+    lengths = {"max_seq_length": length}
+    return task.with_config(of_class(TaskConfig, lengths | settings))
+
+
+def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:
+    """Return the architecture with the dropout that is asked for."""
+    rates = {k: settings[k] for k in DROPOUTS if k in settings}
+    return dataclasses.replace(config, **rates)

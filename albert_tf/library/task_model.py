@@ -1,0 +1,365 @@
+"""Models of tasks, from raw strings, under `fit`, `evaluate` and `predict`.
+
+Features and predictions are those of the task's codec, as in `finetune.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.library import feature_batches, raw_data, task_loading
+from albert_tf.library.model_files import ENCODER, open_model
+from albert_tf.library.network_model import NetworkModel
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.task import Task
+
+BATCH_SIZE = 32
+
+
+class TaskModel(NetworkModel):
+    """An ALBERT with the head of a task, which takes raw strings.
+
+    `fit`, `evaluate` and `predict` convert what they are passed, and then are
+    Keras's own. Called with a batch of ids, it returns the head's outputs.
+    Make one with `load`.
+    """
+
+    kinds: ClassVar[tuple[str, ...]]  # of tasks
+    options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
+    text_rank: ClassVar[int] = 0  # of one example's first column
+
+    # Where it comes from.
+
+    @classmethod
+    def new_task(cls, labels: Sequence | None, **options) -> Task:
+        """Return the task of a model that gets a new head."""
+        raise NotImplementedError
+
+    @classmethod
+    def lengths(cls, length: int) -> dict[str, int]:
+        """Return further settings that fit an input of `length` tokens."""
+        return {}
+
+    @classmethod
+    def check_learnt(cls, task: Task, **options) -> None:
+        """Refuse options that a fine-tuned model's task does not have."""
+
+    @classmethod
+    def load(
+        cls,
+        path: str,
+        labels: Sequence | None = None,
+        max_length: int | None = None,
+        new_head: bool = False,
+        **settings,
+    ) -> "TaskModel":
+        """Return the model of a folder: with its head, or with a new one.
+
+        Args:
+          path: what `albert_tf.load` takes, or a fine-tuned model directory.
+          labels: the classes, in order. Default: the fine-tuned model's.
+          max_length: most tokens of an input. Default: the task's.
+          new_head: whether to leave a fine-tuned model's head out.
+          **settings: options of the class, as it says; fields of `TaskConfig`
+            (`classifier_dropout`); names of columns as `text_column`;
+            `hidden_dropout_prob` and `attention_probs_dropout_prob`; `name`
+            and `dtype` of a Keras model.
+
+        Raises:
+          InputError: the folder, the labels or the settings do not fit.
+        """
+        opened = open_model(path)
+        keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
+        learnt = opened.task is not None and not new_head
+        task = task_loading.task_of_class(
+            cls, opened, labels, max_length, learnt, settings
+        )
+        config = task_loading.with_dropout(opened.config, settings)
+        model = cls(config, task, opened.tokenizer, **keras_settings)
+        opened.restore(
+            {
+                name: variable
+                for name, variable in model.named_weights().items()
+                if learnt or name.startswith(ENCODER)
+            }
+        )
+        return model
+
+    # Data.
+
+    def table_columns(self) -> raw_data.TableColumns:
+        """Return the columns that the task reads texts and labels from."""
+        raise NotImplementedError
+
+    def labels_for_codec(self, y: list) -> list:
+        """Return labels as they stand in a table."""
+        return y
+
+    def table(self, x: Any, y: Any) -> Any:
+        """Return texts and labels, or a source of both, as the codec reads."""
+        if y is not None:
+            y = self.labels_for_codec(raw_data.listed(y, "y"))
+        return raw_data.table_of(x, y, self.table_columns())
+
+    def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Return (texts, labels, weights) of what stands in one tuple."""
+        if y is None and isinstance(x, tuple):
+            return (*x, weights)[:3] if len(x) < 3 else x
+        return x, y, weights
+
+    def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
+        """Return the codec's examples of what was passed.
+
+        Args:
+          x: texts; or a path, a frame or a data set with all columns.
+          y: labels, None where `x` has them or there are none.
+          part: "train", "eval" or "predict".
+        """
+        examples = raw_data.read_examples(self.task, part, self.table(x, y))
+        if part == "train":
+            self.task = self.task.fitted(examples)
+        return examples
+
+    def task_for(self, examples: Sequence[Any]) -> Task:
+        """Return the task that predicts examples, perhaps before any `fit`."""
+        return self.task
+
+    def features(self, examples: Sequence[Any]) -> Features:
+        """Return what the codec makes of examples."""
+        return self.task.features(examples, self.need_tokenizer())
+
+    @property
+    def kept_labels(self) -> tuple[str, ...]:
+        """What the network takes of the labels while it learns."""
+        beam = self.task.config.answer_head == "beam"
+        return (feature_batches.LABELS,) if beam else ()
+
+    @property
+    def bucketed(self) -> bool:
+        """Whether batches are as long as their longest row, not all alike."""
+        return not self.jit_compile
+
+    def is_encoded(self, x: Any) -> bool:
+        """Return whether ids were passed, which Keras takes as they are."""
+        if isinstance(x, tf.data.Dataset):
+            x = x.element_spec
+        x = x[0] if isinstance(x, tuple) and x else x
+        is_batch = isinstance(x, dict) and "input_ids" in x
+        return is_batch or isinstance(x, keras.utils.PyDataset)
+
+    def _is_single(self, dataset: tf.data.Dataset) -> bool:
+        """Return whether a data set has one example at a time."""
+        spec = dataset.element_spec
+        texts = spec[0] if isinstance(spec, tuple) else spec
+        ranks = [x.shape.rank for x in tf.nest.flatten(texts)]
+        return min(ranks) <= self.text_rank
+
+    def _streamed(self, dataset, batch_size: int, part: str):
+        """Return the batches of a `tf.data` set of texts and labels."""
+        if self._is_single(dataset):
+            dataset = dataset.ragged_batch(batch_size)
+
+        def convert(element):
+            x, y, weights = self.unpacked(element, None, None)
+            features = self.features(self.examples(x, y, part))
+            return features, feature_batches.row_weights(features, weights)
+
+        return feature_batches.batches_of_text(
+            dataset, convert, self.bucketed, self.kept_labels
+        )
+
+    def _in_memory(self, examples, weights, size, shuffle=False):
+        """Return the batches of examples."""
+        features = self.features(examples)
+        return feature_batches.batches_in_memory(
+            features,
+            size,
+            self.bucketed,
+            feature_batches.row_weights(features, weights),
+            shuffle,
+            self.kept_labels,
+        )
+
+    def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
+        """Return data as the arguments of Keras's own `fit` or `evaluate`."""
+        if self.is_encoded(x):
+            more = {"y": y, "sample_weight": weights, "batch_size": size}
+            return {"x": x} | {k: v for k, v in more.items() if v is not None}
+        size = size or BATCH_SIZE
+        if isinstance(x, tf.data.Dataset):
+            return {"x": self._streamed(x, size, part)}
+        x, y, weights = self.unpacked(x, y, weights)
+        examples = self.examples(x, y, part)
+        raw_data.check_weights(weights, examples)
+        return {"x": self._in_memory(examples, weights, size, shuffle)}
+
+    def _divided(self, x, y, weights, size, shuffle, share):
+        """Return batches to learn from, and to evaluate on the last share."""
+        x, y, weights = self.unpacked(x, y, weights)
+        examples = self.examples(x, y, "train")
+        raw_data.check_weights(weights, examples)
+        first = int(len(examples) * (1 - share))
+        rule = "`validation_split` must leave an example on either side."
+        require(0 < first < len(examples), rule, validation_split=share)
+        halves = [None, None]
+        if weights is not None:
+            halves = weights[:first], weights[first:]
+        train = self._in_memory(examples[:first], halves[0], size, shuffle)
+        return train, self._in_memory(examples[first:], halves[1], size)
+
+    # Keras.
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        *,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        validation_batch_size=None,
+        **kwargs,
+    ):
+        """Learn; see `keras.Model.fit`.
+
+        Args:
+          x: texts, or a tuple of columns where the task has several; with `y`
+            None also (texts, labels), a `tf.data.Dataset` of that, or a file,
+            frame or data set with columns. Also batches of ids.
+          y: labels.
+          batch_size: examples of a step, 32 by default.
+          epochs: passes over the data.
+          validation_split: the last share of the examples, to evaluate on.
+          validation_data: as `x`, to evaluate on.
+          shuffle: whether each epoch has an order of its own.
+          class_weight: {number or name of a class: weight}.
+          sample_weight: of the examples.
+          validation_batch_size: `batch_size` by default.
+          **kwargs: of `keras.Model.fit`.
+
+        Returns:
+          Keras's `History`.
+        """
+        require(self.compiled, "`compile` must come before `fit`.")
+        size = validation_batch_size or batch_size
+        if validation_split:
+            train, validation_data = self._divided(
+                x,
+                y,
+                sample_weight,
+                batch_size or BATCH_SIZE,
+                shuffle,
+                validation_split,
+            )
+            arguments = {"x": train}
+        else:
+            arguments = self._arguments(
+                x, y, sample_weight, batch_size, "train", shuffle
+            )
+            if validation_data is not None and not self.is_encoded(
+                validation_data
+            ):
+                validation_data = self._arguments(
+                    validation_data, None, None, size, "eval"
+                )["x"]
+        return super().fit(
+            **arguments,
+            epochs=epochs,
+            validation_data=validation_data,
+            shuffle=shuffle and isinstance(arguments["x"], dict),
+            class_weight=self._class_numbers(class_weight),
+            **kwargs,
+        )
+
+    def _class_numbers(self, class_weight: dict | None) -> dict | None:
+        """Return {number of a class: weight}."""
+        labels = getattr(self.task, "labels", ())
+        number = {label: i for i, label in enumerate(labels)}
+        if class_weight is None:
+            return None
+        return {number.get(k, k): x for k, x in class_weight.items()}
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
+    ):
+        """Return the loss and what `compile` asked for; data as for `fit`."""
+        arguments = self._arguments(x, y, sample_weight, batch_size, "eval")
+        return super().evaluate(**arguments, **kwargs)
+
+    def predictions(self, *x, batch_size=None, **kwargs) -> Sequence[Any]:
+        """Return the codec's prediction of each example, labels and all.
+
+        Args:
+          *x: texts, or the columns of texts; or as one `x` of `fit`.
+          batch_size: examples computed at once, 32 by default.
+          **kwargs: of `keras.Model.predict`.
+        """
+        data = x[0] if len(x) == 1 else x
+        if isinstance(data, tf.data.Dataset):
+            data = self._texts_of(data)
+        examples = self.examples(data, None, "predict")
+        return self._predicted(examples, batch_size, **{"verbose": 0} | kwargs)
+
+    def _texts_of(self, dataset: tf.data.Dataset) -> Any:
+        """Return the texts of a data set, which may be in batches."""
+        spec = dataset.element_spec
+        several = len(self.table_columns().texts) > 1
+        labelled = isinstance(spec, tuple) and (
+            not several or isinstance(spec[0], tuple | dict)
+        )
+        if self._is_single(dataset):
+            dataset = dataset.ragged_batch(BATCH_SIZE)
+        batches = [batch[0] if labelled else batch for batch in dataset]
+        return tf.nest.map_structure(
+            lambda *x: [y for part in x for y in raw_data.listed(part, "x")],
+            *batches,
+        )
+
+    def _predicted(self, examples, batch_size, **kwargs) -> Sequence[Any]:
+        task = self.task_for(examples)
+        features = task.features(examples, self.need_tokenizer())
+        size, head = batch_size or BATCH_SIZE, task.head
+        order = np.arange(len(features))
+        if self.bucketed and not (head.token_outputs or self.kept_labels):
+            batches, order = feature_batches.batches_by_length(features, size)
+        else:
+            batches = feature_batches.batches_in_memory(features, size, False)
+        outputs = super().predict(batches, **kwargs)
+        if not isinstance(outputs, dict):
+            outputs = {"logits": outputs}
+        outputs = {name: values[order] for name, values in outputs.items()}
+        return task.predictions(examples, outputs, features)
+
+    def answers(self, predictions: Sequence[Any]) -> Any:
+        """Return predictions as `predict` does."""
+        raise NotImplementedError
+
+    def predict(self, *x, batch_size=None, verbose="auto", **kwargs) -> Any:
+        """Return an answer to each example, as the class says.
+
+        Args:
+          *x: as for `predictions`; or batches of ids, for which the answer is
+            what the network computes.
+          batch_size: examples computed at once, 32 by default.
+          verbose: as of Keras.
+          **kwargs: of `keras.Model.predict`.
+        """
+        how = {"batch_size": batch_size, "verbose": verbose} | kwargs
+        if self.is_encoded(x[0]):
+            return super().predict(x[0], **how)
+        return self.answers(self.predictions(*x, **how))
+
+    def score(self, x, y=None, batch_size=None) -> dict[str, float]:
+        """Return the task's official metrics, as `finetune.py` does."""
+        x, y, _ = self.unpacked(x, y, None)
+        examples = self.examples(x, y, "eval")
+        predictions = self._predicted(examples, batch_size, verbose=0)
+        return self.task.score(examples, predictions)

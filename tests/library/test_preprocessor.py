@@ -1,0 +1,66 @@
+"""Strings in, the model's inputs out: eagerly, mapped, and in a graph."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.preprocessor import Preprocessor
+
+TEXTS = ["The small garden on the river.", "", "naïve cafés, 1,000 in 2010"]
+PAIRS = ["she walked quickly over the bridge " * 9, "music", ""]
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def layer(tokenizer):
+    """A layer for rows of a few tokens."""
+    return Preprocessor(tokenizer, LENGTH)
+
+
+def agree(found, wanted):
+    """Assert that two batches are the same."""
+    assert set(found) == set(wanted)
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
+    """Lists, mapped batches, mapped texts and pairs give the same ids."""
+    wanted = tokenizer(TEXTS, max_length=LENGTH)
+    agree(layer(TEXTS), wanted)
+    agree(layer(tf.constant(TEXTS)), wanted)
+    texts = tf.data.Dataset.from_tensor_slices(TEXTS)
+    agree(next(iter(texts.batch(3).map(layer))), wanted)
+    agree(next(iter(texts.map(layer).batch(3))), wanted)
+    pairs = tokenizer(TEXTS, PAIRS, LENGTH)
+    agree(layer((TEXTS, PAIRS)), pairs)
+    both = tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(3)
+    agree(next(iter(both.map(layer))), pairs)
+
+
+def test_a_new_global_seed_changes_nothing(layer, tokenizer):
+    """The vocabulary outlives `set_random_seed`, with which kernels go."""
+    texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)
+    first = next(iter(texts))
+    keras.utils.set_random_seed(7)
+    agree(next(iter(texts)), first)
+    agree(layer(TEXTS), tokenizer(TEXTS, max_length=LENGTH))
+
+
+def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
+    """A `.keras` file holds the tokenizer's files, and no path."""
+    text = keras.Input((), dtype="string")
+    model = keras.Model(text, layer(text))
+    model.save(tmp_path / "ids.keras")
+    again = keras.models.load_model(tmp_path / "ids.keras")
+    agree(again(tf.constant(TEXTS)), layer(TEXTS))
+
+
+def test_refuses_what_is_no_text(layer):
+    """Numbers are no strings."""
+    with pytest.raises(InputError, match="must be a list of strings"):
+        layer([1, 2])
+    with pytest.raises(InputError, match="`max_length` must be at least 3"):
+        Preprocessor(layer.tokenizer, 2)

@@ -1,0 +1,165 @@
+"""Looking into a pretrained model: vectors, attention, masked words."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.converter import convert
+from albert_tf.library.pretrained_model import load
+from albert_tf.serving.embedding import EmbedConfig, embed
+
+TEXTS = ["the film was good", "a bad plot", "in this one it is not so fine"]
+
+
+@pytest.fixture(scope="module")
+def albert(pretrained):
+    """A model, loaded from a model directory."""
+    return load(pretrained)
+
+
+def test_the_tokenizer_feeds_the_model(albert):
+    """What the tokenizer returns is what the model takes, in one call."""
+    batch = albert.tokenizer(TEXTS[:2], ["so fine", ""], max_length=12)
+    assert {x.shape for x in batch.values()} == {(2, 12)}
+    outputs = albert(batch)
+    assert outputs["sequence_output"].shape == (2, 12, 16)
+    assert outputs["pooled_output"].shape == (2, 16)
+    every = albert(**batch, return_all=True)
+    assert len(every["hidden_states"]) == len(every["attention_probs"]) == 2
+    np.testing.assert_array_equal(
+        every["pooled_output"], outputs["pooled_output"]
+    )
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
+    """A release's checkpoint and a Hugging Face folder load like our own."""
+    folder = str(tmp_path / layout)
+    convert(pretrained, folder, layout)
+    again = load(folder)
+    batch = albert.tokenizer(TEXTS)
+    np.testing.assert_allclose(
+        again(batch)["sequence_output"],
+        albert(batch)["sequence_output"],
+        atol=1e-6,
+    )
+    assert again.heads == albert.heads
+    assert again.fill_mask("a [MASK]") == albert.fill_mask("a [MASK]")
+
+
+def test_fill_mask_is_the_softmax_of_the_logits(albert):
+    """Pieces and probabilities are those of the head at the mask's place."""
+    fillings = albert.fill_mask("the [MASK] was [MASK]", top_k=3)
+    ids = albert.tokenizer.encode_masked("the [MASK] was [MASK]")
+    row = np.array([[albert.tokenizer.cls_id, *ids, albert.tokenizer.sep_id]])
+    states = albert(row)["sequence_output"]
+    logits = albert.mlm(states, np.array([[2, 4]]), albert.albert.embeddings)[0]
+    for found, wanted in zip(fillings, tf.nn.softmax(logits), strict=True):
+        order = np.argsort(-wanted.numpy())[:3]
+        pieces = albert.tokenizer.pieces(order)
+        assert [filling.piece for filling in found] == pieces
+        shares = [filling.probability for filling in found]
+        np.testing.assert_allclose(shares, wanted.numpy()[order], rtol=1e-5)
+    assert albert.fill_mask(["a [MASK]"])[0] == albert.fill_mask("a [MASK]")
+
+
+def test_embed_is_the_program(albert, pretrained, tmp_path):
+    """Vectors are those of `python -m albert_tf.embed`, to the bit."""
+    text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
+    text.write_text("\n".join(TEXTS))
+    embed(EmbedConfig(pretrained, str(text), vectors))
+    np.testing.assert_array_equal(albert.embed(TEXTS), np.load(vectors))
+
+
+def test_save_writes_what_load_reads(albert, tmp_path):
+    """A folder and a `.keras` file give the same model again."""
+    batch = albert.tokenizer(TEXTS)
+    wanted = albert(batch)["pooled_output"]
+    albert.save(tmp_path / "folder")
+    albert.save(tmp_path / "a.keras")
+    for again in (
+        load(tmp_path / "folder"),
+        keras.models.load_model(tmp_path / "a.keras"),
+    ):
+        np.testing.assert_array_equal(again(batch)["pooled_output"], wanted)
+        known = again.tokenizer.fingerprint()
+        assert known == albert.tokenizer.fingerprint()
+
+
+def test_a_functional_model_of_two(pretrained, tmp_path):
+    """Two models behind one string input learn, save and load."""
+    first, second = load(pretrained), load(pretrained)
+    text = keras.Input((), dtype="string")
+    ids = first.preprocessor(text)
+    both = [model(ids)["pooled_output"] for model in (first, second)]
+    scores = keras.layers.Dense(1)(keras.layers.Concatenate()(both))
+    model = keras.Model(text, scores)
+    model.compile("sgd", "mse")
+    texts = tf.constant(TEXTS)
+    before = second.albert.pooler.kernel.numpy()
+    model.fit(texts, np.ones((3, 1), "float32"), verbose=0)
+    assert np.abs(second.albert.pooler.kernel.numpy() - before).max() > 0
+    model.save(tmp_path / "two.keras")
+    again = keras.models.load_model(tmp_path / "two.keras")
+    np.testing.assert_allclose(again(texts), model(texts), atol=1e-6)
+
+
+def test_an_input_embedding_has_a_gradient(albert):
+    """The parts can be called one by one, and a tape watches between them."""
+    batch = albert.tokenizer(TEXTS)
+    layers = albert.albert
+    _, x = layers.embeddings(batch["input_ids"], batch["segment_ids"])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        states, _ = layers.encoder(x, tf.constant(batch["input_mask"]))
+        loss = tf.reduce_sum(states[-1][:, 0, 0])
+    gradient = tape.gradient(loss, x)
+    assert gradient.shape == x.shape
+    assert np.abs(gradient).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda a, path: load("/nowhere"), "`path` must be a folder"),
+        (
+            lambda a, path: load(path, max_length=99),
+            "`max_length` must be at most",
+        ),
+        (lambda a, path: a({"input_ids": np.ones([1, 99], "i4")}), "at most"),
+        (lambda a, path: a.fill_mask("no mask"), "must have a"),
+        (
+            lambda a, path: a.tokenizer([1, 2]),
+            "`texts` must be a list of strings",
+        ),
+        (
+            lambda a, path: a.tokenizer("film"),
+            "`texts` must be a list of strings",
+        ),
+        (
+            lambda a, path: a.tokenizer(["a"], ["b", "c"]),
+            "as many `text_pairs`",
+        ),
+        (lambda a, path: a.tokenizer(["a"], max_length=2), "at least 3"),
+        (lambda a, path: a.save(path), "`path` must be a new or empty folder"),
+    ],
+)
+def test_refuses_what_does_not_fit(albert, pretrained, action, message):
+    """Mistakes are one line that names what was passed."""
+    with pytest.raises(InputError, match=message):
+        action(albert, pretrained)
+
+
+def test_refuses_what_there_is_no_head_for(albert, pretrained, tmp_path):
+    """A model without the masked-LM head fills no mask."""
+    from transformers import AlbertModel
+
+    convert(pretrained, str(tmp_path / "all"), "huggingface")
+    small = AlbertModel.from_pretrained(tmp_path / "all")
+    small.save_pretrained(tmp_path / "small")
+    model = load(tmp_path / "small")
+    assert model.heads == ()
+    with pytest.raises(InputError, match="must have the head `mlm`"):
+        model.fill_mask("a [MASK]")

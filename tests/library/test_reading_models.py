@@ -1,0 +1,127 @@
+"""Answers, tags and choices from raw strings."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_fits
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.reading_models import (
+    MultipleChoice,
+    QuestionAnswerer,
+    Tagger,
+)
+
+QUESTIONS = ["film", "plot"] * 8
+CONTEXTS = [
+    "the plot was good and the film was bad",
+    "a film is very poor in this one but the plot is so fine and great",
+] * 8
+ANSWERS = ["bad", "fine"] * 8
+
+
+def agree(model, path, *x):
+    """Assert that a file and a folder give the same answers."""
+    wanted = model.predict(*x, verbose=0)
+    model.save(path / "model.keras")
+    model.save(path / "model")
+    files = keras.models.load_model(path / "model.keras")
+    for again in (files, type(model).load(path / "model")):
+        np.testing.assert_array_equal(again.predict(*x, verbose=0), wanted)
+
+
+@pytest.mark.parametrize("head", ["simple", "beam"])
+def test_answers_are_learnt(pretrained, tmp_path, head):
+    """After a while the answers are those of the examples, "" too."""
+    answers = ANSWERS if head == "simple" else ["bad", ""] * 8
+    keras.utils.set_random_seed(1)
+    model = QuestionAnswerer.load(
+        pretrained, answer_head=head, classifier_dropout=0.0
+    )
+    model.compile(tiny_fits.optimizer(60))
+    history = model.fit(
+        (QUESTIONS, CONTEXTS), answers, epochs=30, batch_size=8, verbose=0
+    ).history
+    assert history["loss"][-1] < 0.3 * history["loss"][0]
+    assert model.predict(QUESTIONS[:2], CONTEXTS[:2], verbose=0) == answers[:2]
+    scores = model.score((QUESTIONS, CONTEXTS), answers)
+    assert scores["f1"] == 1.0
+    agree(model, tmp_path, QUESTIONS[:2], CONTEXTS[:2])
+
+
+def test_answers_of_squad_have_places(pretrained):
+    """Texts and dicts of texts and places give the same labels."""
+    model = QuestionAnswerer.load(pretrained)
+    places = [
+        {"text": [a], "answer_start": [c.index(a)]}
+        for a, c in zip(ANSWERS, CONTEXTS, strict=True)
+    ]
+    x = (QUESTIONS, CONTEXTS)
+    first, second = (
+        model.features(model.examples(x, y, "train")).arrays["labels"]
+        for y in (ANSWERS, places)
+    )
+    np.testing.assert_array_equal(first, second)
+    with pytest.raises(InputError, match="an answer must be in its context"):
+        model.examples(x, ["music"] * 16, "train")
+
+
+WORDS = [["the", "good", "film"], ["so", "bad", "and", "poor"]] * 8
+TAGS = [["O", "B-GOOD", "O"], ["O", "B-BAD", "O", "B-BAD"]] * 8
+KINDS = ["O", "B-GOOD", "B-BAD"]
+
+
+def test_tags_are_learnt(pretrained, tmp_path):
+    """Words get the tags of the examples; the accuracy is that of words."""
+    keras.utils.set_random_seed(1)
+    model = Tagger.load(pretrained, KINDS)
+    model.compile(tiny_fits.optimizer(60), metrics=["accuracy"])
+    history = model.fit(WORDS, TAGS, epochs=15, batch_size=4, verbose=0)
+    assert history.history["accuracy"][-1] > 0.9
+    assert model.predict(WORDS[:2], verbose=0) == TAGS[:2]
+    assert (
+        model.predict(["the good film", *map(" ".join, WORDS[1:2])])
+        == (TAGS[:2])
+    )
+    both = model.words_and_tags(["the good film"])
+    assert both == [list(zip(WORDS[0], TAGS[0], strict=True))]
+    assert model.score(WORDS, TAGS)["f1"] == 1.0
+    numbers = [[KINDS.index(tag) for tag in tags] for tags in TAGS]
+    how = {"verbose": 0, "batch_size": 4}
+    wanted = model.evaluate(WORDS, TAGS, **how)
+    assert model.evaluate(WORDS, numbers, **how) == wanted
+    stream = tf.data.Dataset.from_tensor_slices(
+        (tf.ragged.constant(WORDS), tf.ragged.constant(TAGS))
+    )
+    found = model.evaluate(stream.batch(4), verbose=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    model.save(tmp_path / "tagger")
+    assert (
+        Tagger.load(tmp_path / "tagger").predict(WORDS[:2], verbose=0)
+        == TAGS[:2]
+    )
+    with pytest.raises(InputError, match="every word must have a tag"):
+        model.fit(WORDS, [tags[1:] for tags in TAGS])
+
+
+def test_choices_are_learnt(pretrained, tmp_path):
+    """Examples may have fewer choices; those that lack have probability 0."""
+    contexts = ["the film was good", "the film was bad"] * 8
+    questions = ["film is"] * 16
+    choices = [["good", "bad"], ["good", "poor", "bad"]] * 8
+    labels = [0, 2] * 8
+    x = contexts, questions, choices
+    keras.utils.set_random_seed(1)
+    model = MultipleChoice.load(pretrained)
+    model.compile(tiny_fits.optimizer(12), metrics=["accuracy"])
+    losses = model.fit(x, labels, epochs=12, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    shares = model.predict(*x, verbose=0)
+    assert shares.shape == (16, 3)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
+    assert np.abs(shares[::2, 2]).max() < 1e-6
+    right = np.mean(shares.argmax(axis=1) == labels)
+    assert model.score(x, labels)["accuracy"] == pytest.approx(right)
+    assert model.evaluate(x, labels, verbose=0)[1] == pytest.approx(right)
+    agree(model, tmp_path, *x)

@@ -1,0 +1,117 @@
+"""Classes, sets of classes, numbers and vectors of texts and pairs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_fits
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.sentence_models import (
+    Classifier,
+    Embedder,
+    PairClassifier,
+    Regressor,
+)
+from albert_tf.training.keras_optimizers import AdamW
+
+LABELS = ("bad", "good")
+TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(48, 1), strict=True))
+NUMBERS = [float(name == "good") for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        lambda a, b: (a, b),
+        lambda a, b: list(zip(a, b, strict=True)),
+        lambda a, b: {"text": a, "text_pair": b},
+        lambda a, b: tf.data.Dataset.from_tensor_slices((a, b)),
+    ],
+)
+def test_pairs_come_as_columns_or_rows(pretrained, ways):
+    """Every way to pass pairs gives the same probabilities."""
+    keras.utils.set_random_seed(1)
+    model = PairClassifier.load(pretrained, LABELS)
+    model.compile(AdamW(0.0), run_eagerly=True)
+    pairs = TEXTS[:6], TEXTS[6:12]
+    wanted = tf.nn.softmax(model(model.tokenizer(*pairs, max_length=16)))
+    found = model.predict(ways(*pairs), verbose=0)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    model.fit(pairs, NAMES[:6], verbose=0)
+    model.fit((pairs, NAMES[:6]), verbose=0)
+
+
+def test_a_set_of_classes(pretrained, tmp_path):
+    """Labels are lists of names, or 0 and 1; each class has a probability."""
+    keras.utils.set_random_seed(1)
+    model = Classifier.load(pretrained, LABELS, multilabel=True)
+    flags = [[int(name == label) for label in LABELS] for name in NAMES]
+    model.compile(AdamW(0.01), metrics=["accuracy"], run_eagerly=True)
+    by_name = model.evaluate(TEXTS, [[x] for x in NAMES], verbose=0)
+    assert model.evaluate(TEXTS, flags, verbose=0) == by_name
+    assert model.evaluate(TEXTS, np.array(flags), verbose=0) == by_name
+    found = model.predict(TEXTS, verbose=0)
+    sets = [tuple(np.array(LABELS)[row > 0.5].tolist()) for row in found]
+    assert model.classify(TEXTS) == sets
+    right = np.mean([s == (n,) for s, n in zip(sets, NAMES, strict=True)])
+    assert by_name[1] == pytest.approx(right)
+    model.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), found)
+    with pytest.raises(InputError, match="a 0 or 1 for each of bad, good"):
+        model.fit(TEXTS, [[0, 1, 0]] * len(TEXTS))
+
+
+def test_a_number(pretrained):
+    """Errors are squared; official metrics are correlations."""
+    keras.utils.set_random_seed(1)
+    model = Regressor.load(pretrained)
+    model.compile(AdamW(0.001), run_eagerly=True)
+    model.fit(TEXTS, NUMBERS, verbose=0)
+    found = model.predict(TEXTS, verbose=0)
+    assert found.shape == (48,)
+    loss = model.evaluate(TEXTS, NUMBERS, verbose=0, batch_size=48)
+    assert loss == pytest.approx(np.mean((found - NUMBERS) ** 2), rel=1e-4)
+    scores = model.score(TEXTS, NUMBERS)
+    wanted = np.corrcoef(found, NUMBERS)[0, 1]
+    assert scores["pearson"] == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(InputError, match="must be a finite number"):
+        model.fit(TEXTS, NAMES)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (TEXTS,),
+        ((TEXTS, TEXTS[::-1]),),
+        ((TEXTS, TEXTS[::-1], TEXTS[1:] + TEXTS[:1]),),
+        ((TEXTS, TEXTS[::-1]), NUMBERS),
+        (((TEXTS, TEXTS[::-1]), NUMBERS),),
+    ],
+)
+def test_vectors_learn_from_what_there_is(pretrained, data):
+    """Texts, pairs, triplets and rated pairs: the loss gets smaller."""
+    keras.utils.set_random_seed(1)
+    model = Embedder.load(pretrained)
+    model.compile(tiny_fits.optimizer(16, 0.003), run_eagerly=True)
+    losses = model.fit(*data, epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    vectors = model.encode(TEXTS[:5])
+    assert vectors.shape == (5, 16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_vectors_are_those_of_the_saved_model(pretrained, tmp_path):
+    """A folder and an export give the same vectors."""
+    model = Embedder.load(pretrained)
+    wanted = model.encode(TEXTS)
+    model.save(tmp_path / "model")
+    again = Embedder.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.encode(TEXTS), wanted)
+    model.export(tmp_path / "saved")
+    embed = tf.saved_model.load(tmp_path / "saved").signatures["embed"]
+    found = embed(text=tf.constant(TEXTS))["embedding"]
+    np.testing.assert_allclose(found, wanted, atol=1e-6)

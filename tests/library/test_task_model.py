@@ -1,0 +1,344 @@
+"""`fit`, `evaluate` and `predict` on strings, beside the program."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_fits
+import tiny_runs
+import tiny_tasks
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.tasks.batches import training_batches
+from albert_tf.training import checkpoints
+from albert_tf.training.keras_optimizers import AdamW
+from albert_tf.training.trainer import TrainingConfig
+
+LABELS = ("bad", "good")
+STEPS, BATCH, RATE = 6, 16, 0.01
+OF_LOSS = ("labels", "example_weights")
+
+
+def columns(number, seed):
+    """Return texts and labels of the learnable task."""
+    texts, labels = zip(*tiny_tasks.opinions(number, seed), strict=True)
+    return list(texts), list(labels)
+
+
+@pytest.fixture
+def classifier(pretrained):
+    """A model with a new head, ready to learn."""
+    keras.utils.set_random_seed(2)
+    model = Classifier.load(pretrained, LABELS)
+    model.compile(AdamW(RATE), metrics=["accuracy"], run_eagerly=True)
+    return model
+
+
+def test_fit_ends_with_the_weights_of_the_program(
+    pretrained, opinions, tmp_path
+):
+    """The same batches and no dropout: the same weights, to rounding."""
+    seed = TrainingConfig().random_seed
+    output = str(tmp_path / "run")
+    tiny_runs.run(
+        model_dir=pretrained,
+        output_dir=output,
+        do_train=True,
+        task="classification",
+        train_file=opinions["train_file"],
+        num_train_steps=STEPS,
+        num_warmup_steps=0,
+        schedule="constant",
+        classifier_dropout=0.0,
+    )
+    keras.utils.set_random_seed(seed)
+    model = Classifier.load(pretrained, LABELS, classifier_dropout=0.0)
+    model.compile(AdamW(RATE))
+    examples = model.examples(opinions["train_file"], None, "train")
+    batches = training_batches(
+        features=model.features(examples),
+        batch_size=BATCH,
+        seed=seed,
+        start=0,
+        num_shards=1,
+        shard=0,
+    )
+    encoded = batches.map(
+        lambda b: ({k: b[k] for k in b if k not in OF_LOSS}, b["labels"])
+    )
+    model.fit(encoded.take(STEPS), verbose=0)
+    prefix = checkpoints.latest(output)
+    read = checkpoints.reader(prefix)
+    for name, variable in model.named_weights().items():
+        np.testing.assert_allclose(variable, read(name), atol=2e-6)
+
+
+def test_strings_learn_like_ids(classifier, pretrained):
+    """A `tf.data` set of text has the batches, in order, of its ids."""
+    texts, labels = columns(40, 1)
+    numbers = [LABELS.index(label) for label in labels]
+    other = Classifier.load(pretrained, LABELS)
+    other.set_weights(classifier.get_weights())
+    other.compile(AdamW(RATE), run_eagerly=True)
+    data = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
+    ids = tf.data.Dataset.from_tensor_slices((texts, numbers)).batch(8)
+    layer = other.preprocessor
+    ids = ids.map(lambda text, number: (layer(text), number))
+    first = classifier.evaluate(data, verbose=0, return_dict=True)
+    second = other.evaluate(ids, verbose=0, return_dict=True)
+    assert first["loss"] == pytest.approx(second["loss"], abs=1e-6)
+    assert classifier.evaluate(
+        texts, labels, batch_size=8, verbose=0, return_dict=True
+    ) == pytest.approx(first, abs=1e-6)
+
+
+def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
+    """Probabilities are those of the files, and of what is exported."""
+    output, _ = finished
+    rows = tiny_runs.predictions(f"{output}/predictions.tsv")
+    texts, _ = columns(37, 3)
+    model = Classifier.load(output)
+    found = model.predict(texts, verbose=0)
+    wanted = [[float(row[f"p({x})"]) for x in LABELS] for row in rows]
+    np.testing.assert_allclose(found, wanted, atol=2e-6)
+    assert model.classify(texts) == [row["prediction"] for row in rows]
+    model.export(str(tmp_path / "saved"))
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures
+    outputs = served["classify"](text=tf.constant(texts))
+    np.testing.assert_allclose(outputs["probabilities"], found, atol=1e-6)
+
+
+def test_score_is_the_evaluation_of_the_program(finished, opinions):
+    """The official metrics are those that the run wrote."""
+    output, metrics = finished
+    found = Classifier.load(output).score(opinions["eval_file"])
+    for name, value in found.items():
+        assert metrics["eval"][name] == pytest.approx(value)
+
+
+def test_fit_learns_and_tells(classifier):
+    """Losses and accuracies of both sets are in the history; words count."""
+    train, dev = columns(300, 1), columns(53, 2)
+    classifier.compile(tiny_fits.optimizer(76), metrics=["accuracy"])
+    history = classifier.fit(
+        train, validation_data=dev, batch_size=16, epochs=4, verbose=0
+    ).history
+    assert sorted(history) == [
+        *("accuracy", "loss", "val_accuracy", "val_loss")
+    ]
+    assert history["val_accuracy"][-1] > 0.9
+    right = np.mean(
+        [
+            a == b
+            for a, b in zip(classifier.classify(dev[0]), dev[1], strict=True)
+        ]
+    )
+    assert history["val_accuracy"][-1] == pytest.approx(right)
+    classifier.compile(AdamW(RATE), run_eagerly=True)
+    assert set(classifier.fit(*dev, verbose=0).history) == {"loss"}
+
+
+def test_a_file_has_everything(classifier, tmp_path):
+    """`.keras` keeps weights, tokenizer, optimizer and metrics."""
+    texts, labels = columns(33, 2)
+    classifier.fit(texts, labels, verbose=0)
+    classifier.save(tmp_path / "film.keras")
+    again = keras.models.load_model(tmp_path / "film.keras")
+    assert again.optimizer.iterations == classifier.optimizer.iterations
+    how = {"verbose": 0, "return_dict": True}
+    assert again.evaluate(texts, labels, **how) == pytest.approx(
+        classifier.evaluate(texts, labels, **how)
+    )
+    classifier.save_weights(tmp_path / "film.weights.h5")
+    again.set_weights([np.zeros_like(w) for w in again.get_weights()])
+    again.load_weights(tmp_path / "film.weights.h5")
+    wanted = classifier.predict(texts, verbose=0)
+    np.testing.assert_array_equal(again.predict(texts, verbose=0), wanted)
+
+
+def test_a_frozen_encoder_stays(classifier):
+    """`model.albert.trainable = False` leaves the head alone to learn."""
+    classifier.albert.trainable = False
+    classifier.compile(AdamW(0.1), run_eagerly=True)
+    before = [w.copy() for w in classifier.albert.get_weights()]
+    kernel = classifier.network.classifier.kernel.numpy()
+    classifier.fit(*columns(32, 1), verbose=0)
+    for old, new in zip(before, classifier.albert.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert np.abs(classifier.network.classifier.kernel - kernel).max() > 0
+
+
+def test_dropout_acts_while_it_learns(pretrained):
+    """Calls differ from each other with `training=True`, and not without."""
+    model = Classifier.load(pretrained, LABELS, hidden_dropout_prob=0.5)
+    batch = model.tokenizer(columns(4, 1)[0], max_length=16)
+    assert np.array_equal(model(batch), model(batch, training=False))
+    first, second = model(batch, training=True), model(batch, training=True)
+    assert np.abs(first - second).max() > 1e-4
+
+
+def test_weights_of_examples_and_classes_count(classifier):
+    """The loss is the mean by the weights; weights of classes reach Keras."""
+    texts, labels = columns(20, 4)
+    weights = np.linspace(0, 1, 20)
+    shares = classifier.predict(texts, verbose=0)
+    numbers = [LABELS.index(label) for label in labels]
+    losses = -np.log(shares[np.arange(20), numbers])
+    loss = classifier.evaluate(
+        texts, labels, sample_weight=weights, verbose=0, batch_size=20
+    )[0]
+    assert loss == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+    classifier.compile(AdamW(0.0), run_eagerly=True)
+    history = classifier.fit(
+        texts,
+        labels,
+        class_weight={"bad": 0.0, "good": 3.0},
+        batch_size=20,
+        verbose=0,
+    ).history
+    good = losses[np.array(labels) == "good"].mean()
+    # Dropout before the head moves it a little.
+    assert history["loss"][0] == pytest.approx(good, abs=0.1)
+
+
+def test_another_loss_and_a_share_to_evaluate_on(classifier):
+    """Keras's losses and metrics get numbers and logits."""
+    keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    texts, labels = columns(40, 1)
+    own = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
+    classifier.compile(
+        AdamW(RATE), loss=keras_loss, metrics=["accuracy"], run_eagerly=True
+    )
+    found = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
+    assert found == pytest.approx(own, rel=1e-5)
+    history = classifier.fit(
+        texts, labels, validation_split=0.25, verbose=0
+    ).history
+    assert "val_accuracy" in history
+
+
+def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
+    """A policy reaches every layer, and comes back with the file."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = Classifier.load(pretrained, LABELS)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.compile(AdamW(RATE), run_eagerly=True)
+    model.fit(*columns(16, 1), verbose=0)
+    assert model.predict(["a film"], verbose=0).dtype == np.float32
+    model.save(tmp_path / "half.keras")
+    again = keras.models.load_model(tmp_path / "half.keras")
+    for part in (model, again):
+        assert part.albert.compute_dtype == "bfloat16"
+        assert part.albert.pooler.kernel.dtype == "float32"
+
+
+def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
+    """Its labels come back; another task takes its encoder alone."""
+    model = Classifier.load(finished[0])
+    assert model.task.labels == LABELS
+    with pytest.raises(InputError, match="must be fine-tuned for regression"):
+        Regressor.load(finished[0])
+    number = Regressor.load(finished[0], new_head=True)
+    np.testing.assert_array_equal(
+        number.albert.pooler.kernel, model.albert.pooler.kernel
+    )
+
+
+TEXTS = ["a good film", "a bad film"]
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda m, path: m.fit(TEXTS, ["bad"]), "as many labels as texts"),
+        (
+            lambda m, path: m.fit([1, 2], ["bad", "good"]),
+            "must be a list of strings",
+        ),
+        (
+            lambda m, path: m.fit(TEXTS, ["bad", "ugly"]),
+            "must be one of bad, good",
+        ),
+        (lambda m, path: m.fit(TEXTS, [0, 2]), "or a number below 2"),
+        (
+            lambda m, path: m.fit(TEXTS, LABELS, sample_weight=[1]),
+            "as many `sample",
+        ),
+        (
+            lambda m, path: m.fit(TEXTS, LABELS, validation_split=0.99),
+            "either side",
+        ),
+        (lambda m, path: m.predict([1, 2]), "must be a list of strings"),
+        (lambda m, path: m.predict(TEXTS, TEXTS), "must be a list of strings"),
+        (lambda m, path: m.predict([]), "one of each at least"),
+        (lambda m, path: m.predict("a film"), "data file"),
+        (lambda m, path: Classifier.load(path), "`labels` must be given"),
+        (lambda m, path: Classifier.load(path, ["a", "a"]), "that differ"),
+        (
+            lambda m, path: Classifier.load(path, LABELS, rate=1),
+            "setting must be",
+        ),
+        (
+            lambda m, path: Classifier.load(path, LABELS, 99),
+            "`max_length` must be",
+        ),
+        (
+            lambda m, path: Classifier.load("/no", LABELS),
+            "`path` must be a folder",
+        ),
+        (
+            lambda m, path: Classifier.load(path, LABELS).fit(TEXTS, LABELS),
+            "`compile` must come before",
+        ),
+    ],
+)
+def test_refuses_what_does_not_fit(classifier, pretrained, action, message):
+    """Mistakes are one line, before anything is computed."""
+    with pytest.raises(InputError, match=message):
+        action(classifier, pretrained)
+
+
+def test_refuses_other_labels(finished):
+    """A fine-tuned head has its labels, and no others."""
+    with pytest.raises(InputError, match="must be those of the model"):
+        Classifier.load(finished[0], ["bad", "good", "fine"])
+
+
+@pytest.mark.slow
+def test_two_replicas_learn(pretrained):
+    """Under MirroredStrategy `fit` ends with the weights of one replica."""
+    ends = []
+    for names in (["CPU:0"], ["CPU:0", "CPU:1"]):
+        keras.utils.set_random_seed(5)
+        with tf.distribute.MirroredStrategy(names).scope():
+            model = Classifier.load(pretrained, LABELS, classifier_dropout=0.0)
+            model.compile(AdamW(RATE), metrics=["accuracy"])
+        model.fit(*columns(32, 1), batch_size=16, shuffle=False, verbose=0)
+        ends.append(model.get_weights())
+    for one, two in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["albert_tf, keras", "keras, albert_tf"])
+def test_a_fresh_process_loads_the_file(classifier, tmp_path, first):
+    """`import albert_tf` is enough for Keras to know the classes."""
+    classifier.save(tmp_path / "film.keras")
+    program = (
+        f"import {first}; m = keras.models.load_model('film.keras'); "
+        "print(m.classify(['a good film', 'a bad film']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(classifier.classify(TEXTS))

@@ -1,0 +1,8 @@
+"""What the tests of `fit` share: an optimizer under which tiny models learn."""
+
+from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
+
+
+def optimizer(steps: int, rate: float = 0.01) -> AdamW:
+    """Return AdamW with the schedule of a run of some steps."""
+    return AdamW(WarmupDecay(rate, steps, num_warmup_steps=5))
