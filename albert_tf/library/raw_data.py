@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.table_sources import TableObject, as_source
+from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts
 
@@ -128,4 +129,41 @@ def check_weights(weights: Any, examples: Sequence) -> None:
         "There must be as many `sample_weight` as examples.",
         sample_weight=number,
         examples=len(examples),
+    )
+
+
+def is_encoded(x: Any) -> bool:
+    """Return whether ids were passed, which Keras takes as they are."""
+    if isinstance(x, tf.data.Dataset):
+        x = x.element_spec
+    x = x[0] if isinstance(x, tuple) and x else x
+    is_batch = isinstance(x, dict) and "input_ids" in x
+    return is_batch or isinstance(x, keras.utils.PyDataset)
+
+
+def is_single(dataset: tf.data.Dataset, text_rank: int) -> bool:
+    """Return whether a data set has one example at a time.
+
+    Args:
+      dataset: of texts, or of (texts, labels).
+      text_rank: of one example's texts.
+    """
+    spec = dataset.element_spec
+    texts = spec[0] if isinstance(spec, tuple) else spec
+    return min(x.shape.rank for x in tf.nest.flatten(texts)) <= text_rank
+
+
+def texts_of(
+    dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
+) -> Any:
+    """Return all texts of a data set, which may have labels and batches."""
+    spec = dataset.element_spec
+    labelled = isinstance(spec, tuple) and (
+        len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
+    )
+    if is_single(dataset, text_rank):
+        dataset = dataset.ragged_batch(BATCH_ROWS)
+    return tf.nest.map_structure(
+        lambda *parts: [x for part in parts for x in listed(part, "x")],
+        *(batch[0] if labelled else batch for batch in dataset),
     )

@@ -6,7 +6,6 @@ Features and predictions are those of the task's codec, as in `finetune.py`.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -143,24 +142,9 @@ class TaskModel(NetworkModel):
         """Whether batches are as long as their longest row, not all alike."""
         return not self.jit_compile
 
-    def is_encoded(self, x: Any) -> bool:
-        """Return whether ids were passed, which Keras takes as they are."""
-        if isinstance(x, tf.data.Dataset):
-            x = x.element_spec
-        x = x[0] if isinstance(x, tuple) and x else x
-        is_batch = isinstance(x, dict) and "input_ids" in x
-        return is_batch or isinstance(x, keras.utils.PyDataset)
-
-    def _is_single(self, dataset: tf.data.Dataset) -> bool:
-        """Return whether a data set has one example at a time."""
-        spec = dataset.element_spec
-        texts = spec[0] if isinstance(spec, tuple) else spec
-        ranks = [x.shape.rank for x in tf.nest.flatten(texts)]
-        return min(ranks) <= self.text_rank
-
     def _streamed(self, dataset, batch_size: int, part: str):
         """Return the batches of a `tf.data` set of texts and labels."""
-        if self._is_single(dataset):
+        if raw_data.is_single(dataset, self.text_rank):
             dataset = dataset.ragged_batch(batch_size)
 
         def convert(element):
@@ -186,7 +170,7 @@ class TaskModel(NetworkModel):
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return data as the arguments of Keras's own `fit` or `evaluate`."""
-        if self.is_encoded(x):
+        if raw_data.is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             return {"x": x} | {k: v for k, v in more.items() if v is not None}
         size = size or BATCH_SIZE
@@ -264,7 +248,7 @@ class TaskModel(NetworkModel):
             arguments = self._arguments(
                 x, y, sample_weight, batch_size, "train", shuffle
             )
-            if validation_data is not None and not self.is_encoded(
+            if validation_data is not None and not raw_data.is_encoded(
                 validation_data
             ):
                 validation_data = self._arguments(
@@ -304,24 +288,10 @@ class TaskModel(NetworkModel):
         """
         data = x[0] if len(x) == 1 else x
         if isinstance(data, tf.data.Dataset):
-            data = self._texts_of(data)
+            columns = self.table_columns()
+            data = raw_data.texts_of(data, columns, self.text_rank)
         examples = self.examples(data, None, "predict")
         return self._predicted(examples, batch_size, **{"verbose": 0} | kwargs)
-
-    def _texts_of(self, dataset: tf.data.Dataset) -> Any:
-        """Return the texts of a data set, which may be in batches."""
-        spec = dataset.element_spec
-        several = len(self.table_columns().texts) > 1
-        labelled = isinstance(spec, tuple) and (
-            not several or isinstance(spec[0], tuple | dict)
-        )
-        if self._is_single(dataset):
-            dataset = dataset.ragged_batch(BATCH_SIZE)
-        batches = [batch[0] if labelled else batch for batch in dataset]
-        return tf.nest.map_structure(
-            lambda *x: [y for part in x for y in raw_data.listed(part, "x")],
-            *batches,
-        )
 
     def _predicted(self, examples, batch_size, **kwargs) -> Sequence[Any]:
         task = self.task_for(examples)
@@ -353,7 +323,7 @@ class TaskModel(NetworkModel):
           **kwargs: of `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
-        if self.is_encoded(x[0]):
+        if raw_data.is_encoded(x[0]):
             return super().predict(x[0], **how)
         return self.answers(self.predictions(*x, **how))
 
