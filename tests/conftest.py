@@ -3,8 +3,6 @@
 import dataclasses
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from albert_tf.base import program
 
 with program.quiet_start():
     import keras
+    import programs
     import tensorflow as tf
     import tiny
     import tiny_runs
@@ -113,11 +112,8 @@ def pretrained_model(pretrained_dir):
 def exported_dir(pretrained_dir, tmp_path_factory):
     """The SavedModel of `pretrained_dir`, written by the command line."""
     folder = tmp_path_factory.mktemp("export") / "model"
-    command = [
-        *(sys.executable, "-m", "albert_tf.export"),
-        *(f"--model_dir={pretrained_dir}", f"--export_dir={folder}"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    flags = f"--model_dir={pretrained_dir}", f"--export_dir={folder}"
+    programs.run("-m", "albert_tf.export", *flags).check_returncode()
     return str(folder)
 
 

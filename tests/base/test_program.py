@@ -35,7 +35,14 @@ def test_nothing_is_lost_when_the_start_fails(capfd):
     assert capfd.readouterr().err == KEPT + "after\n"
 
 
-@pytest.mark.parametrize("command", ["export", "describe", "playground"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "export",
+        pytest.param("describe", marks=pytest.mark.slow),
+        pytest.param("playground", marks=pytest.mark.slow),
+    ],
+)
 def test_programs_start_without_a_word(command):
     """Where a program stops at its flags, its own line is the only one."""
     if command == "playground":

@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import subprocess
-import sys
 
+import programs
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -18,14 +17,6 @@ from albert_tf.base import command_line
 from albert_tf.training.optimizers import OptimizerConfig
 command_line.Program(print, (OptimizerConfig,)).cli()
 """
-
-
-def run_script(*flags):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, *flags],
-        capture_output=True,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +57,7 @@ def test_a_value_out_of_range_is_named(values, message):
 
 def test_a_users_mistake_is_one_line_and_status_1():
     """A wrong flag prints no stack trace."""
-    result = run_script("--optimizer=sgd")
+    result = programs.run("-c", SCRIPT, "--optimizer=sgd")
     assert result.returncode == 1
     lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
     assert len(lines) == 1 and "`optimizer` must be one of" in lines[0]
@@ -80,7 +71,7 @@ def test_a_flagfile_replays_its_settings(tmp_path):
     )
     path = tmp_path / "run.flags"
     path.write_text(flagfile(config))
-    result = run_script(f"--flagfile={path}")
+    result = programs.run("-c", SCRIPT, f"--flagfile={path}")
     assert result.stdout.strip() == str(config), result.stderr
 
 

@@ -3,12 +3,10 @@
 import dataclasses
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import goldens
 import numpy as np
+import programs
 import pytest
 import released_files
 import sentencepiece
@@ -292,19 +290,8 @@ def test_command_line(golden, tmp_path):
     source = release(
         tmp_path / "in", golden.config, golden.weights, hidden_size=36
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "albert_tf.convert_checkpoint",
-            f"--input={source}",
-            f"--output={tmp_path / 'out'}",
-            "--to=tf1",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parents[2],
-    )
+    flags = f"--input={source}", f"--output={tmp_path / 'out'}", "--to=tf1"
+    done = programs.run("-m", "albert_tf.convert_checkpoint", *flags)
     assert done.returncode == 1
     assert "error: The TF1 checkpoint" in done.stderr
     assert "Traceback" not in done.stderr

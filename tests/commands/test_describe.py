@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 import goldens
+import programs
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -78,15 +77,12 @@ def test_bert_of_the_same_shape():
 
 def test_command_line():
     """Several configs are described; a mistake is one line and status 1."""
-    paths = [str(MODELS / "tiny.json"), str(MODELS / "small.json")]
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "albert_tf.describe", *arguments]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    text = run(*paths, "--sequence_length=128").stdout
-    assert text.count("128 tokens, 19 predictions") == 2
-    done = run(paths[0], "--max_predictions=513")
+    command = "-m", "albert_tf.describe", MODELS / "tiny.json"
+    done = programs.run(
+        *command, MODELS / "small.json", "--sequence_length=128"
+    )
+    assert done.stdout.count("128 tokens, 19 predictions") == 2
+    done = programs.run(*command, "--max_predictions=513")
     assert done.returncode == 1 and done.stdout == ""
     assert "max_predictions=513" in done.stderr.splitlines()[-1]
 

@@ -4,9 +4,8 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
+import programs
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -73,13 +72,8 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def mistakes():
     """Return what each documented command is refused for, "" if for nothing."""
     asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        input=json.dumps([c for page in asked.values() for c in page]),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    every = json.dumps([c for page in asked.values() for c in page])
+    result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=every)
     assert result.returncode == 0, result.stderr
     answers = iter(json.loads(result.stdout.splitlines()[-1]))
     return {

@@ -1,10 +1,9 @@
 """Vectors of texts against the NumPy model, one unpadded text at a time."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
+import programs
 import pytest
 from reference import albert_numpy
 
@@ -135,18 +134,11 @@ def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
         )
 
 
-@pytest.mark.slow
 def test_the_command_line(pretrained_dir, source, tmp_path):
     """The command writes the array and says its shape."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "albert_tf.embed"),
-            f"--model_dir={pretrained_dir}",
-            f"--input_file={source}",
-            f"--output_file={tmp_path}/x.npy",
-        ],
-        capture_output=True,
-        text=True,
+    done = programs.run(
+        *("-m", "albert_tf.embed", f"--model_dir={pretrained_dir}"),
+        *(f"--input_file={source}", f"--output_file={tmp_path}/x.npy"),
     )
     assert done.returncode == 0, done.stderr
     assert f"float32 [{len(LINES)}, 16]" in done.stdout

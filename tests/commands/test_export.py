@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, copied, packed, xla_operations
@@ -63,14 +62,7 @@ def test_loads_without_this_package(
     """TensorFlow and TensorFlow Text alone load it, moved, and it answers."""
     moved = tmp_path / "moved"
     shutil.copytree(exported_dir, moved)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(moved), TEXTS[3]],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        check=True,
-    )
+    done = programs.run("-c", FRESH, moved, TEXTS[3], cwd=tmp_path)
     found = json.loads(done.stdout)
     assert found["ours"] == []
     assert found["pieces"] == 5

@@ -1,10 +1,9 @@
 """Records as a person reads them."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import programs
 import pytest
 from tiny_records import serialized, write
 
@@ -133,18 +132,12 @@ def test_files_that_are_no_records(folder, capsys, content, message):
         printed(capsys, path)
 
 
-@pytest.mark.slow
 def test_command(folder):
     """The command takes files without a flag; a mistake is one line."""
-    command = [sys.executable, "-m", "albert_tf.inspect_records"]
-    good = subprocess.run(
-        [*command, str(folder / "a.tfrecord"), "--num_examples=1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = "-m", "albert_tf.inspect_records"
+    good = programs.run(*command, folder / "a.tfrecord", "--num_examples=1")
     assert good.returncode == 0 and "Example 0" in good.stdout
-    bad = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    bad = programs.run(*command)
     errors = [x for x in bad.stderr.splitlines() if x.startswith("error:")]
     assert bad.returncode == 1 and len(errors) == 1
     assert "Traceback" not in bad.stderr

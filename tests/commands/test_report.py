@@ -2,10 +2,9 @@
 
 import base64
 import html.parser
-import subprocess
-import sys
 from xml.etree import ElementTree
 
+import programs
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -141,13 +140,13 @@ def test_powers_of_ten_are_equally_far_apart_where_ratios_count():
 
 def test_the_command_writes_the_page(run_dir, tmp_path):
     """`python -m albert_tf.report` names the file that it wrote."""
-    command = [sys.executable, "-m", "albert_tf.report", str(run_dir)]
-    printed = subprocess.check_output(command, text=True)
+    command = "-m", "albert_tf.report", run_dir
+    printed = programs.run(*command).stdout
     path = run_dir / "report.html"
     assert printed.splitlines() == [str(path)]
     assert path.read_text("utf-8") == run_report.page(str(run_dir))
     other = tmp_path / "other.html"
-    subprocess.run([*command, f"--output={other}"], check=True)
+    programs.run(*command, f"--output={other}").check_returncode()
     assert other.read_bytes() == path.read_bytes()
 
 

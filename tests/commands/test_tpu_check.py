@@ -1,9 +1,8 @@
 """What `python -m albert_tf.tpu_check` takes and says."""
 
 import json
-import subprocess
-import sys
 
+import programs
 import pytest
 import tiny
 
@@ -26,21 +25,13 @@ from albert_tf.training.pretraining import PretrainingConfig
 from albert_tf.training.trainer import TrainingConfig
 
 GIB = 1 << 30
+COMMAND = "-m", "albert_tf.tpu_check"
 TEXT = """HloModule step
 ENTRY %main (a: f32[1000000]) -> f32[1000000] {
   %a = f32[1000000]{0} parameter(0)
   ROOT %r = f32[1000000]{0} all-reduce(%a), replica_groups={{0,1,2,3,4,5,6,7}}
 }
 """
-
-
-def run(*flags):
-    """Run the command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "albert_tf.tpu_check", *flags],
-        capture_output=True,
-        text=True,
-    )
 
 
 @pytest.fixture
@@ -139,10 +130,10 @@ def test_the_cost_of_the_job_is_that_of_its_steps(monkeypatch):
     json.dumps(facts)
 
 
-@pytest.mark.slow
 def test_an_unknown_slice_is_one_error(config_file):
     """No trace, status 1, and the legal names; the extra is not needed."""
-    result = run(f"--albert_config_file={config_file}", "--topology=v5e-7")
+    config = f"--albert_config_file={config_file}"
+    result = programs.run(*COMMAND, config, "--topology=v5e-7")
     assert result.returncode == 1
     assert "error: `topology` must be one of" in result.stderr
     assert "v5e:2x4 (v5litepod-8)" in result.stderr
@@ -155,7 +146,8 @@ def test_the_whole_check_of_a_tiny_model(config_file, tmp_path):
     for package in VERSIONS:
         pytest.importorskip(package)
     path = tmp_path / "result.json"
-    result = run(
+    result = programs.run(
+        *COMMAND,
         f"--albert_config_file={config_file}",
         "--train_batch_size=64",
         f"--json={path}",

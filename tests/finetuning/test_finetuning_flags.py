@@ -5,9 +5,8 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
+import programs
 import pytest
 import tiny_tasks
 from tiny_runs import ROOT, refusal
@@ -132,18 +131,10 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
     assert "another task, or other labels" in message
 
 
-def script(*arguments):
-    return subprocess.run(
-        [sys.executable, os.path.join(ROOT, "finetune.py"), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-
-
 def test_the_script(finished, opinions, tmp_path):
     """The script takes released names, and its flagfile replays."""
-    done = script(
+    done = programs.run(
+        os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",
         f"--output_dir={tmp_path}",
         f"--model_dir={finished[0]}",

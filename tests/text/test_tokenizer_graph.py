@@ -1,10 +1,9 @@
 """The tokenizers in the graph against the Python ones."""
 
 import random
-import subprocess
-import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from vocabularies import chinese, english
@@ -240,12 +239,7 @@ def test_saved_model_needs_tensorflow_text_only(tmp_path):
     """A SavedModel gives the same ids in a process without this library."""
     tokenizers = [english(), chinese()]
     tf.saved_model.save(Served(tokenizers), str(tmp_path / "model"))
-    result = subprocess.run(
-        [sys.executable, "-c", LOADING, "model"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    result = programs.run("-c", LOADING, "model", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     wanted = [
         [

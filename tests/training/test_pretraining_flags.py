@@ -2,9 +2,8 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
+import programs
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -36,12 +35,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def parsed():
     """Return {flagfile: {setting: value}}."""
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *NAMES],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    result = programs.run("-c", SCRIPT, *NAMES, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -56,7 +50,6 @@ def test_every_size_has_its_flagfiles():
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "laptop"])
 def test_hyperparameters_are_the_papers(parsed, name):
     """Section 4.1: LAMB, batch 4096, rate 0.00176, 125,000 steps."""
-    found = parsed[name]
     expected = {
         "optimizer": "lamb",
         "learning_rate": 0.00176,
@@ -67,7 +60,7 @@ def test_hyperparameters_are_the_papers(parsed, name):
         "clip_norm": 1.0,
         "dtype": "bfloat16",
     }
-    assert {k: found[k] for k in expected} == expected
+    assert {k: parsed[name][k] for k in expected} == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
