@@ -117,6 +117,19 @@ def with_threshold(task, odds):
     return task.with_config(TaskConfig(null_score_diff_threshold=threshold))
 
 
+def concrete(server, *names):
+    """Return {name: concrete function} of some signatures alone."""
+    signatures = {name: server.signatures[name] for name in names}
+    chosen = {"signatures": signatures, "default": names[0]}
+    return dataclasses.replace(server, **chosen).concrete()
+
+
+def without_tokenizer(pretrained_dir, folder):
+    """Return a copy of a model directory that serves `ids` alone."""
+    ignore = shutil.ignore_patterns("tokenizer.json", "spiece.model")
+    return str(shutil.copytree(pretrained_dir, folder, ignore=ignore))
+
+
 def xla_operations(served) -> set[str]:
     """Return the kinds of operations that XLA compiles in a signature."""
     library = served.graph.as_graph_def().library.function

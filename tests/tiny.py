@@ -1,5 +1,8 @@
 """A model and data small enough for a test to train them in seconds."""
 
+import dataclasses
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -53,6 +56,15 @@ def eval_batches(batch_size: int = 16) -> tf.data.Dataset:
     return dataset.batch(batch_size, drop_remainder=True)
 
 
+TRAINING = {
+    "num_train_steps": 20,
+    "train_batch_size": 16,
+    "eval_batch_size": 16,
+    "eval_steps": 10,
+    "save_checkpoints_steps": 7,
+}
+
+
 def make_trainer(
     replicas: int = 1,
     config: AlbertConfig = CONFIG,
@@ -60,14 +72,7 @@ def make_trainer(
     **training,
 ) -> Trainer:
     """Return a trainer whose initial weights are always the same."""
-    values = {
-        "num_train_steps": 20,
-        "train_batch_size": 16,
-        "eval_batch_size": 16,
-        "eval_steps": 10,
-        "save_checkpoints_steps": 7,
-    }
-    settings = TrainingConfig(**(values | training))
+    settings = TrainingConfig(**(TRAINING | training))
     keras.utils.set_random_seed(3)
     return Trainer(
         make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
@@ -87,6 +92,52 @@ def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
 def values(trainer: Trainer) -> dict[str, np.ndarray]:
     """Return {name: value} of everything that a resume needs."""
     return {name: v.numpy() for name, v in trainer.state().items()}
+
+
+# What is done between stretches: a trainer's graphs do not depend on it.
+CADENCE = (
+    *("stop_step", "max_hours", "steps_per_loop", "eval_steps"),
+    *("save_checkpoints_steps", "keep_checkpoint_max"),
+)
+_TRAINERS: dict[tuple, tuple[Trainer, dict]] = {}
+
+
+def traced_once(
+    make: Callable[[], Trainer], training: TrainingConfig, *more
+) -> Trainer:
+    """Return a trainer as it was when new; its graphs may be there already.
+
+    Args:
+      make: makes it; tracing takes seconds.
+      training: its settings.
+      more: what else its graphs and first weights follow from.
+    """
+    cadence = {name: getattr(training, name) for name in CADENCE}
+    fields = TrainingConfig.__dataclass_fields__
+    usual = {name: fields[name].default for name in CADENCE}
+    key = (dataclasses.replace(training, **usual), *more)
+    if key not in _TRAINERS:
+        trainer = make()
+        _TRAINERS[key] = trainer, values(trainer)
+    trainer, first = _TRAINERS[key]
+    for name, variable in trainer.state().items():
+        variable.assign(first[name])
+    trainer.training = dataclasses.replace(trainer.training, **cadence)
+    return trainer
+
+
+def new_trainer(
+    replicas: int = 1,
+    config: AlbertConfig = CONFIG,
+    optimizer: OptimizerConfig | None = None,
+    **training,
+) -> Trainer:
+    """Return what `make_trainer` does, see `traced_once`."""
+    return traced_once(
+        lambda: make_trainer(replicas, config, optimizer, **training),
+        TrainingConfig(**(TRAINING | training)),
+        *(replicas, config, optimizer),
+    )
 
 
 def largest_difference(left: dict, right: dict) -> float:

@@ -3,15 +3,12 @@
 import tiny
 
 from albert_tf.training import run
-from albert_tf.training.hooks import (
-    KeepBest,
-    standard,
-)
+from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.run import Run
 
 
 def make_run(output_dir, **kwargs):
-    return Run(tiny.make_trainer(**kwargs), str(output_dir))
+    return Run(tiny.new_trainer(**kwargs), str(output_dir))
 
 
 def go(started, *hooks, evaluate=None, batches=tiny.train_batches):

@@ -8,7 +8,13 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, copied, packed, xla_operations
+from exporting import (
+    TEXTS,
+    close,
+    packed,
+    without_tokenizer,
+    xla_operations,
+)
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.head_pruning import without_heads
@@ -80,9 +86,7 @@ def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
     """A model directory without a tokenizer serves `ids` alone."""
-    folder = copied(pretrained_dir, tmp_path / "model")
-    for name in ("tokenizer.json", "spiece.model"):
-        os.remove(os.path.join(folder, name))
+    folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     config = ExportConfig(model_dir=folder, export_dir=str(tmp_path / "out"))
     export(config, ServingConfig())
     signatures = tf.saved_model.load(config.export_dir).signatures
@@ -91,7 +95,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
     """An export without a head gives what the whole model does if it is 0."""
-    folder = copied(pretrained_dir, tmp_path / "model")
+    folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     weights = {
         name: variable.numpy()
         for name, variable in checkpoints.named_variables(
@@ -121,8 +125,9 @@ def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
 
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
     """With `jit_compile` attention is XLA's too, with the same outputs."""
+    source = without_tokenizer(pretrained_dir, tmp_path / "model")
     folder = str(tmp_path / "out")
-    config = ExportConfig(pretrained_dir, folder)
+    config = ExportConfig(source, folder)
     export(config, ServingConfig(max_seq_length=6, jit_compile=True))
     served = tf.saved_model.load(folder).signatures["ids"]
     assert "Softmax" in xla_operations(served)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import MASKED, TEXTS, strings
+from exporting import MASKED, TEXTS, concrete, strings
 
 from albert_tf.serving import blocks, pretrained
 from albert_tf.serving.encoder import ServingConfig
@@ -57,7 +57,7 @@ def test_signatures_give_the_same_in_blocks(
         "fill_mask": {"text": MASKED},
         "sentence_order": {"text": TEXTS, "text_pair": TEXTS[::-1]},
     }
-    small = server.concrete()
+    small = concrete(server, *calls)
     for name, texts in calls.items():
         arguments = {k: strings(v) for k, v in texts.items()}
         wanted, found = signatures[name](**arguments), small[name](**arguments)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, model_dir, strings
+from exporting import close, concrete, model_dir, strings
 
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
@@ -50,6 +50,6 @@ def test_the_threshold_of_fine_tuning_decides(
 def test_each_question_has_its_context(pretrained_dir, tmp_path):
     """Two questions for one context are an error that names both."""
     server = served(pretrained_dir, tmp_path / "model")
-    answer = server.concrete()["answer"]
+    answer = concrete(server, "answer")["answer"]
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
         answer(question=strings(["who", "what"]), context=strings([CONTEXT]))

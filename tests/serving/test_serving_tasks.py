@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from exporting import (
     close,
+    concrete,
     model_dir,
     question_task,
     strings,
@@ -77,8 +78,8 @@ def test_answers_equal_the_task_in_python(
     task = with_threshold(task, [p.null_odds for p in wanted])
     task.save(str(folder))
     threshold = task.config.null_score_diff_threshold
-    export(ExportConfig(str(folder), str(tmp_path / "out")), ServingConfig())
-    served = tf.saved_model.load(str(tmp_path / "out")).signatures["answer"]
+    server = load_server(str(folder), ServingConfig())
+    served = concrete(server, "answer")["answer"]
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
     for i, (context, prediction) in enumerate(
@@ -188,7 +189,7 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
         "!",
     ] * 3
     server = load_server(str(tmp_path / "model"), ServingConfig())
-    served = server.concrete()["entities"]
+    served = concrete(server, "entities")["entities"]
     found = {
         k: v.numpy() for k, v in served(strings(["", text, "she"])).items()
     }

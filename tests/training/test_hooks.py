@@ -64,13 +64,13 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     """Weights equal those of a run in which the bad step did nothing."""
     skipping = make_run(
         tmp_path,
-        num_train_steps=3,
+        stop_step=3,
         steps_per_loop=3,
         on_nonfinite="skip",
         save_checkpoints_steps=3,
     )
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
-    expected = tiny.make_trainer(num_train_steps=3)
+    expected = tiny.new_trainer()
     iterator = expected.iterator(tiny.train_batches, 0)
     expected.run_steps(iterator, tf.constant(1))
     next(iterator)
@@ -90,7 +90,7 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="in all of the last 4 steps"):
         go(make_run(tmp_path, **values), batches=poisoned(range(48)))
     skipping = make_run(
-        tmp_path, num_train_steps=6, save_checkpoints_steps=6, **values
+        tmp_path, stop_step=6, save_checkpoints_steps=6, **values
     )
     go(skipping, batches=poisoned(range(32)))
     assert skipping.step == 6
@@ -102,7 +102,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     """The three ratios are those of numpy; MFU is FLOPs over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
-        tmp_path, num_train_steps=6, steps_per_loop=3, save_checkpoints_steps=3
+        tmp_path, stop_step=6, steps_per_loop=3, save_checkpoints_steps=3
     )
     trainer = go(measured, Measure(monitor), Warn(3, monitor))
     values, ratios = tiny.values(trainer), []

@@ -4,12 +4,10 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 from tiny_pretraining import run, values
 
 from albert_tf.base import files
@@ -24,16 +22,6 @@ from albert_tf.training.trainer import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTH = 16
-
-
-@pytest.fixture(scope="module")
-def trained(data_dir, tmp_path_factory, tokenizer):
-    """Return a run's config file, its output directory and its metrics."""
-    folder = tmp_path_factory.mktemp("trained")
-    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
-    path, output = folder / "config.json", folder / "model"
-    path.write_text(config.to_json())
-    return path, output, run(data_dir, path, output)
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
@@ -84,21 +72,20 @@ def test_a_new_model_begins_at_the_frequencies(
 
 
 def test_a_warm_start_takes_the_weights_and_not_the_step(
-    data_dir, config, tmp_path
+    data_dir, trained, tmp_path
 ):
     """With `init_checkpoint` a new run begins where another one ended."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    run(data_dir, config[0], first)
-    before = run(data_dir, config[0], first, do_train=False, do_eval=True)
+    path, first, metrics = trained
+    second = tmp_path / "second"
     after = run(
         data_dir,
-        config[0],
+        path,
         second,
         init_checkpoint=str(first),
         do_train=False,
         do_eval=True,
     )
-    assert after == pytest.approx(before, rel=1e-6)
+    assert after == pytest.approx(metrics, rel=1e-6)
     assert checkpoints.latest(str(second)) is None
 
 
@@ -177,10 +164,11 @@ def test_the_automatic_rate_is_lambs():
         OptimizerConfig(learning_rate="fast")
 
 
-def test_a_source_with_another_tokenizer_is_refused(data_dir, config, tmp_path):
+def test_a_source_with_another_tokenizer_is_refused(
+    data_dir, config, trained, tmp_path
+):
     """The vocabulary of `init_checkpoint` must be that of the records."""
-    source = tmp_path / "source"
-    run(data_dir, config[0], source)
+    source = shutil.copytree(trained[1], tmp_path / "source")
     path = source / "tokenizer.json"
     path.write_text(path.read_text().replace("released", "strip"))
     with pytest.raises(InputError, match="must have the tokenizer"):
@@ -208,7 +196,7 @@ def keep_one_record(path):
 def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     """One error with the file and the last good checkpoint, which is whole."""
     copy, output = tmp_path / "copy", tmp_path / "model"
-    subprocess.run(["cp", "-r", data_dir, copy], check=True)
+    shutil.copytree(data_dir, copy)
     metadata = find.read_metadata(str(copy))
     name = metadata.splits["train"][0].file
     run(str(copy), config[0], output, training={"stop_step": 2})
@@ -247,7 +235,7 @@ def test_records_that_do_not_fit_are_refused(
 def test_a_truncated_record_file_is_named(data_dir, config, tmp_path):
     """The file and what to do are in the error, before any training."""
     copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", data_dir, copy], check=True)
+    shutil.copytree(data_dir, copy)
     metadata = find.read_metadata(str(copy))
     path = copy / metadata.splits["train"][0].file
     path.write_bytes(path.read_bytes()[:-40])
@@ -255,10 +243,11 @@ def test_a_truncated_record_file_is_named(data_dir, config, tmp_path):
         run(str(copy), config[0], tmp_path / "model")
 
 
-def test_another_models_directory_is_refused(data_dir, config, tmp_path):
+def test_another_models_directory_is_refused(
+    data_dir, config, trained, tmp_path
+):
     """A directory with another architecture's checkpoints is left alone."""
-    output = tmp_path / "model"
-    run(data_dir, config[0], output)
+    output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"
     other = dataclasses.replace(config[1], hidden_size=32)
     path.write_text(other.to_json())

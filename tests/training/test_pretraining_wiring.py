@@ -61,11 +61,10 @@ def test_records_that_fit_exactly_are_taken(size, said, capsys):
 
 
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
-    data_dir, config, tmp_path, monkeypatch
+    data_dir, config, trained, tmp_path, monkeypatch
 ):
     """Data go on at step x batch, and `init_checkpoint` is history."""
-    source, output = tmp_path / "source", tmp_path / "model"
-    run(data_dir, config[0], source, training={"stop_step": 1})
+    source, output = trained[1], tmp_path / "model"
     starts, sources = [], []
 
     def batches(data_dir, metadata, *, start, seed, **kwargs):

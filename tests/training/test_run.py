@@ -22,7 +22,7 @@ from albert_tf.training.hooks import (
     StopInTime,
 )
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Hook
+from albert_tf.training.run import Hook, Run
 
 
 def copied(folder, target, *steps):
@@ -50,7 +50,8 @@ def assert_same_bits(unbroken, trainer):
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     """Weights, slots and step equal those of a run that was not broken."""
-    resumed = make_run(copied(unbroken[0], tmp_path, 7))
+    copied(unbroken[0], tmp_path, 7)
+    resumed = Run(tiny.make_trainer(), str(tmp_path))
     assert resumed.step == 7
     assert_same_bits(unbroken, go(resumed))
 
@@ -121,7 +122,7 @@ def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
         def end(self, run):
             calls.append((self.name, "end", run.step))
 
-    started = make_run(tmp_path, num_train_steps=7, steps_per_loop=50)
+    started = make_run(tmp_path, stop_step=7, steps_per_loop=50)
     witnesses = [Witness("a", 0), Witness("b", 3)]
     run.train(started, tiny.train_batches, witnesses)
     assert calls == [
@@ -227,7 +228,7 @@ def test_a_full_disk_names_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Save, "after", save_on_a_small_disk)
     with pytest.raises(InputError, match="disk full.*ckpt-14.*ckpt-7$"):
-        go(make_run(tmp_path, num_train_steps=21))
+        go(make_run(tmp_path))
     assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
     left = {p.name.split(".")[0] for p in tmp_path.glob("ckpt-*")}
     assert left == {"ckpt-7"}

@@ -14,7 +14,7 @@ from albert_tf.training.optimizers import OptimizerConfig
 
 
 def trained(steps=6, **kwargs):
-    trainer = tiny.make_trainer(**kwargs)
+    trainer = tiny.new_trainer(**kwargs)
     tiny.run_steps(trainer, steps)
     return tiny.values(trainer)
 
@@ -29,9 +29,11 @@ def one_replica():
     [
         pytest.param({"replicas": 2}, marks=pytest.mark.slow),
         pytest.param({"replicas": 4}, marks=pytest.mark.slow),
-        {"gradient_accumulation_steps": 4},
+        pytest.param(
+            {"gradient_accumulation_steps": 4}, marks=pytest.mark.slow
+        ),
         {"replicas": 2, "gradient_accumulation_steps": 2},
-        {"jit_compile": True},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
         {"jit_compile": False},
     ],
     ids=str,
@@ -90,7 +92,7 @@ def test_per_replica_clipping_bounds_each_share():
 
 def test_loss_falls():
     """Twenty steps on 48 examples lower both training losses."""
-    trainer = tiny.make_trainer()
+    trainer = tiny.new_trainer()
     before = trainer.evaluator.evaluate(tiny.eval_batches)
     first = trainer.evaluator.summarize(tiny.run_steps(trainer, 3))
     tiny.run_steps(trainer, 14)
