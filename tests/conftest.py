@@ -3,11 +3,12 @@
 import dataclasses
 import random
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from albert_tf.base import program
+from albert_tf.base import files, program
 
 with program.quiet_start():
     import keras
@@ -28,13 +29,24 @@ with program.quiet_start():
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
-    from albert_tf.training import checkpoints
+    from albert_tf.training import checkpoints, hooks
 
 # For the tests of replicas.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_drawing():
+    """Runs leave a file instead of curves, which take half a second."""
+
+    def leave_a_file(history, directory, names):
+        files.write_text(files.join(directory, "curves.png"), f"{names}")
+
+    with mock.patch.object(hooks, "draw_curves", leave_a_file):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

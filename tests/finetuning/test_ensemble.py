@@ -42,6 +42,7 @@ def members(seeds):
     return [os.path.join(seeds[0], f"seed_{n}") for n in (7, 8)]
 
 
+@pytest.mark.slow
 def test_a_run_of_several_seeds_is_several_runs(
     seeds, pretrained, opinions, tmp_path
 ):

@@ -38,7 +38,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     assert checkpoints.for_inference(str(output)).endswith("ckpt-4")
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
-    assert (output / "curves.png").exists()
+    assert "mlm_accuracy" in (output / "curves.png").read_text()
     facts = checkpoint_files.about(checkpoints.latest(str(output)))
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
     number = sum(1 for _ in tf.data.TFRecordDataset(paths))

@@ -123,7 +123,7 @@ def test_a_run_without_held_out_records_trains(
     splits = metadata.splits | {records.EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)
     monkeypatch.setattr(find, "read_metadata", lambda data_dir: metadata)
-    training = {"num_train_steps": 2, "eval_steps": 1}
+    training = {"stop_step": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
     with pytest.raises(InputError, match="needs held-out records"):
         run(data_dir, config[0], tmp_path / "model", do_eval=True)

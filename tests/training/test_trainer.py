@@ -76,6 +76,7 @@ def test_released_normalization_depends_on_the_replicas():
     assert tiny.largest_difference(whole, averaged) > 1e-4
 
 
+@pytest.mark.slow
 def test_per_replica_clipping_bounds_each_share():
     """Two replicas clipped apart move at most as far as the limit allows."""
     optimizer = OptimizerConfig(
