@@ -146,6 +146,8 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
 
 
 TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
+TAGGED = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
+WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def entities_by_hand(tags, starts, ends):
@@ -168,53 +170,28 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
         find("conll2003"), labels=TAGS, scheme="BIO"
     ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
     model = model_dir(tmp_path / "model", pretrained_dir, task)
-    text = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
-    words = [
-        "O",
-        "'",
-        "Neil",
-        "'",
-        "s",
-        "12",
-        "houses",
-        ",",
-        "(",
-        "she",
-        ")",
-        "walks",
-        "quickly",
-        "—",
-        "over",
-        "bridges",
-        "!",
-    ] * 3
     server = load_server(str(tmp_path / "model"), ServingConfig())
     served = concrete(server, "entities")["entities"]
-    found = {
-        k: v.numpy() for k, v in served(strings(["", text, "she"])).items()
+    tagged = {
+        k: v.numpy() for k, v in served(strings(["", TAGGED, "she"])).items()
     }
-    assert [w.decode() for w in found["words"][1]] == words
+    words = WORDS.split() * 3
+    assert [w.decode() for w in tagged["words"][1]] == words
     example = Sentence(tuple(words), None, "", 1)
     features = task.features([example], tokenizer)
     outputs = outputs_of(task, model, features, tokenizer)
     (wanted,) = task.predictions([example], outputs, features)
-    tags = [tag.decode() for tag in found["tags"][1]]
+    tags = [tag.decode() for tag in tagged["tags"][1]]
     assert tags == list(wanted.tags)
-    close(found["tag_probabilities"][1], wanted.probabilities)
-    starts, ends = found["word_starts"][1], found["word_ends"][1]
-    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words
+    close(tagged["tag_probabilities"][1], wanted.probabilities)
+    starts, ends = tagged["word_starts"][1], tagged["word_ends"][1]
+    assert [TAGGED[a:b] for a, b in zip(starts, ends, strict=True)] == words
     spans = entities_by_hand(tags, starts, ends)
-    assert found["entity_count"].tolist() == [
-        0,
-        len(spans),
-        found["entity_count"][2],
-    ]
-    assert spans
-    for i, (start, end, kind) in enumerate(spans):
-        assert found["starts"][1, i] == start and found["ends"][1, i] == end
-        assert found["kinds"][1, i].decode() == kind
-        assert found["entities"][1, i].decode() == text[start:end]
-        raw = text.encode()[
-            found["byte_starts"][1, i] : found["byte_ends"][1, i]
-        ]
-        assert raw.decode() == text[start:end]
+    assert spans and list(tagged["entity_count"][:2]) == [0, len(spans)]
+    for i, span in enumerate(spans):
+        row = {k: v[1, i] for k, v in tagged.items() if v.ndim == 2}
+        start, end, kind = span
+        assert [row["starts"], row["ends"], row["kinds"].decode()] == span
+        assert row["entities"].decode() == TAGGED[start:end]
+        place = slice(row["byte_starts"], row["byte_ends"])
+        assert TAGGED.encode()[place].decode() == TAGGED[start:end]
