@@ -16,7 +16,6 @@ from exporting import (
 
 from albert_tf.serving.calibration import batches
 from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
