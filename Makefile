@@ -13,8 +13,8 @@ TEST_PROCESSES ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: help demo test lint slow interchange interchange-tests test-all format
-.PHONY: clean
+.PHONY: help demo test lint slow interchange interchange-tests test-all docs
+.PHONY: site format clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
@@ -25,6 +25,7 @@ help:
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
 	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
 	@echo "               by REQUIREMENTS."
+	@echo "make docs      the site, in an environment of its own: build/site"
 	@echo "make test-all  test, slow and interchange"
 	@echo "make format    format the code as lint wants it"
 	@echo "make clean     remove the environments, caches and demo/"
@@ -49,6 +50,12 @@ interchange:
 interchange-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -p tests.no_skips -m interchange
 
+docs:
+	$(MAKE) VENV=$(VENV)-docs EXTRAS=docs site
+
+site: $(INSTALLED)
+	$(BIN)/python -m sphinx -W --keep-going -q -E docs build/site
+
 test-all: test slow interchange
 
 format: $(INSTALLED)
@@ -56,7 +63,8 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-interchange demo build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-interchange $(VENV)-docs demo build dist \
+	    docs/generated *.egg-info .pytest_cache .ruff_cache
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \

@@ -9,7 +9,11 @@ import programs
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if "generated" not in path.parts
+]
 
 # Parses each command with its program's flags and makes the settings of them,
 # whose checks are the first that the program does; then it stops.
