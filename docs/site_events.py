@@ -6,13 +6,12 @@ import inspect
 import pathlib
 import re
 import shutil
-from unittest import mock
 
 from docutils import nodes
 from sphinx.errors import SphinxError
 
 import albert_tf
-from albert_tf.base import settings
+from albert_tf.base.command_line import Program
 
 try:
     import tomllib
@@ -23,16 +22,18 @@ ROOT = pathlib.Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 
-# Titles of the reference by the room in which a public name is defined, ""
-# for a program.
-ROOMS = {
+# Titles of the reference by the room in which a public name is defined.
+TITLES = {
     "library": "Models that take strings",
     "model": "The encoder",
     "text": "Tokenizers",
-    "training": "Training",
-    "": "Programs as functions",
+    "training": "Optimizers and hooks",
     "base": "Errors",
 }
+PROGRAMS = "Programs as functions"
+
+# How a flag's value is shown; a boolean needs none.
+VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 
 
 def program_modules() -> dict[str, str]:
@@ -42,41 +43,43 @@ def program_modules() -> dict[str, str]:
     return {name: place.removesuffix(":cli") for name, place in scripts.items()}
 
 
-def settings_of(module) -> list[type]:
-    """Define a program's flags as it does itself; return its settings."""
-    for name in list(settings.FLAGS):
-        delattr(settings.FLAGS, name)
-    with (
-        mock.patch.object(settings, "run"),
-        mock.patch.object(
-            settings, "define_flags", wraps=settings.define_flags
-        ) as define,
-    ):
-        module.cli()
-    return [cls for call in define.call_args_list for cls in call.args]
+def shown_type(field: dataclasses.Field) -> str:
+    """Return what stands behind a flag's name; nothing where none must."""
+    types = getattr(field.type, "__args__", (field.type,))
+    names = [VALUES[t] for t in types if t in VALUES]
+    return "=" + " or ".join(names) if names else ""
 
 
-def flag_entry(field: dataclasses.Field) -> str:
-    """Return what a page says of a flag, which has the program's default."""
-    flag, metadata = settings.FLAGS[field.name], field.metadata
-    default, low, high = flag.default, metadata["minimum"], metadata["maximum"]
-    default = ",".join(default) if isinstance(default, list) else default
-    rules = [
-        f"At least {low}." if low is not None else "",
-        f"At most {high}." if high is not None else "",
-        "**Required.**" if flag.validators else "",
-        f"Default: `{default}`." if default not in (None, "") else "",
+def flag_entry(program: Program, field: dataclasses.Field) -> str:
+    """Return the directive that documents a flag."""
+    metadata, default = field.metadata, program.default(field)
+    if isinstance(default, tuple):
+        default = ",".join(default)
+    choices = ", ".join(f"`{choice}`" for choice in metadata["choices"] or ())
+    rules = {
+        "One of": choices,
+        "At least": metadata["minimum"],
+        "At most": metadata["maximum"],
+        "Default:": "" if default in (None, "") else f"`{default}`",
+        "Also": ", ".join(
+            f"`--{alias}`"
+            for alias, name in program.aliases.items()
+            if name == field.name
+        ),
+    }
+    said = [
+        metadata["help"].replace("<", "&lt;"),
+        "**Required.**" if program.required(field) else "",
+        *(f"{k} {x}." for k, x in rules.items() if x not in (None, "")),
     ]
-    value = (
-        "" if flag.boolean else f"={re.split(r'[^a-z]', flag.flag_type())[0]}"
-    )
-    said = " ".join([flag.help.replace("<", "&lt;"), *filter(None, rules)])
-    return f":::{{option}} --{field.name}{value}\n{said}\n:::\n"
+    title = f"--{field.name}{shown_type(field)}"
+    return f":::{{option}} {title}\n{' '.join(filter(None, said))}\n:::\n"
 
 
 def flag_page(command: str, place: str) -> str:
     """Return the page of a program: its docstring, and every flag."""
     module = importlib.import_module(place)
+    program = module.cli.__self__
     script = command.removeprefix("albert-").replace("-", "_")
     typed = f"{script}.py" if script in SCRIPTS else f"-m {place}"
     lines = [
@@ -85,31 +88,51 @@ def flag_page(command: str, place: str) -> str:
         f"\nIn a clone, the command is `python {typed}`.\n",
         f":::{{program}} {command}\n:::\n",
     ]
-    for cls in settings_of(module):
+    for cls in program.classes:
         lines += [f"## {inspect.getdoc(cls).splitlines()[0].rstrip('.')}\n"]
-        lines += [flag_entry(field) for field in dataclasses.fields(cls)]
+        lines += [flag_entry(program, f) for f in dataclasses.fields(cls)]
     return "\n".join(lines)
 
 
-def python_page() -> str:
-    """Return the page of the public names, by the room that defines them."""
-    lines = ["# Public names\n", inspect.getdoc(albert_tf).partition("\n")[2]]
-    rooms = {
-        name: module.removeprefix("albert_tf.").rpartition(".")[0].split(".")[0]
-        for name, module in albert_tf.PUBLIC.items()
-    }
-    for room, title in ROOMS.items():
-        lines.append(f"\n## {title}\n")
-        for name in sorted(n for n in rooms if rooms[n] == room):
-            lines.append(documented(name))
-    return "\n".join(lines)
+def program_entry(name: str, function) -> str:
+    """Return what documents a program's function: its keywords are flags."""
+    command = next(
+        command
+        for command, place in program_modules().items()
+        if place == function.__module__
+    )
+    said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
+    returned = rest.partition("Returns:\n")[2]
+    lines = [
+        f":::{{py:function}} albert_tf.{name}(**flags)\n{said}\n",
+        f"The flags are those of [{command}](flags/{command}.md).",
+        f"Returns {' '.join(returned.split())}" if returned else "",
+    ]
+    return "\n".join(lines) + "\n:::\n"
 
 
-def documented(name: str) -> str:
+def name_entry(name: str, value) -> str:
     """Return the directive that documents a public name."""
-    kind = "class" if inspect.isclass(getattr(albert_tf, name)) else "function"
+    if hasattr(value, "program"):
+        return program_entry(name, value)
+    kind = "class" if inspect.isclass(value) else "function"
     members = "   :members:\n" if kind == "class" else ""
     return f"```{{eval-rst}}\n.. auto{kind}:: albert_tf.{name}\n{members}```\n"
+
+
+def reference_page() -> str:
+    """Return the page of the public names, each under its title."""
+    entries: dict[str, list[str]] = {title: [] for title in TITLES.values()}
+    entries[PROGRAMS] = []
+    for name, module in sorted(albert_tf.PUBLIC.items()):
+        value = getattr(albert_tf, name)
+        is_program = hasattr(value, "program")
+        title = PROGRAMS if is_program else TITLES[module.split(".")[1]]
+        entries[title].append(name_entry(name, value))
+    lines = ["# Public names\n", inspect.getdoc(albert_tf).partition("\n")[2]]
+    for title, documented in entries.items():
+        lines += [f"\n## {title}\n", *documented]
+    return "\n".join(lines)
 
 
 def write_generated_pages(app) -> None:
@@ -119,7 +142,7 @@ def write_generated_pages(app) -> None:
     for command, place in program_modules().items():
         path = GENERATED / "flags" / f"{command}.md"
         path.write_text(flag_page(command, place), "utf-8")
-    (GENERATED / "reference.md").write_text(python_page(), "utf-8")
+    (GENERATED / "reference.md").write_text(reference_page(), "utf-8")
     for name in ("CHANGELOG", "CONTRIBUTING"):
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
         page = GENERATED / f"{name.lower()}.md"

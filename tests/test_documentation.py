@@ -1,0 +1,140 @@
+"""What README.md, docs/ and the notebooks show in Python runs.
+
+The three guides run first, in one folder and one after the other as a reader
+would, on a corpus of a few sentences; the other pages find there what the
+guides made. A block that cannot run here has `<!-- skip: next "why" -->` above.
+"""
+
+import os
+import re
+import shutil
+import unittest
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+import tiny_tasks
+from sybil import Document
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [
+    ROOT / f"docs/guides/{name}.md"
+    for name in ("pretrain", "finetune", "serve")
+]
+PAGES = {
+    path.name: path
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    if "```python" in path.read_text(encoding="utf-8")
+}
+
+# What makes a run long or a model large, and what the tests take instead.
+SMALLER = {
+    "vocab_size": 150,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+    "dupe_factor": 1,
+    "eval_fraction": 0.2,
+    "num_train_steps": 4,
+    "train_batch_size": 8,
+    "num_warmup_steps": 1,
+    "eval_steps": 2,
+    "epochs": 1,
+}
+SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+")
+
+# Of each notebook, the cell of parameters with a small run's.
+PARAMETERS = {
+    "look_into_a_model": 'MODEL = "pretrained"',
+    "finetune_a_table": """
+MODEL = "pretrained"
+TABLES = "demo/corpus/task"
+EPOCHS = 1
+OUTPUT = "notebook_classifier"
+""",
+    "pretrain_and_search": """
+FOLDER = "notebook_search"
+STEPS = 2
+EVERY = 50
+""",
+}
+
+
+class SmallerPage(Document):
+    """A page whose settings are small ones, line for line."""
+
+    def __init__(self, text: str, path: str):
+        super().__init__(
+            SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text), path
+        )
+
+
+def run(page: Path) -> int:
+    """Run a page's blocks here, in one namespace; return how many did."""
+    ran = 0
+    parsers = PythonCodeBlockParser(), SkipParser()
+    for example in SmallerPage.parse(str(page), *parsers).examples():
+        try:
+            example.evaluate()
+            ran += isinstance(example.parsed, str)
+        except unittest.SkipTest as why:
+            assert len(str(why).split()) > 2, "a block is skipped without why"
+    return ran
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer_dir):
+    """Return the folder in which the guides have run."""
+    folder = tmp_path_factory.mktemp("reader")
+    task = folder / "demo/corpus/task"
+    task.mkdir(parents=True)
+    for seed, split in enumerate(("train", "dev", "test")):
+        rows = ("sentence", "label"), *tiny_tasks.opinions(40, seed)
+        tiny_tasks.write_tsv(task / f"{split}.tsv", *rows)
+    lines = (tokenizer_dir / "corpus.txt").read_text("utf-8").split("\n")
+    documents = ["\n".join(lines[i : i + 10]) for i in range(0, 500, 10)]
+    (task.parent / "corpus.txt").write_text("\n\n".join(documents), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for guide in GUIDES:
+            assert run(guide)
+    shutil.copytree(folder / "pretrained", folder / "albert_base_v2")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_guides_run(folder):
+    """Each makes what the next one takes."""
+    made = "tokenizer records pretrained finetuned tested saved_model/1 lite"
+    assert [x for x in made.split() if not os.listdir(folder / x)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_the_python_of_a_page_runs(page, folder, monkeypatch):
+    """In order, in one namespace, where the guides have run."""
+    monkeypatch.chdir(folder)
+    assert run(PAGES[page])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda p: p.stem
+)
+def test_a_notebook_runs(path, folder):
+    """With small parameters; without an error in any cell."""
+    notebook = nbformat.read(path, as_version=4)
+    [cell] = [
+        c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())
+    ]
+    smaller = PARAMETERS[path.stem]
+    named = re.compile(r"^\w+(?= =)", re.MULTILINE)
+    assert named.findall(smaller) == named.findall(cell.source)
+    cell.source = smaller
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources=resources
+    ).execute()
