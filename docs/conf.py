@@ -23,6 +23,7 @@ exclude_patterns = ["conf.py"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # a code host's anchors
+nb_merge_streams = True
 nb_execution_mode = "off"  # the outputs are those in the file
 nb_ipywidgets_js: dict = {}  # would come from a network
 

@@ -79,7 +79,12 @@ def flag_entry(program: Program, field: dataclasses.Field) -> str:
 def flag_page(command: str, place: str) -> str:
     """Return the page of a program: its docstring, and every flag."""
     module = importlib.import_module(place)
-    program = module.cli.__self__
+    [program] = [
+        value.program
+        for value in vars(module).values()
+        if isinstance(getattr(value, "program", None), Program)
+        and value.__module__ == place
+    ]
     script = command.removeprefix("albert-").replace("-", "_")
     typed = f"{script}.py" if script in SCRIPTS else f"-m {place}"
     lines = [
@@ -147,8 +152,7 @@ def write_generated_pages(app) -> None:
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
         page = GENERATED / f"{name.lower()}.md"
         page.write_text(text.replace("](docs/", "](../"), "utf-8")
-    for notebook in sorted((ROOT / "examples").glob("*.ipynb")):
-        shutil.copy(notebook, GENERATED)
+    shutil.copytree(ROOT / "examples", GENERATED / "notebooks")
 
 
 def put_languages_side_by_side(app, doctree) -> None:
