@@ -227,10 +227,9 @@ def make_trainer(
 
 
 def start_frequencies(run: PretrainingConfig, model) -> str:
-    """Let a new model begin at the frequencies of the pieces; say so.
+    """Let a new model begin at the pieces' frequencies; say so.
 
-    It need not spend its first thousand steps to learn them: Meister et al.,
-    https://arxiv.org/abs/2212.09686. The release begins at zeros.
+    It need not learn them first: Meister et al., arXiv 2212.09686.
     """
     counts = read_piece_counts(run.data_dir, model.config.vocab_size)
     if counts is None or run.compat == "google":
