@@ -85,7 +85,9 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 def _entries(value: Any) -> tuple[str, ...]:
     """Return a list as its flag would have it, from texts or numbers."""
-    return tuple(map(str, value.split(",") if _is(str)(value) else value))
+    if isinstance(value, str):
+        value = flags.ListParser().parse(value)
+    return tuple(map(str, value))
 
 
 class Kind(NamedTuple):
@@ -134,8 +136,6 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
       InputError: it is of another type than the setting.
     """
     kind, convert = _kind(field), field.metadata["convert"]
-    if value is None and field.default is None:
-        return None
     if convert:
         return convert(field.name, value)
     if not kind.legal(value):
@@ -237,7 +237,8 @@ class Program:
                     f"`{self.function.__name__}` takes no `{keyword}`; did you "
                     f"mean `{near}`? Received: {keyword}={value!r:.60}"
                 )
-            passed[name] = typed(fields[name], value)
+            absent = value is None and self.default(fields[name]) is None
+            passed[name] = None if absent else typed(fields[name], value)
         for name, field in fields.items():
             if self.required(field) and passed.get(name) is None:
                 raise InputError(f"`{name}` must be given. Received: none")

@@ -23,6 +23,7 @@ class Kinds:
     model_dir: str = setting("", "A folder.", required=True)
     steps: int | None = setting(None, "A number.", minimum=1)
     rate: float = setting(0.5, "A number.")
+    depth: int = setting(4, "A number that the program leaves open.")
     policy: float | str = setting(
         "auto", "Either.", minimum=0, choices=["auto"]
     )
@@ -41,7 +42,9 @@ def collect(config, *, hooks=()):
 
 
 program = command_line.program(
-    Kinds, defaults={"rate": 2.0}, aliases={"train_step": "steps"}
+    Kinds,
+    defaults={"rate": 2.0, "depth": None},
+    aliases={"train_step": "steps"},
 )(collect)
 
 
@@ -106,6 +109,14 @@ def test_a_wrong_keyword_is_named(values, said):
     with pytest.raises(InputError) as error:
         program(**known | values)
     assert said in str(error.value)
+
+
+def test_a_text_is_the_list_that_the_flag_would_have():
+    """Commas part it, spaces around them are none of it, nothing is empty."""
+    wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
+    for text, names in wanted.items():
+        config, _ = program(model_dir="m", names=text, depth=None)
+        assert config.names == names and config.depth is None
 
 
 def test_the_signature_has_the_settings():
