@@ -49,7 +49,8 @@ def in_files(
             dataclasses.replace(reading, input_format="jsonl"),
         )
     finally:
-        files.remove(path)
+        if files.exists(path):
+            files.remove(path)
 
 
 @command_line.program(
