@@ -6,6 +6,7 @@ as transformers loads its compiler.
 
 import numpy as np
 import safetensors.torch
+import sentence_transformers
 import torch
 import transformers
 
@@ -71,3 +72,48 @@ def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
         "loss": loss.item(),
         "gradients": {name: p.grad.numpy() for name, p in named},
     }
+
+
+def ids(folder: str, texts: list[str]) -> list[list[int]]:
+    """Return the ids of texts by the tokenizer of a folder."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+
+def packed(folder: str, first: list[str], second: list[str]) -> dict:
+    """Return a model's inputs for pairs of texts, padded to the longest."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return dict(tokenizer(first, second, padding=True, return_tensors="np"))
+
+
+def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
+    """Return the likeliest pieces for the mask of a text."""
+    fill = transformers.pipeline("fill-mask", model=folder, top_k=5)
+    return [(row["token_str"], row["score"]) for row in fill(text)]
+
+
+def labels(folder: str, text: str) -> dict[str, float]:
+    """Return the probability of each label of a text."""
+    classify = transformers.pipeline(
+        "text-classification", model=folder, top_k=None
+    )
+    (rows,) = classify([text])
+    return {row["label"]: row["score"] for row in rows}
+
+
+def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
+    """Return the outputs of a class for ids, mask and segments."""
+    model, loading = getattr(transformers, name).from_pretrained(
+        folder, output_loading_info=True
+    )
+    batch = {n: torch.from_numpy(inputs[m]).long() for n, m in INDEX.items()}
+    with torch.no_grad():
+        outputs = model.eval()(**batch)
+    arrays = {k: v.numpy() for k, v in outputs.items() if v is not None}
+    return arrays, {k: sorted(v) for k, v in loading.items()}
+
+
+def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
+    """Return the vectors of texts by sentence-transformers."""
+    model = sentence_transformers.SentenceTransformer(folder, device="cpu")
+    return model.encode(texts, batch_size=3)

@@ -46,7 +46,8 @@ def convert(
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out:
         lines.append(
-            f"warning: {left_out} tensors of the optimizer are left out; "
+            f"warning: {left_out} tensors of the optimizer"
+            f"{' or of heads' * (to == 'sentence_transformers')} are left out; "
             f"a {to} folder has no place for them"
         )
     return lines

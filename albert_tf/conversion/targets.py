@@ -1,12 +1,14 @@
 """A model written into the files of other projects and of this one."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
 from albert_tf.conversion.huggingface_heads import head_of
-from albert_tf.conversion.named_tensors import from_ours
+from albert_tf.conversion.named_tensors import Tensors, from_ours
 from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     MODEL_DIR,
@@ -14,6 +16,7 @@ from albert_tf.conversion.released_names import (
     tf1_layout,
 )
 from albert_tf.conversion.sources import Source
+from albert_tf.model.config import PRETRAINING_HEADS
 from albert_tf.training import checkpoints
 from albert_tf.training.model_card import write_card
 
@@ -81,6 +84,17 @@ MODULES = {
 }
 
 
+def without_pretraining_heads(source: Source) -> Source:
+    """Return the encoder of a source alone."""
+    kept = {
+        name: shape
+        for name, shape in source.tensors.shapes.items()
+        if not name.startswith(PRETRAINING_HEADS)
+    }
+    tensors = Tensors(kept, source.tensors.read)
+    return dataclasses.replace(source, tensors=tensors)
+
+
 def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a folder whose vectors are means of tokens, of length one."""
     require(
@@ -89,6 +103,7 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
         "or fine-tuned for embedding.",
         task=source.task and source.task.name,
     )
+    source = without_pretraining_heads(source)
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions

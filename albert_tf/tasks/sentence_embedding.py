@@ -5,6 +5,7 @@ Shapes: N examples, C texts of each, H width of a vector.
 
 import dataclasses
 import io
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -197,6 +198,7 @@ class Embedding(Task):
         )
 
     def write_predictions(self, path, examples, predictions):
+        files.make_folder(os.path.dirname(path))
         content = io.BytesIO()
         np.save(content, np.asarray(predictions, np.float32))
         files.write_bytes(f"{path}.npy", content.getvalue())

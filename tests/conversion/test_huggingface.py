@@ -1,5 +1,6 @@
 """Hugging Face's files in all the forms that people have."""
 
+import json
 import os
 
 import goldens
@@ -9,8 +10,10 @@ import released_files
 import safetensors.numpy
 import tiny
 from conversions import huggingface, refuse, rewrite
+from exporting import finetuned
 
 from albert_tf.conversion.converter import convert
+from albert_tf.conversion.fast_tokenizer import character_class
 from albert_tf.conversion.huggingface import config_json
 from albert_tf.model.config import AlbertConfig
 
@@ -140,3 +143,42 @@ def test_a_config_says_what_the_released_ones_do():
         "classifier_dropout_prob": 0.1,
     }
     assert {name: written[name] for name in released} == released
+
+
+def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
+    """Labels and weights of a task go along; other files have no place."""
+    source = str(tmp_path / "model")
+    model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
+    refuse(tmp_path, source, "must be huggingface", "tf1")
+    refuse(tmp_path, source, "needs a model.*embed", "sentence_transformers")
+    convert(source, str(tmp_path / "out"), "huggingface")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["architectures"] == ["AlbertForSequenceClassification"]
+    assert config["id2label"] == {"0": "a", "1": "b", "2": "c"}
+    table = safetensors.numpy.load_file(tmp_path / "out/model.safetensors")
+    np.testing.assert_array_equal(
+        table["classifier.weight"], model.classifier.kernel.numpy().T
+    )
+    assert "text-classification" in (tmp_path / "out/README.md").read_text()
+
+
+def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
+    """It has the encoder alone, and says how vectors are made."""
+    out = tmp_path / "out"
+    convert(pretrained_dir, str(out), "sentence_transformers")
+    table = safetensors.numpy.load_file(out / "model.safetensors")
+    assert not [n for n in table if n.startswith(("predictions", "sop"))]
+    modules = json.loads((out / "modules.json").read_text())
+    assert [m["path"] for m in modules] == ["", "1_Pooling", "2_Normalize"]
+    pooling = json.loads((out / "1_Pooling/config.json").read_text())
+    assert pooling["pooling_mode_mean_tokens"] is True
+    length = json.loads((out / "sentence_bert_config.json").read_text())
+    assert length == {"max_seq_length": 24}
+    rules = json.loads((out / "tokenizer.json").read_text("utf-8"))
+    assert rules["model"]["vocab"][4][0] == "[MASK]"
+
+
+def test_characters_as_ranges():
+    """A class matches its characters and no others."""
+    pattern = character_class("cab\U0001d165")
+    assert pattern == r"[\x{61}-\x{63}\x{1d165}-\x{1d165}]"

@@ -91,6 +91,20 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
     np.testing.assert_allclose(np.load(out), vectors, **close)
 
 
+def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
+    """Pairs without scores are sought, into a folder that is made."""
+    metrics = run(
+        model_dir=trained[0],
+        output_dir=str(tmp_path / "results"),
+        do_eval=True,
+        eval_file=tables["triplets"],
+        max_seq_length=None,
+    )
+    assert metrics["eval"]["mrr"] > 0.3
+    vectors = np.load(tmp_path / "results" / "eval_predictions.npy")
+    assert vectors.shape[:2] == (240, 3)
+
+
 def test_the_loss_is_that_of_the_real_rows(trained, tables):
     """Cross entropy over partners and negatives; padding is none of them."""
     folder, _ = trained
