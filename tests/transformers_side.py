@@ -6,7 +6,6 @@ as transformers loads its compiler.
 
 import numpy as np
 import safetensors.torch
-import sentence_transformers
 import torch
 import transformers
 
@@ -115,5 +114,7 @@ def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
 
 def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
     """Return the vectors of texts by sentence-transformers."""
+    import sentence_transformers
+
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
     return model.encode(texts, batch_size=3)
