@@ -46,7 +46,9 @@ def listed(values: Any, name: str) -> list:
 
 
 def decoded(value: Any) -> Any:
-    """Return text for bytes, also inside lists."""
+    """Return text for bytes, and numbers of NumPy's as Python's."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, list | np.ndarray):

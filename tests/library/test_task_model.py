@@ -91,9 +91,10 @@ def test_strings_learn_like_ids(classifier, pretrained):
     first = classifier.evaluate(data, verbose=0, return_dict=True)
     second = other.evaluate(ids, verbose=0, return_dict=True)
     assert first["loss"] == pytest.approx(second["loss"], abs=1e-6)
-    assert classifier.evaluate(
-        texts, labels, batch_size=8, verbose=0, return_dict=True
-    ) == pytest.approx(first, abs=1e-6)
+    for y in (labels, numbers, np.array(numbers), list(np.array(numbers))):
+        assert classifier.evaluate(
+            texts, y, batch_size=8, verbose=0, return_dict=True
+        ) == pytest.approx(first, abs=1e-6)
 
 
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
