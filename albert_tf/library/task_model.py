@@ -186,6 +186,7 @@ class TaskModel(NetworkModel):
         x, y, weights = self.unpacked(x, y, weights)
         examples = self.examples(x, y, "train")
         raw_data.check_weights(weights, examples)
+        size = size or BATCH_SIZE
         first = int(len(examples) * (1 - share))
         rule = "`validation_split` must leave an example on either side."
         require(0 < first < len(examples), rule, validation_split=share)
@@ -209,10 +210,9 @@ class TaskModel(NetworkModel):
         shuffle=True,
         class_weight=None,
         sample_weight=None,
-        validation_batch_size=None,
         **kwargs,
     ):
-        """Learn; see `keras.Model.fit`.
+        """Learn, and return the `History`; see `keras.Model.fit`.
 
         Args:
           x: texts, or a tuple of columns where the task has several; with `y`
@@ -226,34 +226,19 @@ class TaskModel(NetworkModel):
           shuffle: whether each epoch has an order of its own.
           class_weight: {number or name of a class: weight}.
           sample_weight: of the examples.
-          validation_batch_size: `batch_size` by default.
           **kwargs: of `keras.Model.fit`.
-
-        Returns:
-          Keras's `History`.
         """
         require(self.compiled, "`compile` must come before `fit`.")
-        size = validation_batch_size or batch_size
+        size = kwargs.pop("validation_batch_size", None) or batch_size
+        data = x, y, sample_weight, batch_size
         if validation_split:
             train, validation_data = self._divided(
-                x,
-                y,
-                sample_weight,
-                batch_size or BATCH_SIZE,
-                shuffle,
-                validation_split,
+                *data, shuffle, validation_split
             )
             arguments = {"x": train}
         else:
-            arguments = self._arguments(
-                x, y, sample_weight, batch_size, "train", shuffle
-            )
-            if validation_data is not None and not raw_data.is_encoded(
-                validation_data
-            ):
-                validation_data = self._arguments(
-                    validation_data, None, None, size, "eval"
-                )["x"]
+            arguments = self._arguments(*data, "train", shuffle)
+            validation_data = self._validation(validation_data, size)
         return super().fit(
             **arguments,
             epochs=epochs,
@@ -262,6 +247,12 @@ class TaskModel(NetworkModel):
             class_weight=self._class_numbers(class_weight),
             **kwargs,
         )
+
+    def _validation(self, data, size) -> Any:
+        """Return data to evaluate on as Keras takes them."""
+        if data is None or raw_data.is_encoded(data):
+            return data
+        return self._arguments(data, None, None, size, "eval")["x"]
 
     def _class_numbers(self, class_weight: dict | None) -> dict | None:
         """Return {number of a class: weight}."""
