@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, packed, strings
+from exporting import TEXTS, close, concrete, packed, strings
 
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
@@ -160,7 +160,7 @@ def test_shapes_can_be_fixed(pretrained_dir):
     }
     assert taken["ids"] == [[2, 10]] * 3
     assert taken["text_pair"] == [[2]] * 2
-    outputs = server.concrete()["ids"].structured_outputs
+    outputs = concrete(server, "ids")["ids"].structured_outputs
     assert outputs["sequence_output"].shape == [2, 10, 16]
     found = server.call("text", strings(["a", TEXTS[0] * 9]))
     assert found["sequence_output"].shape == [2, 10, 16]

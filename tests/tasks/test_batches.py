@@ -77,7 +77,7 @@ def test_an_epoch_has_every_example_once(features, group):
 
 
 @GROUPS
-@pytest.mark.parametrize("start", [0, 10, 290, 300, 310, 640])
+@pytest.mark.parametrize("start", [10, 290, 300, 640])
 def test_training_can_start_anywhere(features, start, group):
     """The stream from a position is the tail of the stream from 0."""
     first = start // 10
@@ -120,7 +120,7 @@ def rows_of(batches):
 
 
 @pytest.mark.parametrize("bucketed", [False, True])
-@pytest.mark.parametrize("size", [1, 7, 64, 512])
+@pytest.mark.parametrize("size", [1, 7, 512])
 def test_evaluation_has_every_example_once(features, size, bucketed):
     """Batches are full; the padding of the last one has weight 0."""
     dataset = evaluation_batches(features, size, bucketed)
