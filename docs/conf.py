@@ -27,6 +27,7 @@ nb_merge_streams = True
 nb_execution_mode = "off"  # the outputs are those in the file
 nb_ipywidgets_js: dict = {}  # would come from a network
 
+toc_object_entries_show_parents = "hide"
 default_role = "code"  # one backtick, as in the docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signature has them
@@ -48,5 +49,6 @@ copybutton_only_copy_prompt_lines = False
 def setup(app):
     """Make the generated pages, and hold the site to what it promises."""
     app.connect("builder-inited", site_events.write_generated_pages)
+    app.connect("autodoc-process-signature", site_events.signature_of_init)
     app.connect("doctree-read", site_events.put_languages_side_by_side)
     app.connect("build-finished", site_events.refuse_addresses_to_load_from)

@@ -8,6 +8,7 @@ import re
 import shutil
 from unittest import mock
 
+import keras
 from docutils import nodes
 from sphinx.errors import SphinxError
 
@@ -33,6 +34,11 @@ TITLES = {
     "base": "Errors",
 }
 PROGRAMS = "Programs as functions"
+
+# Of Keras objects: the methods that a user calls.
+METHODS = """load compile fit evaluate predict classify encode call fill_mask
+embed save export""".split()
+WHOLE = ("Albert", "Classifier")  # with what they inherit
 
 # How a flag's value is shown; a boolean needs none.
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
@@ -123,13 +129,42 @@ def program_entry(name: str, function) -> str:
     return "\n".join(lines) + "\n:::\n"
 
 
+KERAS = (keras.Operation, keras.optimizers.Optimizer)
+
+
+def members_option(name: str, cls: type) -> str:
+    """Return which members to document: of Keras's many, those of use.
+
+    What all models of tasks share is shown with the first of them.
+    """
+    if not issubclass(cls, KERAS):
+        return "   :members:\n"
+    classes = cls.__mro__ if name in WHOLE else [cls]
+    classes = [c for c in classes if c.__module__.startswith("albert_tf.")]
+    shown = [m for m in METHODS if any(m in vars(c) for c in classes)]
+    return f"   :members: {', '.join(shown)}\n" if shown else ""
+
+
 def name_entry(name: str, value) -> str:
     """Return the directive that documents a public name."""
     if hasattr(value, "program"):
         return program_entry(name, value)
-    kind = "class" if inspect.isclass(value) else "function"
-    members = "   :members:\n" if kind == "class" else ""
+    is_class = inspect.isclass(value)
+    kind = "class" if is_class else "function"
+    members = members_option(name, value) if is_class else ""
     return f"```{{eval-rst}}\n.. auto{kind}:: albert_tf.{name}\n{members}```\n"
+
+
+def signature_of_init(app, what, name, value, options, signature, returned):
+    """Show what `__init__` takes; Keras's `__new__` takes anything."""
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    parameters = inspect.signature(value.__init__).parameters
+    shown = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in list(parameters.values())[1:]
+    ]
+    return str(inspect.Signature(shown)), returned
 
 
 def reference_page() -> str:
