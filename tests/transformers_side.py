@@ -118,3 +118,20 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
     return model.encode(texts, batch_size=3)
+
+
+def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
+    """Return the sums of log p of each piece that alone is masked."""
+    model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    scores = []
+    for row in tokenizer(texts)["input_ids"]:
+        score = 0.0
+        for place in range(1, len(row) - 1):
+            ids = torch.tensor([row])
+            ids[0, place] = mask
+            with torch.no_grad():
+                logits = model(input_ids=ids).logits[0, place]
+            score += torch.log_softmax(logits, -1)[row[place]].item()
+        scores.append(score)
+    return scores

@@ -21,6 +21,7 @@ from exporting import (
 from albert_tf.conversion.converter import convert
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.pseudo_likelihood import load_scorer
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
@@ -104,6 +105,16 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
     assert [piece for piece, _ in theirs] == [
         piece.removeprefix("▁") for piece in pieces
     ]
+
+
+def test_sentences_are_scored_alike(there, folder, pretrained_dir):
+    """Pseudo-log-likelihoods are those of a loop over masks there."""
+    scorer = load_scorer(pretrained_dir)
+    texts = ["she walks", "over the house", "walks she"]
+    theirs = there(
+        "pseudo_log_likelihoods", folder, texts, scorer.tokenizer.mask_id
+    )
+    np.testing.assert_allclose(scorer(texts), theirs, rtol=1e-4)
 
 
 def make(kind, folder, pretrained_dir):
