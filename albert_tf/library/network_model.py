@@ -168,7 +168,9 @@ class NetworkModel(ModelWithTokenizer):
         losses = head.example_losses(outputs, batch).values()
         total = tf.add_n([tf.reduce_sum(loss * weights) for loss in losses])
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
-        return tf.add_n([loss, *self.losses])
+        # Keras adds up what the replicas have.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return tf.add_n([loss, *self.losses]) / replicas
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Update and return what `compile` asked for."""
