@@ -242,16 +242,9 @@ class TextGraph(tf.Module):
         pair = tf.cast(b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - pair
         keep_a, keep_b = pair_lengths(a.row_lengths(), b.row_lengths(), room)
-        one = tf.ones_like(pair)
-        parts = [
-            self._repeat(self._cls_id, one),
-            _first(a, keep_a),
-            self._repeat(self._sep_id, one),
-            _first(b, keep_b),
-            self._repeat(self._sep_id, pair),
-        ]
+        rows = self._joined(_first(a, keep_a), _first(b, keep_b), pair)
         shape = [None, max_seq_length if fixed else None]
-        ids = tf.concat(parts, axis=1).to_tensor(self._pad_id, shape=shape)
+        ids = rows.to_tensor(self._pad_id, shape=shape)
         if not fixed:
             missing = tf.maximum(1 - tf.shape(ids)[1], 0)
             ids = tf.pad(ids, [[0, 0], [0, missing]])
@@ -266,6 +259,20 @@ class TextGraph(tf.Module):
             "input_mask": mask,
             "segment_ids": mask - first,
         }
+
+    def _joined(self, a, b, pair: tf.Tensor) -> tf.RaggedTensor:
+        """Return rows with special tokens; `pair` [B] is 1 where b counts."""
+        one = tf.ones_like(pair)
+        return tf.concat(
+            [
+                self._repeat(self._cls_id, one),
+                a,
+                self._repeat(self._sep_id, one),
+                b,
+                self._repeat(self._sep_id, pair),
+            ],
+            axis=1,
+        )
 
     @staticmethod
     def _repeat(id: int, lengths: tf.Tensor) -> tf.RaggedTensor:
