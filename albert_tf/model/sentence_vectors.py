@@ -5,8 +5,10 @@ Shapes: B batch, C texts of an example, T tokens, H hidden width.
 
 import tensorflow as tf
 
+from albert_tf.model.configured_layer import registered
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.task_heads import AlbertWithHead
+from albert_tf.text.packing import INPUTS
 
 
 def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -48,17 +50,17 @@ def two_crops(
     whole = tf.broadcast_to(place < kept + 2, tf.shape(source))
     cropped = tf.gather(ids, source, batch_dims=1)
     mask = tf.cast(whole, tf.int32)
-    names = "input_ids", "input_mask", "segment_ids"
-    return dict(zip(names, (cropped, mask, tf.zeros_like(mask)), strict=True))
+    return dict(zip(INPUTS, (cropped, mask, tf.zeros_like(mask)), strict=True))
 
 
+@registered
 class AlbertEmbedder(AlbertWithHead):
     """ALBERT without a layer on top: what it learns is in the encoder."""
 
     def build_head(self):
         """Make nothing."""
 
-    def call(self, input_ids, input_mask, segment_ids, seed=None):
+    def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 unit vectors [B, H], or [B, C, H] from [B, C, T]."""
         shape = tf.shape(input_ids)
         flat = [

@@ -10,6 +10,7 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.model.sentence_vectors import AlbertEmbedder
 from albert_tf.model.task_heads import (
     AlbertChooser,
     AlbertClassifier,
@@ -30,6 +31,7 @@ LAYERS = {
     "chooser": lambda: AlbertChooser(tiny.CONFIG),
     "tagger": lambda: AlbertTokenClassifier(tiny.CONFIG, 4),
     "spans": lambda: AlbertForSpans(tiny.CONFIG),
+    "embedder": lambda: AlbertEmbedder(tiny.CONFIG),
     "beam": lambda: AlbertForBeamSpans(tiny.CONFIG, 3, 2),
 }
 
