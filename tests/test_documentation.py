@@ -108,7 +108,7 @@ def folder(tmp_path_factory, tokenizer_dir):
 @pytest.mark.slow
 def test_the_guides_run(folder):
     """Each makes what the next one takes."""
-    made = "tokenizer records pretrained finetuned tested saved_model/1 lite"
+    made = "tokenizer records pretrained finetuned tested models/library/1 lite"
     assert [x for x in made.split() if not os.listdir(folder / x)] == []
 
 
