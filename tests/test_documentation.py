@@ -58,7 +58,7 @@ OUTPUT = "notebook_classifier"
     "pretrain_and_search": """
 FOLDER = "notebook_search"
 STEPS = 2
-EVERY = 50
+EPOCHS = 1
 """,
 }
 
