@@ -3,6 +3,6 @@
 from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
 
 
-def optimizer(steps: int, rate: float = 0.01) -> AdamW:
+def optimizer(steps: int, rate: float = 0.003) -> AdamW:
     """Return AdamW with the schedule of a run of some steps."""
     return AdamW(WarmupDecay(rate, steps, num_warmup_steps=5))

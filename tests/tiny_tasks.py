@@ -1,5 +1,6 @@
 """A model directory and tables small enough for tests of fine-tuning."""
 
+import dataclasses
 import pathlib
 
 import keras
@@ -25,12 +26,17 @@ def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
     return tokenizer_from_files(vocab_file=str(path))
 
 
-def make_model_dir(directory: pathlib.Path) -> str:
-    """Write a model directory as pretraining leaves it; return its path."""
+def make_model_dir(directory: pathlib.Path, **changes) -> str:
+    """Write a model directory as pretraining leaves it; return its path.
+
+    With `initializer_range=0.2` its weights are far enough from 0 for tasks to
+    be learnt at once; else that is a matter of the seed.
+    """
     keras.utils.set_random_seed(1)
-    model = AlbertForPretraining(tiny.CONFIG)
+    config = dataclasses.replace(tiny.CONFIG, **changes)
+    model = AlbertForPretraining(config)
     model_dir = str(directory / "pretrained")
-    tiny.CONFIG.save(model_dir)
+    config.save(model_dir)
     checkpoints.save(model_dir, checkpoints.named_variables(model))
     make_tokenizer(directory).save(model_dir)
     return model_dir

@@ -32,7 +32,7 @@ class Ensemble:
     """Models of one task; has what an `Evaluator` asks of a model."""
 
     name = "ensemble"
-    variables = ()
+    weights = ()
 
     def __init__(self, members: Sequence):
         self.members = members

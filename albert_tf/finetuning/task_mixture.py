@@ -44,8 +44,8 @@ class SharedModel:
         return checkpoints.named_variables(self.albert)
 
     @property
-    def variables(self) -> list:
-        """All variables under their names, as Keras would have them."""
+    def weights(self) -> list:
+        """All weights under their names, as Keras would have them."""
         table = self.encoder()
         for task in self.models:
             head = self.head(task).items()

@@ -121,12 +121,19 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions):
         assert metrics["eval"][name] == pytest.approx(value)
 
 
-def test_fit_learns_and_tells(classifier):
+def test_fit_learns_and_tells(tmp_path):
     """Losses and accuracies of both sets are in the history; words count."""
     train, dev = columns(300, 1), columns(53, 2)
+    folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
+    keras.utils.set_random_seed(0)
+    classifier = Classifier.load(folder, LABELS)
     classifier.compile(tiny_fits.optimizer(76), metrics=["accuracy"])
     history = classifier.fit(
-        train, validation_data=dev, batch_size=16, epochs=4, verbose=0
+        train,
+        validation_data=dev,
+        batch_size=16,
+        epochs=4,
+        verbose=0,
     ).history
     assert sorted(history) == [
         *("accuracy", "loss", "val_accuracy", "val_loss")
