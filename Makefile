@@ -7,7 +7,7 @@ VENV ?= .venv
 REQUIREMENTS ?=
 # The extras of pyproject.toml that VENV has.
 EXTRAS ?= test
-# Processes that run the quick tests; each needs about 2 GB.
+# Processes that run the tests; each needs about 3 GB.
 TEST_PROCESSES ?= 2
 
 BIN := $(VENV)/bin
@@ -41,7 +41,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadfile
 
 interchange:
 	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert interchange-tests
