@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.objectives import cross_entropy
 
-BATCH_TOKENS = 4096  # of the rows that are computed at once
+BATCH_TOKENS = 8192  # of the rows that are computed at once
 CONFIDENCE = 0.95
 
 
