@@ -7,14 +7,13 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from albert_tf.model.configured_layer import registered
 from albert_tf.training.learning_rate import RATE_AT_4096, SCHEDULES
 from albert_tf.training.optimizers import (
     EXCLUDED,
     OptimizerConfig,
     update_rule,
 )
-
-registered = keras.saving.register_keras_serializable("albert_tf")
 
 
 @registered

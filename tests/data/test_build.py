@@ -107,6 +107,14 @@ def test_pieces_are_counted(corpus, whole):
     assert np.exp(log_frequencies(counts)).sum() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
+def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
+    """Before a bias is made of them."""
+    (tmp_path / "piece_counts.json").write_text(counts)
+    with pytest.raises(InputError, match="a whole number for each piece"):
+        read_piece_counts(str(tmp_path), 3)
+
+
 def test_duplicates_differ(whole):
     """The duplicates of a shard have other masks, and mostly other pairs."""
     output, metadata = whole

@@ -28,7 +28,8 @@ def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
     require(
         counts.ndim == 1
         and np.issubdtype(counts.dtype, np.integer)
-        and 0 < len(counts) <= vocab_size,
+        and 0 < len(counts) <= vocab_size
+        and counts.min() >= 0,
         f"`{PIECE_COUNTS_FILE}` must list a whole number for each piece of "
         "the model's vocabulary; make the records again.",
         file=path,
