@@ -22,6 +22,7 @@ from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.features import packed_row
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.objectives import cross_entropy
@@ -113,7 +114,7 @@ class Scorer:
         )
         return cross_entropy(logits, pieces)
 
-    def rows(self, sentence: str) -> np.ndarray:
+    def row(self, sentence: str) -> np.ndarray:
         """Return a sentence as ids with [CLS] and [SEP], int32 [T]."""
         ids = self.tokenizer.encode(sentence)
         limit = self.model.config.max_position_embeddings - 2
@@ -122,9 +123,7 @@ class Scorer:
             f"A sentence must have 1 to {limit} pieces for this model.",
             sentence=f"{sentence!r}, {len(ids)} pieces",
         )
-        tokenizer = self.tokenizer
-        row = [tokenizer.cls_id, *ids, tokenizer.sep_id]
-        return np.array(row, np.int32)
+        return packed_row(self.tokenizer, np.array(ids), [], len(ids) + 2)[0]
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
         """Yield numbers of rows of one length, as many as go together."""
@@ -138,7 +137,7 @@ class Scorer:
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N]."""
-        rows = [self.rows(sentence) for sentence in sentences]
+        rows = [self.row(sentence) for sentence in sentences]
         scores, progress = np.zeros(len(rows)), Progress(len(rows), 0, "text")
         for numbers in self._batches(rows):
             ids = np.stack([rows[i] for i in numbers])

@@ -36,7 +36,7 @@ def scorer(tokenizer):
 
 def one_by_one(scorer, sentence):
     """Return the score as its definition says, a row at a time."""
-    ids, total = scorer.rows(sentence), 0.0
+    ids, total = scorer.row(sentence), 0.0
     for i in range(1, len(ids) - 1):
         row = ids.copy()
         row[i] = scorer.tokenizer.mask_id
