@@ -73,6 +73,13 @@ class Metadata:
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
 
+    def masked_at(self, rate: float) -> "Metadata":
+        """Return the description of dynamic records read at another rate."""
+        values = {"masked_lm_prob": rate, "max_predictions_per_seq": None}
+        other = dataclasses.replace(self, settings=self.settings | values)
+        slots = other.masking_config().predictions(self.max_seq_length)
+        return dataclasses.replace(other, max_predictions_per_seq=slots)
+
     def masking_config(self) -> MaskingConfig:
         """Return how the records were, or are to be, masked."""
         names = [field.name for field in dataclasses.fields(MaskingConfig)]

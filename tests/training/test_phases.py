@@ -1,0 +1,160 @@
+"""Schedules to phases: borders, batches and the position in the data."""
+
+import dataclasses
+import itertools
+
+import pytest
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import Metadata
+from albert_tf.training.phases import (
+    at,
+    check_mask_schedule,
+    folders,
+    make_phases,
+    read_schedule,
+    read_schedules,
+    table_of,
+)
+
+DYNAMIC = {"masking": "dynamic", "masked_lm_prob": 0.15}
+RECORDS = {
+    name: Metadata(tokens, round(0.15 * tokens), 50, "", {}, DYNAMIC)
+    for name, tokens in (("a", 64), ("b", 128), ("c", 512))
+}
+DEEP = dataclasses.replace(tiny.CONFIG, num_hidden_layers=6)
+
+
+def phases(
+    data_dir="a", depth=None, masks=None, steps=100, config=DEEP, **kwargs
+):
+    schedules = read_schedules(data_dir, depth, masks, config)
+    values = {"batch_size": 64, **kwargs}
+    return make_phases(schedules, RECORDS, steps, **values)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("one", [("one", 1.0)]),
+        ("x*,y?:0.25,z", [("x*,y?", 0.25), ("z", 1.0)]),
+        ("gs://b/x,gs://b/y", [("gs://b/x,gs://b/y", 1.0)]),
+        (
+            "gs://x:9/a:.5,b:0.25,gs://c",
+            [("gs://x:9/a", 0.5), ("b", 0.75), ("gs://c", 1.0)],
+        ),
+    ],
+)
+def test_a_value_ends_at_its_share(text, expected):
+    """What data_dir could be before it may still be, commas and colons too."""
+    assert list(read_schedule("data_dir", text)) == expected
+    assert folders(text) == [value for value, _ in expected]
+
+
+@pytest.mark.parametrize(
+    "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
+)
+def test_what_is_no_schedule_is_refused(text):
+    """Shares are missing, or too many, or leave nothing for the last."""
+    with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
+        read_schedule("depth_schedule", text, int)
+
+
+def test_the_borders_of_all_schedules_cut_the_run():
+    """In each phase folder, depth and rate are those of each of its steps."""
+    made = phases("a:0.7,b:0.2,c", "2:0.3,4:0.3,6", "0.4:0.6,0.2")
+    borders = [0, 30, 60, 70, 90, 100]
+    spans = [(p.first_step, p.last_step) for p in made]
+    assert spans == list(itertools.pairwise(borders))
+    for step in range(100):
+        phase = at(made, step)
+        assert phase.first_step <= step < phase.last_step
+        assert phase.data_dir == "aaaaaaabbc"[step // 10]
+        assert phase.layers == (2 if step < 30 else 4 if step < 60 else 6)
+        assert phase.masked_lm_prob == (0.4 if step < 60 else 0.2)
+    assert at(made, 100) is made[-1]
+
+
+def test_there_are_no_more_prediction_places_than_a_rate_needs():
+    """By the builder's rule, whatever its own limit was."""
+    limited = dataclasses.replace(
+        RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
+    )
+    schedules = read_schedules("a", None, "0.3:0.5,0.15", DEEP)
+    made = make_phases(schedules, {"a": limited}, 100, batch_size=64)
+    assert [p.metadata.max_predictions_per_seq for p in made] == [19, 10]
+    assert [p.metadata.masking_config().masked_lm_prob for p in made] == [
+        *(0.3, 0.15)
+    ]
+    assert phases()[0].metadata is RECORDS["a"]
+
+
+def test_a_batch_keeps_its_tokens():
+    """As nearly as replicas and micro-batches divide it."""
+    sizes = [p.batch_size for p in phases("a:0.7,b:0.2,c")]
+    assert sizes == [64, 32, 8]
+    made = phases("a:0.7,b:0.2,c", batch_size=60, unit=12)
+    assert [p.batch_size for p in made] == [60, 24, 12]
+
+
+def test_every_example_of_a_folder_is_read_once():
+    """Also where it comes again, or only depth or rate change."""
+    made = phases("a:0.3,b:0.3,a", "2:0.5,6", "0.3:0.8,0.1", batch_size=6)
+    read = {"a": [], "b": []}
+    for step in range(100):
+        phase = at(made, step)
+        first = phase.example(step)
+        read[phase.data_dir] += range(first, first + phase.batch_size)
+    assert read["a"] == list(range(6 * 70))
+    assert read["b"] == list(range(3 * 30))
+
+
+def test_what_is_over_stays_as_it_was():
+    """A run that turns out longer goes on from the phases it has had."""
+    first, *_ = made = phases("a:0.5,b:0.2,a", steps=100)
+    longer = phases("a:0.5,b:0.2,a", steps=160, before=[first])
+    assert longer[0] is first
+    assert [p.last_step for p in longer] == [50, 80, 112, 160]
+    assert [p.first_example for p in longer] == [0, 50 * 64, 0, 80 * 64]
+    assert phases("a:0.5,b:0.2,a", before=made) == made
+
+
+@pytest.mark.parametrize(
+    "depth, changes, message",
+    [
+        ("2:0.5,4", {}, "must end with `num_hidden_layers`.* 6"),
+        ("8:0.5,6", {}, "never have more"),
+        ("0:0.5,6", {}, "nor less"),
+        ("2:0.5,6", {"num_hidden_groups": 3}, "nor less.* 3"),
+        ("2:0.5,6", {"sharing": "attention"}, "sharing=attention"),
+    ],
+)
+def test_a_depth_must_train_all_weights(depth, changes, message):
+    """Each group must have a layer, and the end be the whole model."""
+    config = dataclasses.replace(DEEP, **changes)
+    with pytest.raises(InputError, match=message):
+        phases(depth=depth, config=config)
+
+
+def test_every_value_needs_a_step():
+    """A run that is too short for its schedule is refused."""
+    assert len(phases(depth="2:0.3,4:0.3,6", steps=3)) == 3
+    with pytest.raises(InputError, match="`layers` must have a step"):
+        phases(depth="2:0.1,4:0.1,6", steps=3)
+
+
+def test_records_with_masks_have_no_schedule_of_them():
+    """The folder that is at fault is named."""
+    check_mask_schedule("0.3:0.5,0.15", RECORDS)
+    static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
+    with pytest.raises(InputError, match="data_dir=d with masks"):
+        check_mask_schedule("0.3:0.5,0.15", static)
+
+
+def test_the_phases_are_a_table():
+    """A line for each, with what is computed in it."""
+    head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
+    assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
+    assert first.split() == "0 to 50 2 64 64 10 0 a".split()
+    assert last.split() == "50 to 100 6 8 512 77 0 c".split()
