@@ -22,10 +22,10 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints, distribution, warm_start
+from albert_tf.training.batch_rules import with_half_life, with_rate
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import Monitor
 from albert_tf.training.hooks import Measure, Warn, standard
-from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
 from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
@@ -76,6 +76,13 @@ class PretrainingConfig:
         "optimizer's slots and the step, and so the schedule, for a second "
         "phase with other records.",
         choices=warm_start.STATES,
+    )
+    beta_2_half_life: float = setting(
+        0.0,
+        "Tokens, counted with padding, after which a gradient's share in the "
+        "second moment is half: sets beta_2 so that it fits the batch; 0 "
+        "leaves beta_2 as it is.",
+        minimum=0.0,
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
@@ -186,27 +193,6 @@ def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
         f"Without weight decay and trust ratio: {len(excluded)} of "
         f"{len(trainer.trained)} variables: {', '.join(excluded)}"
     )
-
-
-def with_rate(
-    optimizer: OptimizerConfig, training: TrainingConfig
-) -> OptimizerConfig:
-    """Return settings with a number for `learning_rate=auto`, and print it."""
-    if optimizer.learning_rate != "auto":
-        return optimizer
-    require(
-        optimizer.optimizer == "lamb",
-        "`learning_rate` must be a number but for optimizer=lamb, whose rule "
-        "auto is.",
-        learning_rate="auto",
-        optimizer=optimizer.optimizer,
-    )
-    batch = training.train_batch_size
-    rate = scaled_rate(batch)
-    print(
-        f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
-    )
-    return dataclasses.replace(optimizer, learning_rate=rate)
 
 
 def make_trainer(
@@ -339,9 +325,9 @@ def pretrain(
         if run.do_train:
             stack.enter_context(claimed(strategy, run.output_dir, claim))
         keras.utils.set_random_seed(training.random_seed)
-        trainer = make_trainer(
-            config, run.compat, optimizer, training, strategy
-        )
+        tokens = training.train_batch_size * metadata.max_seq_length
+        memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
+        trainer = make_trainer(config, run.compat, memory, training, strategy)
         describe_run(trainer, metadata)
         monitor = make_monitor(trainer, metadata, devices)
         metrics = run_job(run, trainer, metadata, monitor, hooks)

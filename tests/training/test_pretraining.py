@@ -16,7 +16,7 @@ from albert_tf.data.records import checks, find
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import COMPAT, PretrainingConfig, with_rate
+from albert_tf.training.pretraining import COMPAT, PretrainingConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.trainer import TrainingConfig
 
@@ -141,27 +141,6 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
     expected, found = values(whole), values(second)
     for name in expected:
         np.testing.assert_array_equal(expected[name], found[name], name)
-
-
-def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """At 4096 it is the paper's rate, at a quarter of it half the rate."""
-    auto = OptimizerConfig(learning_rate="auto")
-    for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
-        training = TrainingConfig(train_batch_size=batch)
-        found = with_rate(auto, training).learning_rate
-        assert found == pytest.approx(rate)
-        assert f"sqrt({batch} / 4096) = {rate:g}" in capsys.readouterr().out
-    fixed = OptimizerConfig(learning_rate=0.5)
-    assert with_rate(fixed, training).learning_rate == 0.5
-
-
-def test_the_automatic_rate_is_lambs():
-    """AdamW has another rule, and a word that is no rate is refused."""
-    adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
-    with pytest.raises(InputError, match="optimizer=adamw"):
-        with_rate(adamw, TrainingConfig())
-    with pytest.raises(InputError, match="a number or one of auto"):
-        OptimizerConfig(learning_rate="fast")
 
 
 def test_a_source_with_another_tokenizer_is_refused(
