@@ -58,10 +58,12 @@ class AlbertEncoder(ConfiguredLayer):
                 setattr(self, name, blocks[g, k])
         return blocks
 
-    def layer_blocks(self, i: int) -> list[tuple[SelfAttention, FeedForward]]:
+    def layer_blocks(
+        self, config: AlbertConfig, i: int
+    ) -> list[tuple[SelfAttention, FeedForward]]:
         """Return the blocks that layer i calls one after the other."""
-        a, f = self.config.attention_index(i), self.config.ffn_index(i)
-        inner = range(self.config.inner_group_num)
+        a, f = config.attention_index(i), config.ffn_index(i)
+        inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 
     def layer(self, blocks, number, x, input_mask, seed):
@@ -78,27 +80,29 @@ class AlbertEncoder(ConfiguredLayer):
             attention_probs.append(probs)
         return hidden_states, attention_probs
 
-    def call(self, x, input_mask, seed=None, return_all=False):
+    def call(self, x, input_mask, seed=None, return_all=False, layers=None):
         """Return the outputs [B, T, H] and attentions of every block.
 
         Where `loop` is not the plain one, `return_all` decides whether to
-        unroll the layers, or to return the last output alone.
+        unroll the layers, or to return the last output alone. With `layers`
+        the blocks are those of a config of so many.
         """
+        config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
-            return [self.looped(x, input_mask, seed)], []
+            return [self.looped(config, x, input_mask, seed)], []
         hidden_states, attention_probs = [], []
-        for i in range(self.config.num_hidden_layers):
-            blocks = self.layer_blocks(i)
+        for i in range(config.num_hidden_layers):
+            blocks = self.layer_blocks(config, i)
             states, probs = self.layer(blocks, i, x, input_mask, seed)
             x = states[-1]
             hidden_states += states
             attention_probs += probs
         return hidden_states, attention_probs
 
-    def looped(self, x, input_mask, seed):
+    def looped(self, config, x, input_mask, seed):
         """Return the last output, through `loop` where layers are shared."""
-        for numbers in self.config.shared_layers():
-            blocks = self.layer_blocks(numbers.start)
+        for numbers in config.shared_layers():
+            blocks = self.layer_blocks(config, numbers.start)
 
             def layer(x, number, blocks=blocks):
                 return self.layer(blocks, number, x, input_mask, seed)[0][-1]
@@ -132,7 +136,13 @@ class AlbertModel(AlbertNetwork):
         )
 
     def compute(
-        self, input_ids, input_mask, segment_ids, seed=None, return_all=False
+        self,
+        input_ids,
+        input_mask,
+        segment_ids,
+        seed=None,
+        return_all=False,
+        layers=None,
     ):
         """Encode a batch, as `AlbertNetwork.call` takes it.
 
@@ -142,6 +152,7 @@ class AlbertModel(AlbertNetwork):
           segment_ids: int32 [B, T], 0 in the first segment, 1 in the second.
           seed: see the module.
           return_all: whether to return what every block computed.
+          layers: how many layers run; None is all.
 
         Returns:
           `sequence_output` [B, T, H] and `pooled_output` [B, H]; with
@@ -152,7 +163,11 @@ class AlbertModel(AlbertNetwork):
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
         hidden_states, attention_probs = self.encoder(
-            x, input_mask, seed=fold_in(seed, 1), return_all=return_all
+            x,
+            input_mask,
+            seed=fold_in(seed, 1),
+            return_all=return_all,
+            layers=layers,
         )
         outputs = {
             "sequence_output": hidden_states[-1],
@@ -244,8 +259,8 @@ class AlbertForPretraining(AlbertNetwork):
         """Return `AlbertModel`'s outputs and the heads'.
 
         `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P], by
-        default at all; `sop_logits` are float32 [B, 2]. `seed` and
-        `return_all` are passed on.
+        default at all; `sop_logits` are float32 [B, 2]. `seed`,
+        `return_all` and `layers` are passed on.
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions

@@ -143,6 +143,11 @@ class AlbertConfig:
         """Return the group of a layer: i * G // L, as released."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
+    def with_layers(self, layers: int | None) -> "AlbertConfig":
+        """Return the config with so many layers; None is all."""
+        layers = layers or self.num_hidden_layers
+        return dataclasses.replace(self, num_hidden_layers=layers)
+
     def attention_index(self, layer: int) -> int:
         """Return which attention weights a layer uses."""
         shared = self.sharing in ("all", "attention")

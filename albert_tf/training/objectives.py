@@ -1,5 +1,7 @@
 """What ALBERT is pretrained for: masked words and the order of sentences."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from albert_tf.model import compiled_ops
@@ -42,8 +44,15 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
+@dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
-    """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies."""
+    """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.
+
+    Attributes:
+      layers: of the model, how many run; None is all.
+    """
+
+    layers: int | None = None
 
     terms = ("mlm", "sop")
     metrics = ("mlm_accuracy", "sop_accuracy")
@@ -63,6 +72,7 @@ class PretrainingObjective:
             batch["segment_ids"],
             batch["masked_lm_positions"],
             seed=seed,
+            layers=self.layers,
         )
         parts = {
             "mlm": (

@@ -6,6 +6,7 @@ schedules together cut a run into phases.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -147,6 +148,25 @@ class Phase:
     def last_example(self) -> int:
         """Where it ends in the training stream of its records."""
         return self.example(self.last_step)
+
+    def reader(self, batches: Callable) -> Callable:
+        """Return what makes batches of the records, if there are any.
+
+        Args:
+          batches: takes them before other things: `data_dir`, `metadata`.
+        """
+        if self.metadata is None:
+            return batches
+        return functools.partial(batches, self.data_dir, self.metadata)
+
+    def summary(self) -> str:
+        """Say what the steps do."""
+        rate = self.masked_lm_prob
+        masks = "" if rate is None else f", masks {rate:g}"
+        return (
+            f"batches of {self.batch_size} x {self.metadata.max_seq_length} "
+            f"tokens of {self.data_dir}, {self.layers} layers{masks}"
+        )
 
     def example(self, step: int) -> int:
         """Return where a step begins in the training stream."""

@@ -20,9 +20,9 @@ from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Fact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.history import History, Scalars
+from albert_tf.training.pace import Pace, next_stop
+from albert_tf.training.phases import Phase, at
 from albert_tf.training.trainer import Trainer
-
-SECONDS_PER_LOOP = 5.0
 
 
 @contextlib.contextmanager
@@ -44,36 +44,6 @@ def claimed(
                 stack.enter_context(files.held(output_dir, "output_dir"))
                 claim()
         yield
-
-
-@dataclasses.dataclass
-class Pace:
-    """How many steps to run before returning to Python."""
-
-    fixed: int
-    seconds: float = 0.0  # of one step, measured
-    measured: int = 0
-
-    def steps(self) -> int:
-        """Return the steps of the next stretch."""
-        if self.fixed:
-            return self.fixed
-        if not self.measured:
-            return 1
-        return max(1, min(int(SECONDS_PER_LOOP / self.seconds), 1000))
-
-    def measure(self, steps: int, seconds: float) -> None:
-        """Take in a stretch; the first one compiles and does not count."""
-        self.measured += 1
-        if self.measured > 1:
-            self.seconds = seconds / steps
-        else:
-            self.seconds = SECONDS_PER_LOOP / 2
-
-
-def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
-    """Return the first step after `step` at which something is due."""
-    return min([last, *((step // c + 1) * c for c in cadences)])
 
 
 @dataclasses.dataclass
@@ -105,6 +75,7 @@ class Run:
       trainer: the model and its steps.
       output_dir: the model directory.
       facts: what the weights follow from beyond `Trainer.facts`.
+      phases: of the whole run; none where nothing changes.
 
     Attributes:
       last: the step with which the run ends.
@@ -121,6 +92,7 @@ class Run:
         trainer: Trainer,
         output_dir: str,
         facts: dict[str, Fact] | None = None,
+        phases: Sequence[Phase] = (),
     ):
         training = trainer.training
         self.trainer, self.output_dir = trainer, output_dir
@@ -132,6 +104,9 @@ class Run:
                 checkpoints.restore(self.last_good, trainer.state(), ignore=())
         self._require_same_step()
         self.last = training.num_train_steps
+        self.phases = tuple(phases) or (
+            Phase(0, self.last, training.train_batch_size),
+        )
         if training.stop_step:
             self.last = min(self.last, training.stop_step)
         # Several processes must return to Python at the same steps.
@@ -157,6 +132,11 @@ class Run:
     def step(self) -> int:
         """The number of updates made so far."""
         return self.trainer.step
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the last update, the first one before there is any."""
+        return at(self.phases, max(self.step - 1, 0))
 
     @property
     def finished(self) -> bool:
@@ -212,20 +192,35 @@ class Run:
         """Train, and yield after each stretch of steps until the run ends.
 
         Args:
-          batches: see `Trainer.iterator`.
+          batches: see `Trainer.iterator` and `Phase.reader`.
           cadences: a stretch ends at each multiple of one of these steps.
         """
-        iterator = self.trainer.iterator(batches, self.step)
+        begun = trainer = iterator = None
         while not (self.finished or self.stopped_by):
-            ahead = next_stop(self.step, self.last, cadences) - self.step
+            phase = at(self.phases, self.step)
+            if phase.first_step != begun:
+                begun = phase.first_step
+                trainer, iterator = self._begin(phase, batches)
+            border = self.last if phase is self.phases[-1] else phase.last_step
+            last = min(self.last, border)
+            ahead = next_stop(self.step, last, cadences) - self.step
             steps = min(self.pace.steps(), ahead)
             start = time.monotonic()
-            sums = self.trainer.run_steps(iterator, tf.constant(steps))
+            sums = trainer.run_steps(iterator, tf.constant(steps))
             bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
             seconds = time.monotonic() - start
             self.pace.measure(steps, seconds)
             values = self._values(sums, steps / seconds)
             yield Stretch(steps, seconds, values, bad, first_bad)
+
+    def _begin(self, phase: Phase, batches: Callable):
+        """Return the trainer of a phase, and its batches from this step on."""
+        self.pace = Pace(self.pace.fixed)
+        if 0 < phase.first_step == self.step:
+            self.progress.message(f"step {self.step}: {phase.summary()}")
+        read = phase.reader(batches)
+        iterator = self.trainer.iterator(read, self.step, phase)
+        return self.trainer.at_depth(phase.layers), iterator
 
     def _values(self, sums, pace: float) -> dict[str, float]:
         """Return what steps gave; `pace` is steps a second."""
@@ -236,7 +231,7 @@ class Run:
             "learning_rate": float(
                 trainer.optimizer.learning_rate(self.step - 1)
             ),
-            "examples_per_second": pace * trainer.training.train_batch_size,
+            "examples_per_second": pace * self.phase.batch_size,
             "hours_left": (self.last - self.step) / pace / 3600,
         }
 

@@ -5,10 +5,10 @@ replicas and micro-batches add up to exactly what one large batch gives.
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -21,6 +21,8 @@ from albert_tf.training.accumulation import accumulated
 from albert_tf.training.distribution import all_sum, distribute, is_tpu
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.phases import Phase
+from albert_tf.training.step_sums import summed_steps
 
 # What another way to compute the same step means for a resumed run.
 ROUNDING = "the same run to rounding, not to the bit"
@@ -128,23 +130,6 @@ class TrainingConfig:
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
 
-class StepSums(NamedTuple):
-    """What some steps gave, without those that were not finite.
-
-    Attributes:
-      report: float32 [2, names], see `Evaluator.report`, over the steps.
-      norm: the largest norm of a gradient.
-      first_bad: the first step, counted from 0, whose loss or gradient was
-        not finite; -1 if there was none.
-      bad: how many such steps there were.
-    """
-
-    report: tf.Tensor
-    norm: tf.Tensor
-    first_bad: tf.Tensor
-    bad: tf.Tensor
-
-
 class Trainer:
     """A model with an optimizer and compiled training steps.
 
@@ -193,7 +178,12 @@ class Trainer:
                 self._rate_scales(),
                 self.xla.pieces,
             )
-        self._gradients = tf.function(
+        self._gradients = self._compiled_gradients()
+        every = self.model.albert.config.num_hidden_layers
+        self._depths: dict[int | None, Trainer] = {None: self, every: self}
+
+    def _compiled_gradients(self):
+        return tf.function(
             self._micro_gradients, jit_compile=self.xla.whole or None
         )
 
@@ -301,32 +291,35 @@ class Trainer:
     @functools.cached_property
     def run_steps(self):
         """A function (iterator, number of steps) -> `StepSums`."""
+        return summed_steps(
+            self.strategy,
+            self._replica_step,
+            self.optimizer.iterations,
+            len(self.evaluator.names),
+        )
 
-        @tf.function
-        def run(iterator, steps):
-            start = tf.identity(self.optimizer.iterations)
-            report = tf.zeros([2, len(self.evaluator.names)])
-            largest = tf.zeros([])
-            first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0)
-            for i in tf.range(steps):
-                parts, norms = self.strategy.run(
-                    self._replica_step, (next(iterator),)
-                )
-                local = self.strategy.experimental_local_results
-                parts, norm = local(parts)[0], local(norms)[0]
-                finite = tf.reduce_all(tf.math.is_finite(parts))
-                finite = tf.logical_and(finite, tf.math.is_finite(norm))
-                report += tf.where(finite, parts, tf.zeros_like(parts))
-                largest = tf.where(finite, tf.maximum(largest, norm), largest)
-                first = tf.logical_and(~finite, first_bad < 0)
-                here = start + tf.cast(i, tf.int64)
-                first_bad = tf.where(first, here, first_bad)
-                bad += tf.cast(~finite, tf.int32)
-            return StepSums(report, largest, first_bad, bad)
+    def at_depth(self, layers: int | None) -> "Trainer":
+        """Return a trainer of the same state that runs so many layers.
 
-        return run
+        None is all. Such trainers are made once, with their graphs.
+        """
+        if layers not in self._depths:
+            other = copy.copy(self)
+            other.objective = dataclasses.replace(self.objective, layers=layers)
+            other.evaluator = Evaluator(
+                self.strategy,
+                lambda: self.model,
+                other.objective,
+                self.training.eval_batch_size,
+            )
+            other.__dict__.pop("run_steps", None)
+            other._gradients = other._compiled_gradients()
+            self._depths[layers] = other
+        return self._depths[layers]
 
-    def iterator(self, batches: Callable, start_step: int):
+    def iterator(
+        self, batches: Callable, start_step: int, phase: Phase | None = None
+    ):
         """Return the distributed training batches from a step on.
 
         Args:
@@ -334,15 +327,17 @@ class Trainer:
             `start`, the first example; `num_shards`, hosts; `shard`, which
             of them; `batch_size` of a replica.
           start_step: the first step.
+          phase: it is in; None where batches are the same in the whole run.
         """
         size = self.training.train_batch_size
+        phase = phase or Phase(0, self.training.num_train_steps, size)
 
         def host_dataset(context):
             return batches(
-                start=start_step * size,
+                start=phase.example(start_step),
                 num_shards=context.num_input_pipelines,
                 shard=context.input_pipeline_id,
-                batch_size=context.get_per_replica_batch_size(size),
+                batch_size=context.get_per_replica_batch_size(phase.batch_size),
             )
 
         return iter(distribute(self.strategy, host_dataset))

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from albert_tf.training.hooks import Save, StopInTime
-from albert_tf.training.run import Pace, next_stop
+from albert_tf.training.pace import Pace, next_stop
 
 
 @pytest.mark.parametrize(

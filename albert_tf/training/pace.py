@@ -1,0 +1,36 @@
+"""How many steps a run makes before it returns to Python."""
+
+import dataclasses
+from collections.abc import Sequence
+
+SECONDS_PER_LOOP = 5.0
+
+
+@dataclasses.dataclass
+class Pace:
+    """How many steps to run before returning to Python."""
+
+    fixed: int
+    seconds: float = 0.0  # of one step, measured
+    measured: int = 0
+
+    def steps(self) -> int:
+        """Return the steps of the next stretch."""
+        if self.fixed:
+            return self.fixed
+        if not self.measured:
+            return 1
+        return max(1, min(int(SECONDS_PER_LOOP / self.seconds), 1000))
+
+    def measure(self, steps: int, seconds: float) -> None:
+        """Take in a stretch; the first one compiles and does not count."""
+        self.measured += 1
+        if self.measured > 1:
+            self.seconds = seconds / steps
+        else:
+            self.seconds = SECONDS_PER_LOOP / 2
+
+
+def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
+    """Return the first step after `step` at which something is due."""
+    return min([last, *((step // c + 1) * c for c in cadences)])
