@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.model.flops import training_flops
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.health import Monitor
 from albert_tf.training.history import HEALTH, draw_curves
-from albert_tf.training.run import Hook
+from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import TrainingConfig
 
 # Where updates that are not finite are skipped, a run without a single other
@@ -43,15 +44,40 @@ class RequireFinite(Hook):
         )
 
 
+def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
+    """Return what a run measures beyond its losses in its present phase.
+
+    Losses of another phase are not comparable, so that its steps are not
+    judged; nor is a mask rate that was asked for.
+    """
+    phase, trainer = run.phase, run.trainer
+    metadata = phase.metadata
+    flops = training_flops(
+        trainer.model.config.with_layers(phase.layers),
+        metadata.max_seq_length,
+        metadata.max_predictions_per_seq,
+    )
+    masked = metadata.statistics.get("masked_share")
+    warmup = trainer.optimizer.config.num_warmup_steps
+    return Monitor(
+        metadata.max_seq_length,
+        flops,
+        phase.batch_size,
+        max(warmup, phase.first_step),
+        peak_flops,
+        masked if phase.masked_lm_prob is None else None,
+    )
+
+
 class Measure(Hook):
     """Measure speed, and LAMB's trust ratios; stands before `Log`."""
 
-    def __init__(self, monitor: Monitor):
-        self.monitor = monitor
+    def __init__(self, monitor_of: Callable[[Run], Monitor]):
+        self.monitor_of = monitor_of
 
     def after(self, run, stretch):
         speed = stretch.values["examples_per_second"]
-        stretch.values |= self.monitor.scalars(speed)
+        stretch.values |= self.monitor_of(run).scalars(speed)
         optimizer = run.trainer.optimizer
         if optimizer.config.optimizer == "lamb":
             ratios = sorted(optimizer.trust_ratios().numpy().tolist())
@@ -119,13 +145,13 @@ class KeepBest(Hook):
 class Warn(Hook):
     """Say each thing that looks unhealthy once."""
 
-    def __init__(self, every: int, monitor: Monitor):
-        self.every, self.monitor = every, monitor
+    def __init__(self, every: int, monitor_of: Callable[[Run], Monitor]):
+        self.every, self.monitor_of = every, monitor_of
 
     def after(self, run, stretch):
         rows = run.history.rows
         known = {row["kind"] for row in rows if row["split"] == HEALTH}
-        for kind, note in self.monitor.notes(rows).items():
+        for kind, note in self.monitor_of(run).notes(rows).items():
             if kind not in known:
                 run.progress.message(f"Warning at step {run.step}: {note}")
                 run.history.add(run.step, HEALTH, {"kind": kind, "note": note})

@@ -269,6 +269,13 @@ def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
     )
 
 
+def facts(phases: Sequence[Phase]) -> list[list]:
+    """Return what tells the phases of one run from those of another."""
+    return [
+        [p.last_step, p.batch_size, p.layers, p.masked_lm_prob] for p in phases
+    ]
+
+
 COLUMNS = "steps layers batch tokens predicted masks first_example data".split()
 
 

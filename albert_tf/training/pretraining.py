@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -12,23 +12,30 @@ from albert_tf.base import files, settings
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, setting, validate
 from albert_tf.data import records
-from albert_tf.data.records import checks, find, input_pipeline
+from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.piece_counts import (
     log_frequencies,
     read_piece_counts,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import training_flops
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
-from albert_tf.training import checkpoints, distribution, warm_start
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training import (
+    checkpoints,
+    distribution,
+    phases,
+    record_folders,
+    warm_start,
+)
 from albert_tf.training.batch_rules import with_half_life, with_rate
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import Monitor
-from albert_tf.training.hooks import Measure, Warn, standard
+from albert_tf.training.hooks import Measure, Warn, make_monitor, standard
 from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.phases import Phase
+from albert_tf.training.record_folders import Folders, fingerprint
 from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
 from albert_tf.training.trainer import Trainer, TrainingConfig
 
@@ -58,8 +65,23 @@ class PretrainingConfig:
     data_dir: str = setting(
         "",
         "Folder made by create_pretraining_data.py, or a folder or globs of "
-        "records that the released code made.",
+        "records that the released code made; or several in turn, "
+        "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps. "
+        "train_batch_size is that of the first; the others have as many "
+        "tokens in a batch, as nearly as the replicas divide it.",
         required=True,
+    )
+    depth_schedule: str | None = setting(
+        None,
+        "How many layers run, `2:0.3,4:0.3,6`, with shares of the steps: the "
+        "shared layer fewer times at first. By default all of the model, "
+        "with which it must end.",
+    )
+    mask_schedule: str | None = setting(
+        None,
+        "Shares of the tokens that are predicted, `0.30:0.4,0.20:0.3,0.15`, "
+        "with shares of the steps; for records of --masking=dynamic, whose "
+        "masked_lm_prob is the default.",
     )
     albert_config_file: str = setting(
         "", "Architecture, a JSON file of configs/models.", required=True
@@ -104,46 +126,33 @@ class PretrainingConfig:
         )
 
 
-def check_records(config: AlbertConfig, metadata: records.Metadata) -> None:
-    """Refuse records that do not fit the model."""
-    limits = {
-        "max_seq_length": "max_position_embeddings",
-        "vocab_size": "vocab_size",
-    }
-    for record_key, config_key in limits.items():
-        value, limit = (
-            getattr(metadata, record_key),
-            getattr(config, config_key),
-        )
-        require(
-            value <= limit,
-            f"`{record_key}` of the records must be at most the model's "
-            f"`{config_key}`, {limit}.",
-            **{record_key: value},
-        )
-    if 0 < metadata.vocab_size < config.vocab_size:
-        print(
-            f"Note: the records use {metadata.vocab_size} of the model's "
-            f"{config.vocab_size} word embeddings"
-        )
+def phases_of(
+    run: PretrainingConfig,
+    training: TrainingConfig,
+    config: AlbertConfig,
+    folders: Folders,
+    unit: int = 1,
+) -> tuple[Phase, ...]:
+    """Return the phases of a run, or refuse its schedules.
 
-
-def tokenizer_of(run: PretrainingConfig) -> Tokenizer | None:
-    """Return the tokenizer of the records.
-
-    Records of the released code have none beside them: it is then that of
-    `init_checkpoint`, or else unknown.
+    Args:
+      run, training: say what changes, and when.
+      config: the architecture.
+      folders: what is read.
+      unit: what every batch is a multiple of.
     """
-    if records.is_described(run.data_dir):
-        return load_tokenizer(run.data_dir)
-    for folder in filter(None, (run.data_dir, run.init_checkpoint)):
-        if files.exists(files.join(folder, TOKENIZER_FILE)):
-            return load_tokenizer(folder)
-    print(
-        "Note: no tokenizer is known; a model directory without its files "
-        "exports the signature `ids` alone"
+    schedules = phases.read_schedules(
+        run.data_dir, run.depth_schedule, run.mask_schedule, config
     )
-    return None
+    if run.mask_schedule:
+        phases.check_mask_schedule(run.mask_schedule, folders)
+    return phases.make_phases(
+        schedules,
+        folders,
+        training.num_train_steps,
+        batch_size=training.train_batch_size,
+        unit=unit,
+    )
 
 
 def check_weights(run: PretrainingConfig) -> None:
@@ -159,40 +168,43 @@ def check_weights(run: PretrainingConfig) -> None:
 
 
 def prepare(
-    run: PretrainingConfig,
-) -> tuple[AlbertConfig, records.Metadata, Tokenizer | None]:
+    run: PretrainingConfig, training: TrainingConfig
+) -> tuple[AlbertConfig, Folders, Tokenizer | None]:
     """Check everything that can be wrong before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
-    metadata = find.read_metadata(run.data_dir)
-    checks.check(run.data_dir, metadata)
-    check_records(config, metadata)
+    folders = record_folders.read(run.data_dir, config, run.do_train)
+    last = phases_of(run, training, config, folders)[-1].data_dir
     require(
-        metadata.count(records.EVAL) or not run.do_eval,
+        folders[last].count(records.EVAL) or not run.do_eval,
         "`do_eval` needs held-out records.",
-        data_dir=f"{run.data_dir} with none",
+        data_dir=f"{last} with none",
     )
-    tokenizer = tokenizer_of(run)
+    first = next(iter(folders))
+    tokenizer = record_folders.tokenizer_of(first, run.init_checkpoint)
     if run.init_checkpoint:
         warm_start.check(run.init_checkpoint, config, tokenizer)
     checkpoints.check_claim(run.output_dir, config)
     check_weights(run)
-    return config, metadata, tokenizer
+    return config, folders, tokenizer
 
 
-def describe_run(trainer: Trainer, metadata: records.Metadata) -> None:
+def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     """Print what is about to be trained."""
+    first = run_phases[0]
     optimizer = trainer.optimizer
     size = sum(v.shape.num_elements() for v in trainer.weights.values())
     excluded = optimizer.excluded()
     replicas = trainer.strategy.num_replicas_in_sync
     print(
         f"{size:,} parameters, {replicas} replicas, batches of "
-        f"{trainer.training.train_batch_size} x {metadata.max_seq_length} "
+        f"{first.batch_size} x {first.metadata.max_seq_length} "
         f"tokens, {optimizer.config.optimizer} at "
         f"{optimizer.config.learning_rate:g}\n"
         f"Without weight decay and trust ratio: {len(excluded)} of "
         f"{len(trainer.trained)} variables: {', '.join(excluded)}"
     )
+    if len(run_phases) > 1 or first.masked_lm_prob is not None:
+        print(phases.table_of(run_phases))
 
 
 def make_trainer(
@@ -217,7 +229,8 @@ def start_frequencies(run: PretrainingConfig, model) -> str:
 
     It need not learn them first: Meister et al., arXiv 2212.09686.
     """
-    counts = read_piece_counts(run.data_dir, model.config.vocab_size)
+    first = phases.folders(run.data_dir)[0]
+    counts = read_piece_counts(first, model.config.vocab_size)
     if counts is None or run.compat == "google":
         return "Random weights"
     model.mlm.output_bias.assign(log_frequencies(counts))
@@ -236,60 +249,48 @@ def start(run: PretrainingConfig, trainer: Trainer) -> None:
     print("\n  ".join(lines))
 
 
-def make_monitor(
-    trainer: Trainer, metadata: records.Metadata, devices: DistributionConfig
-) -> Monitor:
-    """Return what the run measures beyond its losses."""
-    flops = training_flops(
-        trainer.model.config,
-        metadata.max_seq_length,
-        metadata.max_predictions_per_seq,
-    )
-    return Monitor(
-        metadata.max_seq_length,
-        flops,
-        trainer.training.train_batch_size,
-        trainer.optimizer.config.num_warmup_steps,
-        distribution.peak_flops(devices, trainer.strategy),
-        metadata.statistics.get("masked_share"),
+def evaluate(
+    config: PretrainingConfig, run: Run, folders: Folders
+) -> dict[str, float]:
+    """Return the metrics of the last folder's held-out records.
+
+    They judge the final model all along; as many layers run as in training.
+    """
+    folder = run.phases[-1].data_dir
+    layers = run.phase.layers if config.do_train else None
+    evaluator = run.trainer.at_depth(layers).evaluator
+    return evaluator.evaluate(
+        lambda: input_pipeline.eval_batches(
+            folder, folders[folder], batch_size=evaluator.eval_batch_size
+        )
     )
 
 
 def run_job(
     config: PretrainingConfig,
-    trainer: Trainer,
-    metadata: records.Metadata,
-    monitor: Monitor,
+    run: Run,
+    folders: Folders,
+    monitor_of: Callable[[Run], Monitor],
     hooks: Sequence[Hook],
 ) -> dict[str, float]:
     """Train and evaluate as asked; return the last held-out metrics."""
-    training = trainer.training
-
-    def evaluate():
-        return trainer.evaluator.evaluate(
-            lambda: input_pipeline.eval_batches(
-                config.data_dir, metadata, batch_size=training.eval_batch_size
-            )
-        )
-
-    facts = {"train_records": Fact(metadata.fingerprint(), "other data")}
-    run = Run(trainer, config.output_dir, facts)
+    training = run.trainer.training
+    judge = functools.partial(evaluate, config, run, folders)
     if not run.last_good:
-        start(config, trainer)
-    explained = checks.errors_explained(config.data_dir, metadata)
+        start(config, run.trainer)
+    explained = record_folders.errors_explained(folders)
     with last_good_named(run), explained:
         if config.do_train:
             batches = functools.partial(
-                input_pipeline.train_batches,
-                config.data_dir,
-                metadata,
-                seed=training.random_seed,
+                input_pipeline.train_batches, seed=training.random_seed
             )
-            warn = Warn(training.eval_steps, monitor)
-            held_out = evaluate if metadata.count(records.EVAL) else None
-            usual = standard(training, held_out, warn, *hooks)
-            train(run, batches, [Measure(monitor), *usual])
-        return evaluate() if config.do_eval else run.metrics
+            warn = Warn(training.eval_steps, monitor_of)
+            held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
+            usual = standard(
+                training, judge if held_out else None, warn, *hooks
+            )
+            train(run, batches, [Measure(monitor_of), *usual])
+        return judge() if config.do_eval else run.metrics
 
 
 def pretrain(
@@ -311,7 +312,7 @@ def pretrain(
     """
     prepared = distribution.prepare_devices(devices)
     with distribution.agreed(prepared):
-        config, metadata, tokenizer = prepare(run)
+        config, folders, tokenizer = prepare(run, training)
     strategy = prepared or distribution.make_strategy(devices)
 
     def claim():
@@ -325,12 +326,21 @@ def pretrain(
         if run.do_train:
             stack.enter_context(claimed(strategy, run.output_dir, claim))
         keras.utils.set_random_seed(training.random_seed)
-        tokens = training.train_batch_size * metadata.max_seq_length
+        first = next(iter(folders.values()))
+        tokens = training.train_batch_size * first.max_seq_length
         memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
         trainer = make_trainer(config, run.compat, memory, training, strategy)
-        describe_run(trainer, metadata)
-        monitor = make_monitor(trainer, metadata, devices)
-        metrics = run_job(run, trainer, metadata, monitor, hooks)
+        unit = trainer.batch_unit
+        course = phases_of(run, training, config, folders, unit)
+        describe_run(trainer, course)
+        facts = {
+            "train_records": Fact(fingerprint(folders), "other data"),
+            "phases": Fact(phases.facts(course), "another schedule"),
+        }
+        job = Run(trainer, run.output_dir, facts, course)
+        peak = distribution.peak_flops(devices, strategy)
+        monitor_of = functools.partial(make_monitor, peak_flops=peak)
+        metrics = run_job(run, job, folders, monitor_of, hooks)
         if run.do_train and distribution.is_chief(strategy):
             write_card(run.output_dir, run.output_dir)
         return metrics

@@ -104,7 +104,8 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     measured = make_run(
         tmp_path, stop_step=6, steps_per_loop=3, save_checkpoints_steps=3
     )
-    trainer = go(measured, Measure(monitor), Warn(3, monitor))
+    watch = Measure(lambda run: monitor), Warn(3, lambda run: monitor)
+    trainer = go(measured, *watch)
     values, ratios = tiny.values(trainer), []
     for name in trainer.trained:
         if "layer_norm/" in name or name.endswith("bias"):

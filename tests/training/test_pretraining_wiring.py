@@ -10,15 +10,14 @@ from tiny_pretraining import run, values
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
+from albert_tf.model.flops import training_flops
 from albert_tf.training import checkpoints, warm_start
-from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.hooks import make_monitor
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import (
-    check_records,
-    make_monitor,
-    make_trainer,
-)
-from albert_tf.training.run import Hook
+from albert_tf.training.phases import Phase
+from albert_tf.training.pretraining import make_trainer
+from albert_tf.training.record_folders import check_records
+from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import TrainingConfig
 
 
@@ -43,14 +42,31 @@ def test_compat_reaches_the_optimizer_and_the_losses():
     assert ours.training.loss_normalization == "global"
 
 
-def test_the_monitor_knows_the_run():
-    """Length, batch, warm-up and mask rate are those of run and records."""
+def test_the_monitor_knows_the_phase(tmp_path):
+    """Length, batch, FLOPs and mask rate; and which steps it may judge."""
     statistics = {"masked_share": 0.04}
-    metadata = records.Metadata(8, 3, 50, "", {}, {}, statistics)
-    monitor = make_monitor(trainer(), metadata, DistributionConfig())
-    assert (monitor.tokens, monitor.batch) == (8, 4)
-    assert monitor.num_warmup_steps == 7
-    assert monitor.masked_share == 0.04
+    short, long = (
+        records.Metadata(tokens, 3, 50, "", {}, {}, statistics)
+        for tokens in (8, 16)
+    )
+    course = (
+        Phase(0, 5, 4, metadata=short, layers=2),
+        Phase(5, 10, 4, metadata=short, layers=1),
+        Phase(10, 20, 2, metadata=long, layers=2, masked_lm_prob=0.4),
+    )
+    made = Run(trainer(), str(tmp_path), phases=course)
+    monitors = []
+    for step in (5, 6, 20):
+        made.trainer.optimizer.iterations.assign(step)
+        monitors.append(make_monitor(made))
+    assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
+    assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]
+    assert [m.masked_share for m in monitors] == [0.04, 0.04, None]
+    one, shallow = (
+        training_flops(dataclasses.replace(tiny.CONFIG, **changes), 8, 3)
+        for changes in ({}, {"num_hidden_layers": 1})
+    )
+    assert [m.flops for m in monitors[:2]] == [one, shallow]
 
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])

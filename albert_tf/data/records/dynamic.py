@@ -15,7 +15,7 @@ from albert_tf.data.records.metadata import (
     id_type,
 )
 from albert_tf.data.records.parsing import parse_examples, require_all
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 FEATURES = {
     "token_ids": tf.io.FixedLenFeature([], tf.string),
@@ -104,6 +104,18 @@ def lay_out(
     )
 
 
+def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
+    """Return the tokenizer of dynamic records, which must lie beside them."""
+    tokenizer = load_tokenizer(data_dir)
+    require(
+        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
+        "The tokenizer beside unmasked records must be the one that made "
+        "them; make or copy them again.",
+        data_dir=f"{data_dir} with another",
+    )
+    return tokenizer
+
+
 def masker(
     data_dir: str, metadata: Metadata, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
@@ -117,13 +129,7 @@ def masker(
       metadata: of the same folder.
       seed: of the masks.
     """
-    tokenizer = load_tokenizer(data_dir)
-    require(
-        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer beside unmasked records must be the one that made "
-        "them; make or copy them again.",
-        data_dir=f"{data_dir} with another",
-    )
+    tokenizer = tokenizer_beside(data_dir, metadata)
     words, config = Words.of(tokenizer), metadata.masking_config()
     slots = metadata.max_predictions_per_seq
 

@@ -1,0 +1,115 @@
+"""The folders of records that a run reads, checked before it begins."""
+
+import contextlib
+from collections.abc import Iterator
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.records import (
+    TRAIN,
+    Metadata,
+    checks,
+    dynamic,
+    find,
+    is_described,
+)
+from albert_tf.data.records.metadata import paths_of
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.training import phases
+
+# {folder, or globs: what its records are}, in the order of the run.
+Folders = dict[str, Metadata]
+
+
+def check_records(config: AlbertConfig, metadata: Metadata) -> None:
+    """Refuse records that do not fit the model."""
+    limits = {
+        "max_seq_length": "max_position_embeddings",
+        "vocab_size": "vocab_size",
+    }
+    for record_key, config_key in limits.items():
+        value, limit = (
+            getattr(metadata, record_key),
+            getattr(config, config_key),
+        )
+        require(
+            value <= limit,
+            f"`{record_key}` of the records must be at most the model's "
+            f"`{config_key}`, {limit}.",
+            **{record_key: value},
+        )
+    if 0 < metadata.vocab_size < config.vocab_size:
+        print(
+            f"Note: the records use {metadata.vocab_size} of the model's "
+            f"{config.vocab_size} word embeddings"
+        )
+
+
+def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a folder's records.
+
+    Records of the released code have none beside them: it is then that of a
+    source of weights, or else unknown.
+    """
+    if is_described(data_dir):
+        return load_tokenizer(data_dir)
+    for folder in filter(None, (data_dir, source)):
+        if files.exists(files.join(folder, TOKENIZER_FILE)):
+            return load_tokenizer(folder)
+    print(
+        "Note: no tokenizer is known; a model directory without its files "
+        "exports the signature `ids` alone"
+    )
+    return None
+
+
+def check_alike(folders: Folders) -> None:
+    """Refuse folders whose ids or masks mean different things."""
+    kinds = {
+        folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
+        for folder, m in folders.items()
+    }
+    first, *_ = kinds.values()
+    others = [folder for folder, kind in kinds.items() if kind != first]
+    require(
+        not others,
+        "The folders of `data_dir` must have one tokenizer, one vocabulary "
+        "and one kind of masking.",
+        data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
+    )
+
+
+def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
+    """Return what the records of a run are, or refuse them.
+
+    Args:
+      data_dir: see `PretrainingConfig`.
+      config: the model, which they must fit.
+      trains: whether each folder must have something to train on.
+    """
+    folders = {f: find.read_metadata(f) for f in phases.folders(data_dir)}
+    for folder, metadata in folders.items():
+        checks.check(folder, metadata)
+        check_records(config, metadata)
+        if metadata.masking(TRAIN) == DYNAMIC:
+            dynamic.tokenizer_beside(folder, metadata)
+        if trains and len(folders) > 1:
+            paths_of(folder, metadata, TRAIN)
+    check_alike(folders)
+    return folders
+
+
+def fingerprint(folders: Folders) -> str:
+    """Return what tells the training records from others."""
+    return ", then ".join(m.fingerprint() for m in folders.values())
+
+
+@contextlib.contextmanager
+def errors_explained(folders: Folders) -> Iterator[None]:
+    """Turn errors that name a file of records into an `InputError`."""
+    with contextlib.ExitStack() as stack:
+        for folder, metadata in folders.items():
+            stack.enter_context(checks.errors_explained(folder, metadata))
+        yield
