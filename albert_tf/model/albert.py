@@ -254,6 +254,7 @@ class AlbertForPretraining(AlbertNetwork):
         segment_ids=None,
         masked_lm_positions=None,
         training=None,
+        seed=None,
         **kwargs,
     ):
         """Return `AlbertModel`'s outputs and the heads'.
@@ -265,7 +266,7 @@ class AlbertForPretraining(AlbertNetwork):
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions
         inputs = input_ids, input_mask, segment_ids
-        return super().call(*inputs, training=training, **kwargs)
+        return super().call(*inputs, training=training, seed=seed, **kwargs)
 
     def compute(
         self,

@@ -148,6 +148,22 @@ def test_batches_restore_the_records(kinds):
     assert sorted(found) == sorted(static)
 
 
+def test_records_can_be_masked_at_another_rate(kinds):
+    """Then there are as many places as the builder would make, and used."""
+    folder = str(kinds / "dynamic")
+    metadata = find.read_metadata(folder).masked_at(0.3)
+    dataset = input_pipeline.train_batches(
+        folder, metadata, batch_size=64, seed=1
+    )
+    batch = next(iter(dataset))
+    asked = MaskingConfig(masking="dynamic", masked_lm_prob=0.3)
+    assert batch["masked_lm_positions"].shape == (64, asked.predictions(T))
+    assert asked.predictions(T) == round(0.3 * T)
+    lengths = tf.reduce_sum(batch["input_mask"], 1).numpy()
+    used = tf.reduce_sum(batch["masked_lm_weights"], 1).numpy()
+    assert used.sum() / lengths.sum() == pytest.approx(0.3, abs=0.015)
+
+
 def test_words_are_masked_whole(kinds):
     """The word boundaries that were stored decide what is masked together."""
     tokenizer = load_tokenizer(str(kinds / "dynamic"))

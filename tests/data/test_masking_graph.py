@@ -21,6 +21,9 @@ def splitmix64(state):
     return state ^ (state >> 31)
 
 
+CONFIG = MaskingConfig()
+
+
 class Draws:
     """A generator that returns the draws that it was given."""
 
@@ -115,11 +118,10 @@ def test_draws_are_splitmix64():
 
 
 @functools.cache
-def compiled(seed):
+def compiled(seed, config):
     """Return the masking of a seed as a graph, traced once for each shape."""
 
     def mask(positions, *arrays):
-        config = MaskingConfig()
         slots = config.predictions(arrays[0].shape[1])
         return masking_graph.mask(
             Instances(*arrays), slots, config, WORDS, seed, positions
@@ -128,12 +130,12 @@ def compiled(seed):
     return tf.function(mask)
 
 
-def graph_mask(rng, positions=None, seed=3, batch=64):
+def graph_mask(rng, positions=None, seed=3, batch=64, config=CONFIG):
     """Mask random instances in a graph."""
     found = instances(rng, batch)
     arrays = dataclasses.astuple(found)
     positions = np.arange(batch) if positions is None else positions
-    masked = compiled(seed)(*map(tf.constant, (positions, *arrays)))
+    masked = compiled(seed, config)(*map(tf.constant, (positions, *arrays)))
     return found, [x.numpy() for x in masked]
 
 
@@ -159,13 +161,14 @@ def runs_of(positions, weights):
     return counts[1:]
 
 
-def test_distribution_is_numpys():
+@pytest.mark.parametrize("rate", [0.15, 0.3])
+def test_distribution_is_numpys(rate):
     """Kinds, runs and places of masks agree with NumPy's by chi-square."""
     batch, tokens = 3000, 48
+    config = MaskingConfig(masked_lm_prob=rate)
     found, (shown, where, labels, weights) = graph_mask(
-        np.random.default_rng(5), batch=batch
+        np.random.default_rng(5), batch=batch, config=config
     )
-    config = MaskingConfig()
     numpy = masking.mask(
         found,
         config.predictions(tokens),

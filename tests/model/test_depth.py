@@ -1,0 +1,84 @@
+"""A model at fewer layers than its config has."""
+
+import dataclasses
+
+import goldens
+import numpy as np
+import pytest
+import tensorflow as tf
+from reference import albert_numpy
+
+from albert_tf.model.shared_layers import ON_TPU, PLAIN
+
+
+def at_depth(layers, loop=PLAIN, **changes):
+    """Return a random model's table and inputs, and its outputs at a depth."""
+    config = dataclasses.replace(goldens.CONFIG, **changes)
+    table = goldens.random_weights(config)
+    model = goldens.build(config, table)
+    model.albert.encoder.loop = loop
+    inputs = goldens.random_inputs(config)
+    return (
+        table,
+        inputs,
+        lambda **kwargs: model(*inputs.values(), layers=layers, **kwargs),
+    )
+
+
+@pytest.mark.parametrize(
+    "layers, changes",
+    [
+        (1, {}),
+        (3, {}),
+        (2, {"num_hidden_groups": 2, "inner_group_num": 2}),
+        (3, {"num_hidden_groups": 2, "inner_group_num": 2}),
+    ],
+)
+def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
+    """With the same weights, and all groups, as NumPy computes it."""
+    table, inputs, model = at_depth(layers, **changes)
+    small = dataclasses.replace(
+        goldens.CONFIG, num_hidden_layers=layers, **changes
+    )
+    out = model(return_all=True)
+    for i in range(len(inputs["input_ids"])):
+        _, states, maps, pooled = albert_numpy.encode(
+            {k: v.astype("f8") for k, v in table.items()},
+            small,
+            *(inputs[k][i] for k in ("input_ids", "input_mask", "segment_ids")),
+        )
+        assert len(states) == len(out["hidden_states"])
+        assert len(maps) == len(out["attention_probs"])
+        for ours, theirs in zip(out["hidden_states"], states, strict=True):
+            np.testing.assert_allclose(ours[i], theirs, 0, 2e-5)
+        np.testing.assert_allclose(out["pooled_output"][i], pooled, 0, 2e-5)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_every_form_of_the_loop_has_fewer_layers(layers):
+    """Layers keep their numbers, and so their dropout."""
+    changes = {
+        "num_hidden_groups": 2,
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.2,
+    }
+    outputs = []
+    for loop in (PLAIN, ON_TPU):
+        *_, model = at_depth(layers, loop, **changes)
+        outputs.append(model(seed=tf.constant([3, 4]))["sequence_output"])
+    np.testing.assert_allclose(*outputs, 0, 1e-5)
+
+
+def test_the_first_layers_do_not_depend_on_how_many_follow():
+    """Of one group, n layers of L are the first n, dropout included."""
+    dropout = {"hidden_dropout_prob": 0.2}
+    *_, few = at_depth(2, **dropout)
+    *_, all_layers = at_depth(None, **dropout)
+    seed = tf.constant([1, 2])
+    some, every = (
+        model(return_all=True, seed=seed)["hidden_states"]
+        for model in (few, all_layers)
+    )
+    for ours, theirs in zip(some, every[:2], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(every) == goldens.CONFIG.num_hidden_layers
