@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
@@ -159,6 +159,8 @@ class Program:
       defaults: {setting: value} where this program has its own.
       aliases: {other name of a flag: setting}.
       optional: required settings that this program can do without.
+      tells: whether the function takes `said` too, the names of the settings
+        that the user gave.
     """
 
     function: Callable
@@ -167,6 +169,7 @@ class Program:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
+    tells: bool = False
 
     def fields(self) -> dict[str, dataclasses.Field]:
         """Return {name: field} of all settings."""
@@ -216,10 +219,20 @@ class Program:
         lists = {k: tuple(v) for k, v in values.items() if _is(list)(v)}
         return self._configs(values | lists)
 
+    def said(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the keyword for a function that takes what was given."""
+        settings = (self.aliases.get(name, name) for name in names)
+        return {"said": frozenset(settings)} if self.tells else {}
+
+    def _execute(self) -> None:
+        names = (*self.fields(), *self.aliases)
+        said = self.said(name for name in names if FLAGS[name].present)
+        self.function(*self.from_flags(), **said)
+
     def cli(self) -> None:
         """Run as a command line."""
         self.define_flags()
-        run(lambda: self.function(*self.from_flags()), self.positional)
+        run(self._execute, self.positional)
 
     def configs(self, **values: Any) -> list[Any]:
         """Return the objects of the classes that keywords make.
@@ -260,7 +273,11 @@ class Program:
             )
             for name, field in self.fields().items()
         ]
-        more = [p for p in of_function.parameters.values() if p.kind == keyword]
+        more = [
+            p
+            for p in of_function.parameters.values()
+            if p.kind == keyword and not (self.tells and p.name == "said")
+        ]
         return of_function.replace(parameters=parameters + more)
 
 
@@ -286,6 +303,7 @@ def program(
         def call(**values):
             names = signature.parameters.keys() - settings
             more = {k: values.pop(k) for k in names & values.keys()}
+            more |= record.said(values)
             return function(*record.configs(**values), **more)
 
         call.program, call.__signature__ = record, signature

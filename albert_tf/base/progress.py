@@ -26,8 +26,17 @@ class Progress:
             dynamic_ncols=True,
             disable=not self.terminal,
         )
-        self.total, self.done, self.first = total, done, done
+        self.done = self.first = done
         self.start = self.last_line = time.monotonic()
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole job."""
+        return self.bar.total
+
+    @total.setter
+    def total(self, steps: int) -> None:
+        self.bar.total = steps
 
     def advance(self, steps: int, text: str) -> None:
         """Count steps and show a short text of values."""

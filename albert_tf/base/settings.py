@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
 
 FLAG_FILE = "run.flags"  # in a model directory: how it was made
@@ -123,3 +124,8 @@ def flagfile(*configs: Any) -> str:
                 said = isinstance(value, str | int | float)
                 lines.append(f"{'' if said else '# '}--{name}={value}")
     return "\n".join(lines) + "\n"
+
+
+def write_flagfile(model_dir: str, *configs: Any) -> None:
+    """Write settings as the flagfile of a model directory."""
+    files.write_text(files.join(model_dir, FLAG_FILE), flagfile(*configs))

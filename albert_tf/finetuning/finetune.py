@@ -12,7 +12,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from albert_tf.base import files, settings
+from albert_tf.base import settings
 from albert_tf.base.errors import require
 from albert_tf.finetuning import directory, distillation, ensemble
 from albert_tf.finetuning.class_weights import with_class_weights
@@ -110,8 +110,7 @@ class Settings:
 
     def write_flags(self) -> None:
         """Write flags that replay the run into the output directory."""
-        path = files.join(self.run.output_dir, settings.FLAG_FILE)
-        files.write_text(path, settings.flagfile(*self.configs()))
+        settings.write_flagfile(self.run.output_dir, *self.configs())
 
 
 CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]

@@ -235,6 +235,11 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
     return gathered[:: len(gathered) // workers]
 
 
+def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
+    """Return in every process the number that the first of them has."""
+    return of_processes(strategy, number)[0]
+
+
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     """Return in every process whether the flag is set in any of them."""
     return any(of_processes(strategy, int(flag)))

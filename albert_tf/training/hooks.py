@@ -112,8 +112,10 @@ class Evaluate(Hook):
         self.every, self.evaluate = every, evaluate
 
     def after(self, run, stretch):
+        start = time.monotonic()
         with run.trainer.evaluated_weights():
             run.metrics = self.evaluate()
+        run.seconds["evaluation"] = time.monotonic() - start
         shown = ", ".join(f"{k} {v:.4f}" for k, v in run.metrics.items())
         run.progress.message(f"step {run.step}: {shown}")
         run.record("eval", run.metrics)
@@ -175,11 +177,13 @@ class Save(Hook):
         path = checkpoint_files.prefix(run.output_dir, run.step)
         if run.chief and path != run.last_good:
             start = time.monotonic()
-            state, facts = run.trainer.state(), run.facts.items()
-            about = {name: fact.value for name, fact in facts}
+            state = run.trainer.state()
+            about = {name: fact.value for name, fact in run.facts.items()}
+            about |= {name: keep() for name, keep in run.kept.items()}
             checkpoints.save(run.output_dir, state, run.step, self.keep, about)
             run.history.save()
             self.seconds = time.monotonic() - start
+            run.seconds["checkpoint"] = self.seconds
         run.last_good = path
 
     def end(self, run):

@@ -76,6 +76,17 @@ def corrected_schedule(
     return tf.where(step < start, decay(step, num_train_steps), rate)
 
 
+def on_course(course: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """Return the place in a schedule of a step, where the end moves.
+
+    Args:
+      course: [3] a step, its place, and how many places each step goes on.
+      step: from 0, float32.
+    """
+    known, place, pace = tf.unstack(course)
+    return place + (step - known) * pace
+
+
 SCHEDULES: dict[str, Callable] = {
     "corrected": corrected_schedule,
     "released": released_schedule,

@@ -8,12 +8,13 @@ trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from albert_tf.base.settings import setting, validate
 from albert_tf.training.distribution import all_sum
-from albert_tf.training.learning_rate import SCHEDULES
+from albert_tf.training.learning_rate import SCHEDULES, on_course
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
 EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
@@ -168,7 +169,7 @@ class Optimizer:
       compiled: whether XLA may compile a part of the update.
 
     `rate_factor`, 1 at first, scales the rate of all; it is not part of the
-    state.
+    state. Nor is `course`, which is None or what moves the schedule's end.
     """
 
     def __init__(
@@ -185,6 +186,7 @@ class Optimizer:
         self.rate_scales = rate_scales or {}
         self.compiled = compiled
         self.rate_factor = tf.Variable(1.0, trainable=False)
+        self.course: tf.Variable | None = None
         self.iterations = tf.Variable(
             0,
             dtype=tf.int64,
@@ -206,6 +208,14 @@ class Optimizer:
         slots |= {f"optimizer/{n}/v": slot for n, slot in self.v.items()}
         return slots
 
+    def begin_course(self, course: Sequence[float]) -> None:
+        """Let the schedule follow a course, see `on_course`, that can change.
+
+        Call before the first step, in the scope of the strategy.
+        """
+        values = tf.constant(course, tf.float32)
+        self.course = tf.Variable(values, trainable=False)
+
     def excluded(self) -> list[str]:
         """Return the names without weight decay and trust ratio."""
         return [name for name in self.variables if EXCLUDED.search(name)]
@@ -213,9 +223,10 @@ class Optimizer:
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
         """Return the float32 learning rate of a step counted from 0."""
         schedule = SCHEDULES[self.config.schedule]
-        rate = schedule(
-            self.config, self.num_train_steps, tf.cast(step, tf.float32)
-        )
+        place = tf.cast(step, tf.float32)
+        if self.course is not None:
+            place = on_course(self.course, place)
+        rate = schedule(self.config, self.num_train_steps, place)
         return rate * self.rate_factor
 
     def reduce(self, gradients: list[tf.Tensor]):

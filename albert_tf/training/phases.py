@@ -149,6 +149,11 @@ class Phase:
         """Where it ends in the training stream of its records."""
         return self.example(self.last_step)
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, padding included."""
+        return self.batch_size * self.metadata.max_seq_length
+
     def reader(self, batches: Callable) -> Callable:
         """Return what makes batches of the records, if there are any.
 
@@ -251,6 +256,31 @@ def make_phases(
         start = read[-1].last_example if read else 0
         phases.append(Phase(first, last, size, start, metadata=metadata, **now))
     return tuple(phases)
+
+
+def moved(
+    phases: Sequence[Phase], step: int, ends: Sequence[int]
+) -> tuple[Phase, ...]:
+    """Return phases that end elsewhere, but for those that are over.
+
+    Args:
+      phases: of a run.
+      step: updates made.
+      ends: the new last step of each.
+    """
+    result: list[Phase] = []
+    for phase, end in zip(phases, ends, strict=True):
+        if phase.last_step > step:
+            first = result[-1].last_step if result else 0
+            read = [p for p in result if p.data_dir == phase.data_dir]
+            phase = dataclasses.replace(
+                phase,
+                first_step=first,
+                last_step=max(end, first + 1, step + 1),
+                first_example=read[-1].last_example if read else 0,
+            )
+        result.append(phase)
+    return tuple(result)
 
 
 def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:

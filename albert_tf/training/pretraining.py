@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Set
 
 import keras
 import tensorflow as tf
 
-from albert_tf.base import files, settings
+from albert_tf.base import settings
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, setting, validate
 from albert_tf.data import records
@@ -21,41 +21,29 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training import (
+    budgeted,
     checkpoints,
     distribution,
     phases,
     record_folders,
     warm_start,
 )
+from albert_tf.training.announcement import describe_run
 from albert_tf.training.batch_rules import with_half_life, with_rate
+from albert_tf.training.compat import COMPAT, with_compat
 from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.health import Monitor
 from albert_tf.training.hooks import Measure, Warn, make_monitor, standard
 from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.phases import Phase
-from albert_tf.training.record_folders import Folders, fingerprint
+from albert_tf.training.record_folders import (
+    Folders,
+    fingerprint,
+    phases_of,
+)
 from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
+from albert_tf.training.timetable import KeepTime, rehearse
 from albert_tf.training.trainer import Trainer, TrainingConfig
-
-# What `--compat=google` sets: the released schedule, its clipping of each
-# replica's gradient, its average of the replicas' average losses.
-COMPAT = {
-    "none": {},
-    "google": {
-        "schedule": "released",
-        "clip_placement": "per_replica",
-        "loss_normalization": "per_replica",
-    },
-}
-
-
-def with_compat(config, compat: str):
-    """Return a settings dataclass with the values that a compat mode sets."""
-    fields = {field.name for field in dataclasses.fields(config)}
-    values = {k: v for k, v in COMPAT[compat].items() if k in fields}
-    return dataclasses.replace(config, **values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +94,12 @@ class PretrainingConfig:
         "leaves beta_2 as it is.",
         minimum=0.0,
     )
+    budget_hours: float = setting(
+        0.0,
+        "End after so many hours with the rate decayed; steps, rate and all "
+        "else that is not given is chosen for them. 0 is no budget.",
+        minimum=0.0,
+    )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
         False,
@@ -126,35 +120,6 @@ class PretrainingConfig:
         )
 
 
-def phases_of(
-    run: PretrainingConfig,
-    training: TrainingConfig,
-    config: AlbertConfig,
-    folders: Folders,
-    unit: int = 1,
-) -> tuple[Phase, ...]:
-    """Return the phases of a run, or refuse its schedules.
-
-    Args:
-      run, training: say what changes, and when.
-      config: the architecture.
-      folders: what is read.
-      unit: what every batch is a multiple of.
-    """
-    schedules = phases.read_schedules(
-        run.data_dir, run.depth_schedule, run.mask_schedule, config
-    )
-    if run.mask_schedule:
-        phases.check_mask_schedule(run.mask_schedule, folders)
-    return phases.make_phases(
-        schedules,
-        folders,
-        training.num_train_steps,
-        batch_size=training.train_batch_size,
-        unit=unit,
-    )
-
-
 def check_weights(run: PretrainingConfig) -> None:
     """Refuse to evaluate where there are no weights, or no examples."""
     source = run.init_checkpoint or checkpoints.latest(run.output_dir)
@@ -173,7 +138,7 @@ def prepare(
     """Check everything that can be wrong before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     folders = record_folders.read(run.data_dir, config, run.do_train)
-    last = phases_of(run, training, config, folders)[-1].data_dir
+    last = phases_of(run, config, folders, 1, training)[-1].data_dir
     require(
         folders[last].count(records.EVAL) or not run.do_eval,
         "`do_eval` needs held-out records.",
@@ -186,25 +151,6 @@ def prepare(
     checkpoints.check_claim(run.output_dir, config)
     check_weights(run)
     return config, folders, tokenizer
-
-
-def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
-    """Print what is about to be trained."""
-    first = run_phases[0]
-    optimizer = trainer.optimizer
-    size = sum(v.shape.num_elements() for v in trainer.weights.values())
-    excluded = optimizer.excluded()
-    replicas = trainer.strategy.num_replicas_in_sync
-    print(
-        f"{size:,} parameters, {replicas} replicas, batches of "
-        f"{first.batch_size} x {first.metadata.max_seq_length} "
-        f"tokens, {optimizer.config.optimizer} at "
-        f"{optimizer.config.learning_rate:g}\n"
-        f"Without weight decay and trust ratio: {len(excluded)} of "
-        f"{len(trainer.trained)} variables: {', '.join(excluded)}"
-    )
-    if len(run_phases) > 1 or first.masked_lm_prob is not None:
-        print(phases.table_of(run_phases))
 
 
 def make_trainer(
@@ -250,11 +196,12 @@ def start(run: PretrainingConfig, trainer: Trainer) -> None:
 
 
 def evaluate(
-    config: PretrainingConfig, run: Run, folders: Folders
+    config: PretrainingConfig, run: Run, folders: Folders, batches: int = -1
 ) -> dict[str, float]:
     """Return the metrics of the last folder's held-out records.
 
     They judge the final model all along; as many layers run as in training.
+    -1 is all batches.
     """
     folder = run.phases[-1].data_dir
     layers = run.phase.layers if config.do_train else None
@@ -262,7 +209,7 @@ def evaluate(
     return evaluator.evaluate(
         lambda: input_pipeline.eval_batches(
             folder, folders[folder], batch_size=evaluator.eval_batch_size
-        )
+        ).take(batches)
     )
 
 
@@ -270,12 +217,15 @@ def run_job(
     config: PretrainingConfig,
     run: Run,
     folders: Folders,
-    monitor_of: Callable[[Run], Monitor],
+    devices: DistributionConfig,
     hooks: Sequence[Hook],
+    keeper: KeepTime | None = None,
 ) -> dict[str, float]:
     """Train and evaluate as asked; return the last held-out metrics."""
     training = run.trainer.training
     judge = functools.partial(evaluate, config, run, folders)
+    peak = distribution.peak_flops(devices, run.trainer.strategy)
+    monitor_of = functools.partial(make_monitor, peak_flops=peak)
     if not run.last_good:
         start(config, run.trainer)
     explained = record_folders.errors_explained(folders)
@@ -286,11 +236,44 @@ def run_job(
             )
             warn = Warn(training.eval_steps, monitor_of)
             held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
-            usual = standard(
-                training, judge if held_out else None, warn, *hooks
-            )
+            if keeper and held_out:
+                number = -(-held_out // training.eval_batch_size)
+                keeper.timetable.again = int(config.do_eval)
+                keeper.rehearse = functools.partial(rehearse, judge, number)
+            more = [warn, *hooks, *([keeper] if keeper else [])]
+            usual = standard(training, judge if held_out else None, *more)
             train(run, batches, [Measure(monitor_of), *usual])
         return judge() if config.do_eval else run.metrics
+
+
+def claim(
+    run: PretrainingConfig, config: AlbertConfig, tokenizer: Tokenizer | None
+) -> None:
+    """Write what a model is, or refuse a folder that has another one."""
+    checkpoints.claim(run.output_dir, config)
+    if tokenizer:
+        tokenizer.save(run.output_dir)
+
+
+def write_flags(run: PretrainingConfig, *configs) -> None:
+    """Write what replays a run, without a budget, to its model directory."""
+    again = dataclasses.replace(run, budget_hours=0.0)
+    settings.write_flagfile(run.output_dir, again, *configs)
+
+
+def make_run(
+    output_dir: str,
+    trainer: Trainer,
+    folders: Folders,
+    course: tuple[phases.Phase, ...],
+) -> Run:
+    """Return a run over its phases, and print what it trains."""
+    describe_run(trainer, course)
+    facts = {
+        "train_records": Fact(fingerprint(folders), "other data"),
+        "phases": Fact(phases.facts(course), "another schedule"),
+    }
+    return Run(trainer, output_dir, facts, course)
 
 
 def pretrain(
@@ -299,6 +282,7 @@ def pretrain(
     training: TrainingConfig,
     devices: DistributionConfig,
     hooks: Sequence[Hook] = (),
+    said: Set[str] = frozenset(),
 ) -> dict[str, float]:
     """Pretrain into a model directory; return the last held-out metrics.
 
@@ -309,38 +293,36 @@ def pretrain(
       devices: where to run.
       hooks: to act between the steps, beside the usual ones; they come behind
         an evaluation and before a checkpoint.
+      said: names of the settings that a budget leaves as they are.
     """
+    budget = budgeted.Budget(run.budget_hours * run.do_train, said)
     prepared = distribution.prepare_devices(devices)
     with distribution.agreed(prepared):
         config, folders, tokenizer = prepare(run, training)
+        budget.prepare(run.output_dir, run.init_state, optimizer)
     strategy = prepared or distribution.make_strategy(devices)
+    chief = run.do_train and distribution.is_chief(strategy)
+    replicas = strategy.num_replicas_in_sync
+    phases_in = functools.partial(phases_of, run, config, folders, replicas)
 
-    def claim():
-        checkpoints.claim(run.output_dir, config)
-        if tokenizer:
-            tokenizer.save(run.output_dir)
-        replay = settings.flagfile(run, optimizer, training, devices)
-        files.write_text(files.join(run.output_dir, settings.FLAG_FILE), replay)
+    def make(optimizer: OptimizerConfig, training: TrainingConfig) -> Trainer:
+        keras.utils.set_random_seed(training.random_seed)
+        tokens = phases_in(training)[0].tokens
+        memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
+        return make_trainer(config, run.compat, memory, training, strategy)
 
     with contextlib.ExitStack() as stack:
         if run.do_train:
-            stack.enter_context(claimed(strategy, run.output_dir, claim))
-        keras.utils.set_random_seed(training.random_seed)
-        first = next(iter(folders.values()))
-        tokens = training.train_batch_size * first.max_seq_length
-        memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
-        trainer = make_trainer(config, run.compat, memory, training, strategy)
-        unit = trainer.batch_unit
-        course = phases_of(run, training, config, folders, unit)
-        describe_run(trainer, course)
-        facts = {
-            "train_records": Fact(fingerprint(folders), "other data"),
-            "phases": Fact(phases.facts(course), "another schedule"),
-        }
-        job = Run(trainer, run.output_dir, facts, course)
-        peak = distribution.peak_flops(devices, strategy)
-        monitor_of = functools.partial(make_monitor, peak_flops=peak)
-        metrics = run_job(run, job, folders, monitor_of, hooks)
-        if run.do_train and distribution.is_chief(strategy):
+            write = functools.partial(claim, run, config, tokenizer)
+            stack.enter_context(claimed(strategy, run.output_dir, write))
+        shop = budgeted.Workshop(strategy, config, make, phases_in)
+        optimizer, training = budget.settle(shop, optimizer, training)
+        if chief:
+            write_flags(run, optimizer, training, devices)
+        trainer, course = make(optimizer, training), phases_in(training)
+        job = make_run(run.output_dir, trainer, folders, course)
+        metrics = run_job(run, job, folders, devices, hooks, budget.keeper)
+        if chief:
+            write_flags(run, optimizer, budget.closed(training), devices)
             write_card(run.output_dir, run.output_dir)
         return metrics

@@ -1,6 +1,6 @@
 """Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from albert_tf.base import command_line, program
 
@@ -18,8 +18,11 @@ with program.quiet_start():
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,
+    tells=True,
 )
-def pretrain(run, *configs, hooks: Sequence[Hook] = ()) -> RunResult:
+def pretrain(
+    run, *configs, hooks: Sequence[Hook] = (), said: Set[str] = frozenset()
+) -> RunResult:
     """Pretrain an ALBERT on records, into a model directory.
 
     A run in that directory resumes. The keywords are the flags of
@@ -29,11 +32,12 @@ def pretrain(run, *configs, hooks: Sequence[Hook] = ()) -> RunResult:
       run: what is read and written.
       *configs: how.
       hooks: to act between the steps, beside the usual ones.
+      said: names of the settings that were given, which a budget leaves.
 
     Returns:
       the directory, the last held-out metrics and the run's history.
     """
-    metrics = pretraining.pretrain(run, *configs, check_hooks(hooks))
+    metrics = pretraining.pretrain(run, *configs, check_hooks(hooks), said)
     for name, value in metrics.items():
         print(f"{name} = {value:.4f}")
     return RunResult(run.output_dir, {"eval": metrics} if metrics else {})

@@ -18,6 +18,7 @@ from albert_tf.data.records.metadata import paths_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import phases
+from albert_tf.training.trainer import TrainingConfig
 
 # {folder, or globs: what its records are}, in the order of the run.
 Folders = dict[str, Metadata]
@@ -99,6 +100,36 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)
     return folders
+
+
+def phases_of(
+    run,
+    config: AlbertConfig,
+    folders: Folders,
+    replicas: int,
+    training: TrainingConfig,
+) -> tuple[phases.Phase, ...]:
+    """Return the phases of a run, or refuse its schedules.
+
+    Args:
+      run: a `PretrainingConfig`, which says what changes.
+      config: the architecture.
+      folders: what is read.
+      replicas: that share a batch.
+      training: steps and batch.
+    """
+    schedules = phases.read_schedules(
+        run.data_dir, run.depth_schedule, run.mask_schedule, config
+    )
+    if run.mask_schedule:
+        phases.check_mask_schedule(run.mask_schedule, folders)
+    return phases.make_phases(
+        schedules,
+        folders,
+        training.num_train_steps,
+        batch_size=training.train_batch_size,
+        unit=replicas * training.gradient_accumulation_steps,
+    )
 
 
 def fingerprint(folders: Folders) -> str:

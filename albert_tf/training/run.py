@@ -85,6 +85,9 @@ class Run:
       chief: whether this process writes files.
       ended_early: whether there is nothing left to train before `last`.
       stopped_by: why the run ends for now, see `stop`.
+      kept: {name: function} of what stands beside checkpoints too.
+      seconds: that the last "evaluation" and "checkpoint" took.
+      slack: the share of a cadence before the end in which it is not due.
     """
 
     def __init__(
@@ -116,6 +119,9 @@ class Run:
         self.scalars = Scalars(output_dir)
         self.metrics: dict[str, float] = {}
         self.ended_early, self.stopped_by = False, ""
+        self.kept: dict[str, Callable] = {}
+        self.seconds: dict[str, float] = {}
+        self.slack = 0.0
 
     def _require_same_step(self) -> None:
         """Refuse workers of which some see no checkpoint, or another one."""
@@ -147,6 +153,17 @@ class Run:
     def progress(self) -> Progress:
         """Where messages and the progress go to."""
         return Progress(self.last, self.step)
+
+    def move_end(self, step: int) -> None:
+        """End with another step than the one that was the last."""
+        stop_step = self.trainer.training.stop_step or step
+        self.last = self.progress.total = min(step, stop_step)
+
+    def due(self, every: int) -> bool:
+        """Return whether what comes each `every` steps, or 0, comes now."""
+        left = self.last - self.step
+        due = self.step % (every or 1) == 0 and left >= self.slack * every
+        return due or not left
 
     def stop(self, reason: str) -> None:
         """End the run after this stretch; the same command goes on from it."""
@@ -323,7 +340,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         cadences = [hook.every for hook in hooks if hook.every]
         for stretch in run.stretches(batches, cadences):
             for hook in hooks:
-                if run.step == run.last or run.step % (hook.every or 1) == 0:
+                if run.due(hook.every):
                     hook.after(run, stretch)
         for hook in hooks:
             hook.end(run)

@@ -1,0 +1,191 @@
+"""What a run of so many hours should be: settings, each with its reason.
+
+`RULES` has a row for each setting that a budget chooses, in the order in which
+they are chosen: a later one sees the earlier ones, and what the user said.
+Numbers that trials gave are constants, with the trial.
+
+A trial is a run on records of 64 tokens, its measure the held-out MLM loss
+when the rate is fully decayed.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# 2,500 steps of batch 64, width 128, 3 layers, 8,000 pieces, the MLM bias at
+# the frequencies: AdamW at these numbers ended at 4.42, LAMB at 0.02 and 0.98
+# at 4.50, LAMB as released, at 0.01, at 5.13.
+OPTIMIZER = "adamw"
+OPTIMIZERS = {
+    "adamw": {"learning_rate": 2e-3, "weight_decay_rate": 0.1},
+    "lamb": {"learning_rate": 0.02, "weight_decay_rate": 0.01},
+}
+TRIAL_WIDTH = 128
+TRIAL_TOKENS = 64 * 64  # of a batch
+# The rate falls with this power of the width; no trial yet.
+WIDTH_POWER = 0.5
+# beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. It is kept in
+# tokens (https://arxiv.org/abs/2507.07101), down to what large batches have.
+HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
+SMALLEST_BETA_2 = 0.95
+# 50 of 600 to 2,500 steps: without it AdamW collapses.
+WARMUP_SHARE = 0.05
+# The best batch grows with about the root of the tokens that are read
+# (https://arxiv.org/abs/2505.13738); no trial yet says from where on.
+SMALL_BATCHES_UP_TO = 1e8  # tokens of a run
+# Evaluations in a run, and the share of its time that they may take.
+EVALUATIONS = 10
+EVALUATION_SHARE = 0.05
+EVALUATION_COST = 0.4  # of an example, in training steps of it
+# Between two checkpoints, of which there are two or more.
+MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """What a run has to itself.
+
+    Attributes:
+      seconds: for steps and evaluations.
+      example_seconds: of a training step, for one of its examples.
+      tokens: length of an example.
+      hidden_size: width of the model.
+      eval_examples: held-out examples.
+      replicas: that share a batch.
+    """
+
+    seconds: float
+    example_seconds: float
+    tokens: int
+    hidden_size: int
+    eval_examples: int = 0
+    replicas: int = 1
+
+
+class Choice(NamedTuple):
+    """The value of a setting, and why."""
+
+    value: Any
+    reason: str
+
+
+def _significant(number: float) -> float:
+    """Return a number as a person would write it, with two digits."""
+    return float(f"{number:.2g}")
+
+
+def batch_size(means: Means, values: dict) -> Choice:
+    """Choose the examples of a step: a power of 2, times the replicas."""
+    tokens = means.seconds / means.example_seconds * means.tokens
+    growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
+    examples = TRIAL_TOKENS * growth / means.tokens
+    unit = means.replicas * values["gradient_accumulation_steps"]
+    power = 2 ** round(math.log2(max(examples, 1.0)))
+    batch = max(power // unit, 1) * unit
+    return Choice(
+        batch, f"{batch * means.tokens:,} tokens, for a run of {tokens:.2g}"
+    )
+
+
+def train_steps(means: Means, values: dict) -> Choice:
+    """Choose the steps that fit, to begin with."""
+    share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
+    step = means.example_seconds * values["train_batch_size"]
+    steps = max(int(means.seconds * share / step), 1)
+    return Choice(
+        steps,
+        f"{means.seconds:.0f} s at {step:.3g} s a step; follows the pace",
+    )
+
+
+def learning_rate(means: Means, values: dict) -> Choice:
+    """Choose the peak rate of the optimizer."""
+    rate = OPTIMIZERS[values["optimizer"]]["learning_rate"]
+    width = (TRIAL_WIDTH / means.hidden_size) ** WIDTH_POWER
+    tokens = values["train_batch_size"] * means.tokens
+    batch = math.sqrt(tokens / TRIAL_TOKENS)
+    return Choice(
+        _significant(rate * width * batch),
+        f"{rate:g} of the trials x {width:.2f} for the width x {batch:.2f} "
+        "for the batch",
+    )
+
+
+def weight_decay_rate(means: Means, values: dict) -> Choice:
+    """Choose the weight decay of the optimizer."""
+    rule = OPTIMIZERS.get(values["optimizer"], OPTIMIZERS[OPTIMIZER])
+    return Choice(rule["weight_decay_rate"], "as in the trials")
+
+
+def beta_2(means: Means, values: dict) -> Choice:
+    """Choose the decay of the second moment, by its half-life in tokens."""
+    tokens = values["train_batch_size"] * means.tokens
+    beta = max(0.5 ** (tokens / HALF_LIFE_TOKENS), SMALLEST_BETA_2)
+    return Choice(
+        round(beta, 4), f"a half-life of {HALF_LIFE_TOKENS:,.0f} tokens"
+    )
+
+
+def warmup_steps(means: Means, values: dict) -> Choice:
+    """Choose the length of the warm-up."""
+    steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
+    return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
+
+
+def eval_steps(means: Means, values: dict) -> Choice:
+    """Choose the steps between two evaluations."""
+    seconds = means.eval_examples * means.example_seconds * EVALUATION_COST
+    fit = EVALUATION_SHARE * means.seconds / seconds if seconds else EVALUATIONS
+    number = max(min(int(fit), EVALUATIONS), 2)
+    steps = math.ceil(values["num_train_steps"] / number)
+    return Choice(steps, f"{number} evaluations of about {seconds:.2g} s")
+
+
+def checkpoint_steps(means: Means, values: dict) -> Choice:
+    """Choose the steps between two checkpoints."""
+    between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
+    between = min(between, MOST_SECONDS, means.seconds / 2)
+    steps = math.ceil(values["num_train_steps"] * between / means.seconds)
+    return Choice(steps, f"one in {between:.0f} s, which a kill may cost")
+
+
+RULES: dict[str, Callable[[Means, dict], Choice]] = {
+    "optimizer": lambda *_: Choice(OPTIMIZER, "the best of the trials"),
+    "train_batch_size": batch_size,
+    "num_train_steps": train_steps,
+    "learning_rate": learning_rate,
+    "weight_decay_rate": weight_decay_rate,
+    "beta_2": beta_2,
+    "bias_correction": lambda *_: Choice(True, "AdamW collapses without it"),
+    "num_warmup_steps": warmup_steps,
+    "eval_steps": eval_steps,
+    "save_checkpoints_steps": checkpoint_steps,
+}
+
+
+def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
+    """Return what to set, and why.
+
+    Args:
+      means: what the run has.
+      values: of all settings.
+      said: the names of those that the user said, which stay.
+    """
+    values, choices = dict(values), {}
+    for name, rule in RULES.items():
+        if name not in said:
+            choices[name] = rule(means, values)
+            values[name] = choices[name].value
+    return choices
+
+
+def describe(choices: dict[str, Choice]) -> list[str]:
+    """Return choices as aligned lines: the flag, then its reason."""
+    flags = [f"--{name}={choice.value}" for name, choice in choices.items()]
+    width = max(map(len, flags), default=0)
+    reasons = (choice.reason for choice in choices.values())
+    return [
+        f"  {flag:{width}}  {reason}"
+        for flag, reason in zip(flags, reasons, strict=True)
+    ]

@@ -1,0 +1,105 @@
+"""What a budget chooses: by hand where the trials were, and in proportion."""
+
+import dataclasses
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.training import budget
+from albert_tf.training.budget import Means
+from albert_tf.training.budgeted import check, values_of
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.trainer import TrainingConfig
+
+# A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
+TRIAL = Means(600.0, 0.25 / 64, tokens=64, hidden_size=128)
+DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
+
+
+def choose(means=TRIAL, **said):
+    """Return {setting: value} of all settings, as they are chosen."""
+    values = DEFAULTS | said
+    return values | values_of(budget.choose(means, values, set(said)))
+
+
+def test_where_the_trials_were_their_numbers_are_chosen():
+    """The best trial of the reference: AdamW 2e-3, 0.98, decay 0.1."""
+    values = choose()
+    assert values["optimizer"] == "adamw" and values["bias_correction"]
+    assert values["train_batch_size"] == 64
+    assert values["num_train_steps"] == 2400
+    assert values["learning_rate"] == 2e-3
+    assert values["beta_2"] == 0.98
+    assert values["weight_decay_rate"] == 0.1
+    assert values["num_warmup_steps"] == 120
+    assert values["save_checkpoints_steps"] == 240
+
+
+def test_what_is_said_stays_and_the_rest_follows():
+    """Half the batch is twice the steps; LAMB has its own rate."""
+    values = choose(train_batch_size=32, optimizer="lamb", eval_steps=7)
+    assert (values["train_batch_size"], values["eval_steps"]) == (32, 7)
+    assert values["num_train_steps"] == 4800
+    assert values["learning_rate"] == pytest.approx(0.02 / 2**0.5, rel=0.02)
+    assert values["beta_2"] == pytest.approx(0.98**0.5, abs=1e-4)
+    values = choose(learning_rate=0.5, beta_2=0.9)
+    assert (values["learning_rate"], values["beta_2"]) == (0.5, 0.9)
+
+
+def test_the_batch_grows_with_the_root_of_the_tokens():
+    """From 1e8 tokens on; as a power of two, cut evenly among replicas."""
+    fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
+    values = choose(fast)  # 1.6e12 tokens are 126 times the root
+    assert values["train_batch_size"] == 8192
+    assert values["beta_2"] == budget.SMALLEST_BETA_2
+    assert values["num_train_steps"] == int(25e9 / 8192)
+    three = dataclasses.replace(fast, replicas=3)
+    assert choose(three)["train_batch_size"] == 8190
+    longer = dataclasses.replace(TRIAL, tokens=512)
+    assert choose(longer)["train_batch_size"] == 8
+    several = dataclasses.replace(longer, replicas=8)
+    cut = choose(several, gradient_accumulation_steps=2)
+    assert cut["train_batch_size"] == 16
+
+
+@pytest.mark.parametrize(
+    "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
+)
+def test_evaluations_take_their_share(examples, number):
+    """Ten of them in 5 % of the time, fewer where they are dear, two at least.
+
+    An example takes 1.6 ms, so that 19,200 fit into 30 s.
+    """
+    means = dataclasses.replace(TRIAL, eval_examples=examples)
+    values = choose(means)
+    assert values["num_train_steps"] == 2280
+    assert values["eval_steps"] == 2280 // number
+
+
+def test_choices_are_shown_as_flags_with_reasons():
+    """Each line is a flag and why."""
+    choices = budget.choose(TRIAL, DEFAULTS, {"optimizer"})
+    lines = budget.describe(choices)
+    assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
+    assert "--beta_2=0.98  " in lines[4] and "half-life" in lines[4]
+    assert not any("optimizer" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        (({"num_train_steps"}, "weights", "adamw"), "`num_train_steps`.*both"),
+        ((set(), "run", "adamw"), "init_state=run"),
+        (({"optimizer"}, "weights", "sgd"), "optimizer=sgd"),
+    ],
+)
+def test_what_a_budget_cannot_go_with_is_refused(values, named):
+    """Before anything is compiled, with the rule and what was received."""
+    with pytest.raises(InputError, match=named):
+        check(*values)
+
+
+def test_settings_that_leave_nothing_open_are_taken():
+    """Another optimizer with its rate; the default one is not the user's."""
+    check({"optimizer", "learning_rate"}, "weights", "sgd")
+    check(set(), "weights", "lamb")
