@@ -67,7 +67,8 @@ class Timetable:
       step_seconds: that a step takes, of late.
       eval_steps: steps between two evaluations; 0 is none.
       save_steps: steps between two checkpoints.
-      evaluation: seconds of one.
+      evaluation: steps that take as long as one, for both are slower while
+        others use the machine.
       checkpoint: seconds of one.
       closing: seconds after the last checkpoint.
       again: evaluations after it.
@@ -99,7 +100,9 @@ class Timetable:
 
         return (
             (last - step) * self.step_seconds * self.ahead
-            + (due(self.eval_steps) + self.again) * self.evaluation
+            + (due(self.eval_steps) + self.again)
+            * self.evaluation
+            * self.step_seconds
             + due(self.save_steps) * self.checkpoint
             + self.closing
         )
@@ -214,8 +217,8 @@ class KeepTime(Hook):
 
     def begin(self, run):
         table, training = self.timetable, run.trainer.training
-        table.evaluation = self.rehearse()
         table.step_seconds = self.kept.get("step_seconds", table.step_seconds)
+        table.evaluation = self.rehearse() / table.step_seconds
         self.last = self.kept.get("last", training.num_train_steps)
         self.schedule = run.phases
         self.ends = [phase.last_step for phase in run.phases]
@@ -230,7 +233,6 @@ class KeepTime(Hook):
     def _take_in(self, run, stretch) -> None:
         """Learn from a stretch; the first one of a phase also compiles."""
         table, before, self.phase = self.timetable, self.phase, run.phase
-        table.evaluation = run.seconds.get("evaluation", table.evaluation)
         table.checkpoint = run.seconds.get("checkpoint", table.checkpoint)
         if self.kept:
             made = stretch.steps * table.step_seconds
@@ -242,6 +244,8 @@ class KeepTime(Hook):
         elif before:
             work = (step_work(p, self.config) for p in (self.phase, before))
             table.step_seconds *= next(work) / next(work)
+        if evaluation := run.seconds.pop("evaluation", None):
+            table.evaluation = evaluation / table.step_seconds
 
     def _left(self, run) -> float:
         """Return the seconds for the steps to come and what they entail."""

@@ -68,6 +68,19 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
 
 
+def test_a_program_may_ask_what_was_given():
+    """Names of keywords, by their own names; the signature has them not."""
+
+    def tell(config, *, hooks=(), said=frozenset()):
+        return said
+
+    asked = command_line.program(
+        Kinds, aliases={"train_step": "steps"}, tells=True
+    )(tell)
+    assert asked(model_dir="m", train_step=3) == {"model_dir", "steps"}
+    assert "said" not in inspect.signature(asked).parameters
+
+
 SCRIPT = """
 import test_command_line as t
 from albert_tf.base.command_line import Program

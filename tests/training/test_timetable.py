@@ -22,7 +22,7 @@ class Machine:
 
     Attributes:
       pace: seconds of a step at a share of the time.
-      evaluation: seconds of one.
+      evaluation: seconds of one, where a step takes 0.8.
       checkpoint: seconds of one.
       compiling: seconds of the first step of a process.
     """
@@ -107,8 +107,9 @@ class Simulation:
             if dies_at and run.step >= dies_at:
                 raise Killed
             if self.due(self.eval_steps):
-                self.now += machine.evaluation
-                run.seconds["evaluation"] = machine.evaluation
+                evaluation = machine.evaluation * machine.pace(share) / 0.8
+                self.now += evaluation
+                run.seconds["evaluation"] = evaluation
             keeper.after(run, Stretch(steps, seconds, {}, 0, 0))
             if self.due(self.save_steps):
                 state = run.kept["budget"]()
