@@ -236,10 +236,10 @@ def run_job(
             )
             warn = Warn(training.eval_steps, monitor_of)
             held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
-            if keeper and held_out:
+            if keeper:
                 number = -(-held_out // training.eval_batch_size)
                 keeper.timetable.again = int(config.do_eval)
-                keeper.rehearse = functools.partial(rehearse, judge, number)
+                keeper.rehearse = lambda: rehearse(run, judge, number)
             more = [warn, *hooks, *([keeper] if keeper else [])]
             usual = standard(training, judge if held_out else None, *more)
             train(run, batches, [Measure(monitor_of), *usual])

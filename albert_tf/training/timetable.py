@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
+from albert_tf.training import hooks
 from albert_tf.training.distribution import of_chief
 from albert_tf.training.pace import SECONDS_PER_LOOP
 from albert_tf.training.phases import Phase, moved
-from albert_tf.training.run import Hook
+from albert_tf.training.run import Hook, Run
 
 # The pace is a mean over the last seconds, of which there are at most so many,
 # and at most half of what is left.
@@ -128,17 +129,27 @@ class Timetable:
         return max(limit, 1)
 
 
-def rehearse(evaluate: Callable[[int], Any], batches: int) -> float:
-    """Compile an evaluation; return the seconds that a whole one may take.
+def rehearse(
+    run: Run, evaluate: Callable[[int], Any], batches: int
+) -> tuple[float, float]:
+    """Return the seconds of an evaluation and of drawing, both made once.
 
     Args:
+      run: that is about to begin.
       evaluate: evaluates so many batches.
-      batches: of a whole evaluation.
+      batches: of a whole evaluation; 0 is none.
     """
-    evaluate(1)
-    number, start = min(batches, 4), time.monotonic()
-    evaluate(number)
-    return (time.monotonic() - start) / number * batches
+    names, evaluation = run.trainer.evaluator.names, 0.0
+    if batches:
+        evaluate(1)  # compiles
+        number, start = min(batches, 4), time.monotonic()
+        evaluate(number)
+        evaluation = (time.monotonic() - start) / number * batches
+    start = time.monotonic()
+    for _ in range(2 * run.chief):  # the first one imports
+        start = time.monotonic()
+        hooks.draw_curves(run.history, run.output_dir, names)
+    return evaluation, time.monotonic() - start
 
 
 def step_work(phase: Phase, config: AlbertConfig) -> float:
@@ -179,7 +190,7 @@ class KeepTime(Hook):
       now: a clock of seconds.
 
     Attributes:
-      rehearse: compiles an evaluation and returns what a whole one may take.
+      rehearse: returns the seconds of an evaluation and of closing the run.
       last: the last step, as it is known by now.
     """
 
@@ -196,7 +207,7 @@ class KeepTime(Hook):
         self.config, self.choices = config, choices or {}
         self.kept = kept or {}
         self.course = Course(*self.kept.get("course", ()))
-        self.rehearse: Callable[[], float] = lambda: 0.0
+        self.rehearse: Callable = lambda: (0.0, timetable.closing)
         self.last, self.outcome = 0, ""
         self.phase: Phase | None = None  # of the last stretch
 
@@ -218,7 +229,8 @@ class KeepTime(Hook):
     def begin(self, run):
         table, training = self.timetable, run.trainer.training
         table.step_seconds = self.kept.get("step_seconds", table.step_seconds)
-        table.evaluation = self.rehearse() / table.step_seconds
+        evaluation, table.closing = self.rehearse()
+        table.evaluation = evaluation / table.step_seconds
         self.last = self.kept.get("last", training.num_train_steps)
         self.schedule = run.phases
         self.ends = [phase.last_step for phase in run.phases]

@@ -89,7 +89,7 @@ class Simulation:
         )
         clock = {"now": lambda: self.now}
         keeper = KeepTime(table, self.now, None, kept, **clock)
-        keeper.rehearse = lambda: 2.0
+        keeper.rehearse = lambda: (2.0, 0.0)
         keeper.begin(run)
         compiling = machine.compiling
         while run.step < run.last:
