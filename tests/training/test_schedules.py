@@ -15,79 +15,126 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training import checkpoints
 from albert_tf.training.history import History
 from albert_tf.training.run import Hook
 
-# Borders at the steps 2, 4 and 6 of 8.
-SCHEDULE = {"depth_schedule": "1:0.25,2", "mask_schedule": "0.4:0.75,0.2"}
-STEPS = {"num_train_steps": 8, "eval_steps": 100}
+RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
+
+
+def build_records(folder, text, model, tokens, masking):
+    """Build records of a length, masked as they are written or read."""
+    build.run(
+        BuildConfig(
+            input_file=str(text),
+            output_dir=str(folder),
+            dupe_factor=1,
+            eval_fraction=0.1,
+            num_processes=1,
+        ),
+        TokenizerConfig(spm_model_file=str(model)),
+        PairsConfig(max_seq_length=tokens),
+        MaskingConfig(masking=masking),
+    )
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, data_dir, tokenizer_dir):
-    """Return unmasked records of 8 and of 16 tokens."""
+def places(tmp_path_factory, data_dir, tokenizer_dir):
+    """Return folders of records: 8 or 16 tokens, and unmasked ones of 16."""
     folder = tmp_path_factory.mktemp("folders")
-    for tokens in (8, 16):
-        build.run(
-            BuildConfig(
-                input_file=str(pathlib.Path(data_dir).parent / "text.txt"),
-                output_dir=str(folder / f"{tokens}"),
-                eval_fraction=0.1,
-                num_processes=1,
-            ),
-            TokenizerConfig(spm_model_file=str(tokenizer_dir / "spiece.model")),
-            PairsConfig(max_seq_length=tokens),
-            MaskingConfig(masking="dynamic"),
-        )
-    return folder
+    text = pathlib.Path(data_dir).parent / "text.txt"
+    model = tokenizer_dir / "spiece.model"
+    for name, tokens in (("short", 8), ("dynamic", 16)):
+        masking = "static" if name == "short" else name
+        build_records(folder / name, text, model, tokens, masking)
+    names = {name: str(folder / name) for name in ("short", "dynamic")}
+    return names | {"long": data_dir}
 
 
 @pytest.fixture
-def scheduled(folders, config, tmp_path):
-    """Return a function that trains through all phases, or some."""
+def train(places, config, tmp_path):
+    """Return a function that trains in three phases, or as it is told.
 
-    def train(name, **changes):
-        data_dir = f"{folders}/8:0.5,{folders}/16"
-        values = {"data_dir": data_dir, **STEPS, **SCHEDULE, **changes}
-        data_dir = values.pop("data_dir")
+    One layer for two steps, two of them for one; then the longer records.
+    """
+
+    def train(name, data_dir="{short}:0.5,{long}", **changes):
+        values = {
+            "num_train_steps": 6,
+            "eval_steps": 100,
+            "depth_schedule": "1:0.34,2",
+            **RATE,
+            **changes,
+        }
+        data_dir = data_dir.format(**places)
         return run(data_dir, config[0], tmp_path / name, **values)
 
     return train
 
 
-def test_each_phase_reads_its_own(scheduled, folders, monkeypatch, capsys):
-    """Folder, place, batch and prediction places, and the loss of each."""
+@pytest.fixture
+def reads(monkeypatch):
+    """Return what is read in each phase of the runs of a test."""
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
-        slots = metadata.max_predictions_per_seq
-        calls.append((data_dir[-2:], slots, start, batch_size))
+        slots, tokens = (
+            metadata.max_predictions_per_seq,
+            metadata.max_seq_length,
+        )
+        calls.append((tokens, slots, start, batch_size))
         return read(
             data_dir, metadata, start=start, batch_size=batch_size, **kwargs
         )
 
     monkeypatch.setattr(input_pipeline, "train_batches", batches)
-    scheduled("model", data_dir=f"{folders}/8:0.5,{folders}/16:0.4,{folders}/8")
-    assert calls == [
-        *(("/8", 3, 0, 8), ("/8", 3, 16, 8)),
-        *(("16", 6, 0, 4), ("16", 3, 8, 4)),
-        ("/8", 2, 32, 8),
-    ]
+    return calls
+
+
+def assert_same_bits(left, right):
+    """Compare the last checkpoints of two model directories."""
+    expected, found = values(left), values(right)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], name)
+
+
+def test_each_phase_reads_its_own(train, reads, capsys):
+    """Folder, place and batch; a folder that comes again goes on."""
+    train("model", "{short}:0.5,{long}:0.2,{short}")
+    assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
     out, said = capsys.readouterr()
-    assert "0 to 2" in out and "7 to 8" in out
-    assert f"step 2: batches of 8 x 8 tokens of {folders}/8, 2 layers" in said
+    table = [
+        x.split()[:6] for x in out.splitlines() if x.split()[1:2] == ["to"]
+    ]
+    assert table == [
+        *("0 to 2 1 8 8".split(), "2 to 3 2 8 8".split()),
+        *("3 to 4 2 4 16".split(), "4 to 6 2 8 8".split()),
+    ]
+    assert "step 3: batches of 4 x 16 tokens of" in said
 
 
-def test_the_end_is_an_ordinary_checkpoint(scheduled, trained, tmp_path):
+def test_the_end_is_an_ordinary_checkpoint(train, trained, tmp_path):
     """Variables and slots are those of a plain run, and all have moved."""
-    scheduled("model")
+    train("model")
     plain, found = values(trained[1]), values(tmp_path / "model")
     shapes = {name: value.shape for name, value in found.items()}
     assert shapes == {name: value.shape for name, value in plain.items()}
     assert all(
         found[name].any() for name in found if name.startswith("optimizer/")
     )
+
+
+def test_every_step_resumes_exactly(train, tmp_path):
+    """At a border and on both sides, an unbroken run's bits come out."""
+    whole = tmp_path / "unbroken"
+    train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
+    for step in range(1, 6):
+        broken = shutil.copytree(whole, tmp_path / f"broken at {step}")
+        for path in broken.glob("ckpt-*"):
+            if int(path.name.split("-")[1].split(".")[0]) > step:
+                path.unlink()
+        train(broken.name)
+        assert_same_bits(whole, broken)
 
 
 class Break(Hook):
@@ -103,94 +150,76 @@ class Break(Hook):
             raise KeyboardInterrupt
 
 
-def test_every_step_resumes_exactly(scheduled, tmp_path):
-    """At a border and on both sides, an unbroken run's bits come out."""
-    scheduled("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
-    expected = values(tmp_path / "unbroken")
-    for step in range(1, 8):
-        name = f"broken {step}"
-        shutil.copytree(tmp_path / "unbroken", tmp_path / name)
-        for path in (tmp_path / name).glob("ckpt-*"):
-            if int(path.name.split("-")[1].split(".")[0]) > step:
-                path.unlink()
-        scheduled(name)
-        found = values(tmp_path / name)
-        for key in expected:
-            np.testing.assert_array_equal(expected[key], found[key], key)
-
-
-def test_a_lost_stretch_is_run_again(scheduled, tmp_path):
-    """The checkpoint is from before the border, the break from behind it."""
+def test_masks_change_and_resume(train, reads, tmp_path):
+    """Each rate has its own places; what was lost is masked as it was."""
+    how = {
+        "data_dir": "{dynamic}",
+        "depth_schedule": None,
+        "mask_schedule": "0.4:0.5,0.15",
+    }
+    train("unbroken", **how)
+    assert reads == [(16, 6, 0, 8), (16, 2, 24, 8)]
     with pytest.raises(KeyboardInterrupt):
-        scheduled("broken", save_checkpoints_steps=3, hooks=[Break(5)])
-    assert checkpoints.latest(str(tmp_path / "broken")).endswith("ckpt-3")
-    scheduled("broken")
-    scheduled("unbroken")
-    expected, found = (values(tmp_path / n) for n in ("unbroken", "broken"))
-    for key in expected:
-        np.testing.assert_array_equal(expected[key], found[key], key)
+        train("broken", save_checkpoints_steps=2, hooks=[Break(4)], **how)
+    checkpoint = tmp_path / "broken" / "ckpt-4.index"
+    assert not checkpoint.exists()
+    train("broken", **how)
+    assert reads[-2:] == [(16, 6, 16, 8), (16, 2, 24, 8)]
+    assert_same_bits(tmp_path / "unbroken", tmp_path / "broken")
 
 
-def test_another_schedule_is_said(scheduled, capsys):
+def test_another_schedule_is_said(train, capsys):
     """With what it was; the same one is resumed without a word."""
-    scheduled("model", stop_step=1)
-    scheduled("model", stop_step=2)
+    train("model", stop_step=1)
+    train("model", stop_step=2)
     assert "Note" not in capsys.readouterr().err
-    scheduled("model", stop_step=3, depth_schedule="1:0.5,2")
-    (note,) = (
-        line
-        for line in capsys.readouterr().err.splitlines()
-        if line.startswith("Note")
-    )
-    assert note.startswith("Note: phases was [[2, 8, 1, 0.4], [4, 8, 2, 0.4]")
+    train("model", stop_step=3, depth_schedule="1:0.5,2")
+    lines = capsys.readouterr().err.splitlines()
+    (note,) = (line for line in lines if line.startswith("Note"))
+    assert note.startswith("Note: phases was [[2, 8, 1, None], [3, 8, 2, None]")
     assert note.endswith("another schedule")
 
 
 def test_the_held_out_records_are_the_last_folders(
-    scheduled, folders, config, tmp_path
+    train, places, config, tmp_path
 ):
     """With as many layers as are trained: a shallower model's figures."""
-    found = scheduled("model", stop_step=2, do_eval=True)
-    (row,) = (
-        row
-        for row in History.read(str(tmp_path / "model")).rows
-        if row["split"] == "eval"
-    )
+    found = train("model", stop_step=2, do_eval=True)
+    rows = History.read(str(tmp_path / "model")).rows
+    (row,) = (row for row in rows if row["split"] == "eval")
     assert row["step"] == 2 and row["loss"] == found["loss"]
-    for layers, same in ((1, True), (2, False)):
-        shallow = shutil.copytree(
-            tmp_path / "model", tmp_path / f"{layers} layers"
-        )
+    for layers in (1, 2):
+        copy = shutil.copytree(tmp_path / "model", tmp_path / f"{layers}")
         other = dataclasses.replace(config[1], num_hidden_layers=layers)
-        (shallow / "albert_config.json").write_text(other.to_json())
-        metrics = run(
-            f"{folders}/16",
-            shallow / "albert_config.json",
-            shallow,
-            do_train=False,
-            do_eval=True,
-        )
-        assert (metrics == pytest.approx(found, rel=1e-5)) is same
-    whole = scheduled("model", do_train=False, do_eval=True)
+        path = copy / "albert_config.json"
+        path.write_text(other.to_json())
+        how = {"do_train": False, "do_eval": True}
+        metrics = run(places["long"], path, copy, **how)
+        same = metrics == pytest.approx(found, rel=1e-5)
+        assert same is (layers == 1)
+    whole = train("model", do_train=False, do_eval=True)
     assert whole == pytest.approx(metrics, rel=1e-5)
 
 
-def test_batches_fit_replicas_and_micro_batches(scheduled, tmp_path, capsys):
+class Look(Hook):
+    """Keep a run's phases, and stop it before its first step."""
+
+    def begin(self, run):
+        self.phases = run.phases
+        run.stop("having seen them")
+
+
+def test_batches_fit_replicas_and_micro_batches(train):
     """The nearest multiple of both to as many tokens."""
-    scheduled(
+    look = Look()
+    train(
         "model",
+        hooks=[look],
         train_batch_size=12,
         num_cpu_replicas=2,
         gradient_accumulation_steps=2,
-        eval_batch_size=8,
     )
-    rows = [
-        line.split()[4:6]
-        for line in capsys.readouterr().out.splitlines()
-        if line.split()[1:2] == ["to"]
-    ]
-    assert rows == [["12", "8"], ["12", "8"], ["8", "16"], ["8", "16"]]
-    assert values(tmp_path / "model")["optimizer/iterations"] == 8
+    assert [phase.batch_size for phase in look.phases] == [12, 12, 8]
 
 
 @pytest.mark.parametrize(
@@ -198,36 +227,42 @@ def test_batches_fit_replicas_and_micro_batches(scheduled, tmp_path, capsys):
     [
         ({"depth_schedule": "1:0.5,3"}, "must end with `num_hidden_layers`"),
         ({"depth_schedule": "1:0.01,2"}, "must have a step"),
-        ({"mask_schedule": "0.95:0.5,0.15"}, "must be at most 0.9"),
-        ({"mask_schedule": "a:0.5,0.15"}, "VALUE:SHARE,VALUE:SHARE,VALUE"),
         ({"data_dir": "{short}:0.5,{short}/none"}, "data_dir=.*none"),
-        ({"data_dir": "{short}:0.5,{static}"}, "one kind of masking.*static"),
-        ({"data_dir": "{static}"}, "mask_schedule=0.4.*with masks"),
-        ({"data_dir": "{short}:0.5,{other}"}, "tokenizer beside.*other"),
-        ({"data_dir": "{short}:0.5,{long}"}, "max_seq_length=99"),
+        ({"data_dir": "{short}:0.5,{dynamic}"}, "one kind of masking.*dynamic"),
+        ({"mask_schedule": "0.4:0.5,0.2"}, "mask_schedule=0.4.*with masks"),
+        ({"positions": 8}, "max_seq_length=16"),
         ({"data_dir": "{short}:0.5,{bare}", "do_eval": True}, "held-out.*bare"),
         ({"data_dir": "{short}:0.5,{empty}"}, "must hold train records.*empty"),
+        ({"data_dir": "{dynamic}:0.5,{other}"}, "tokenizer beside.*other"),
+        (
+            {"data_dir": "{dynamic}", "mask_schedule": "0.95:0.5,0.15"},
+            "must be at most 0.9",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_the_run(
-    scheduled, folders, data_dir, tmp_path, changes, message
+    train, places, config, tmp_path, changes, message
 ):
     """Every folder is looked at, and nothing is written."""
-    metadata = find.read_metadata(f"{folders}/16")
-    places = {"short": f"{folders}/8", "static": tmp_path / "static"}
-    shutil.copytree(data_dir, tmp_path / "static")
     damage = {
-        "other": {"tokenizer_fingerprint": "other"},
-        "long": {"max_seq_length": 99},
-        "bare": {"splits": metadata.splits | {"eval": ()}},
-        "empty": {"splits": metadata.splits | {"train": ()}},
+        "bare": ("long", {"splits": {"eval": ()}}),
+        "empty": ("long", {"splits": {"train": ()}}),
+        "other": ("dynamic", {"tokenizer_fingerprint": "other"}),
     }
-    for name, changed in damage.items():
-        places[name] = shutil.copytree(f"{folders}/16", tmp_path / name)
-        dataclasses.replace(metadata, **changed).write(str(places[name]))
-    if "data_dir" in changes:
-        data = changes["data_dir"].format(**places)
-        changes = changes | {"data_dir": data}
+    data_dir = changes.get("data_dir", "")
+    for name, (source, changed) in damage.items():
+        if name in data_dir:
+            shutil.copytree(places[source], tmp_path / name)
+            metadata = find.read_metadata(places[source])
+            if "splits" in changed:
+                changed["splits"] = metadata.splits | changed["splits"]
+            metadata = dataclasses.replace(metadata, **changed)
+            metadata.write(str(tmp_path / name))
+        data_dir = data_dir.replace(f"{{{name}}}", str(tmp_path / name))
+    changes = changes | ({"data_dir": data_dir} if data_dir else {})
+    positions = changes.pop("positions", 16)
+    other = dataclasses.replace(config[1], max_position_embeddings=positions)
+    pathlib.Path(config[0]).write_text(other.to_json())
     with pytest.raises(InputError, match=message):
-        scheduled("model", **changes)
+        train("model", **changes)
     assert not (tmp_path / "model").exists()
