@@ -12,6 +12,7 @@ from albert_tf.base import files
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.training.history import HISTORY_FILE, History
+from albert_tf.training.phases import folders
 from albert_tf.training.run_report import number, read_flags, read_if_there
 
 CARD = "README.md"
@@ -65,7 +66,8 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
         for flag, name in INPUT_FLAGS.items()
         if flags.get(flag) not in (None, "", "None")
     }
-    metadata = read_if_there(flags.get("data_dir", ""), "metadata.json")
+    last = folders(flags.get("data_dir", ""))[-1]
+    metadata = read_if_there(last, "metadata.json")
     statistics = metadata.get("statistics", {})
     counts = [f"{statistics[k]:,} {k}" for k in COUNTED if k in statistics]
     return sources | ({"Text": ", ".join(counts)} if counts else {})

@@ -17,6 +17,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.training.history import HEALTH, HISTORY_FILE, History
+from albert_tf.training.phases import folders
 
 # Metrics that come first, in this order; the others follow by their names.
 FIRST = """loss mlm_loss sop_loss mlm_accuracy sop_accuracy learning_rate
@@ -135,7 +136,8 @@ def read_history(model_dir: str) -> History:
 def page(model_dir: str) -> str:
     """Return the HTML of a model directory's report."""
     history, flags = read_history(model_dir), read_flags(model_dir)
-    metadata = read_if_there(flags.get("data_dir", ""), "metadata.json")
+    last = folders(flags.get("data_dir", ""))[-1]
+    metadata = read_if_there(last, "metadata.json")
     data = {name: metadata[name] for name in SHAPES if name in metadata}
     template = importlib.resources.files(__package__) / "run_report.html"
     environment = jinja2.Environment(autoescape=True)

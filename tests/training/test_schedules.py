@@ -128,7 +128,7 @@ def test_every_step_resumes_exactly(train, tmp_path):
     """At a border and on both sides, an unbroken run's bits come out."""
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
-    for step in range(1, 6):
+    for step in (2, 3, 4):
         broken = shutil.copytree(whole, tmp_path / f"broken at {step}")
         for path in broken.glob("ckpt-*"):
             if int(path.name.split("-")[1].split(".")[0]) > step:
@@ -150,6 +150,7 @@ class Break(Hook):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
     """Each rate has its own places; what was lost is masked as it was."""
     how = {
