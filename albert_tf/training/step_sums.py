@@ -1,5 +1,6 @@
 """Many steps in one `tf.function`, and what they gave together."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,7 +40,6 @@ def summed_steps(
       names: how many names a report has.
     """
 
-    @tf.function
     def run(iterator, steps):
         start = tf.identity(iterations)
         report = tf.zeros([2, names])
@@ -59,4 +59,6 @@ def summed_steps(
             bad += tf.cast(~finite, tf.int32)
         return StepSums(report, largest, first_bad, bad)
 
-    return run
+    # TensorFlow warns of a function that is traced often, and takes those of
+    # one `def` as one. That each depth has its own is no fault.
+    return tf.function(functools.partial(run))
