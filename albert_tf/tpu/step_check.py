@@ -11,6 +11,7 @@ from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining import PretrainingConfig
 from albert_tf.training.trainer import TrainingConfig
 
@@ -72,9 +73,21 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the run that the flags describe."""
+    """Return the run that the flags describe, of schedules the last phase."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
-    tokens, predictions = lengths(check, run.data_dir, config)
+    read = folders(run.data_dir or "")
+    first, last = read[0], read[-1]
+    tokens, predictions = lengths(check, last, config)
+    if first != last:
+        unit = parse(check.topology).replicas
+        unit *= training.gradient_accumulation_steps
+        batch = batch_in_tokens(
+            training.train_batch_size,
+            lengths(check, first, config)[0],
+            tokens,
+            unit,
+        )
+        training = dataclasses.replace(training, train_batch_size=batch)
     return Plan(config, run.compat, optimizer, training, tokens, predictions)
 
 

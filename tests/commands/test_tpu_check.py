@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.records import Metadata
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Plan, Step
 from albert_tf.tpu.compiler import VERSIONS, Compiled
@@ -57,6 +58,21 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
     }
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
     assert lengths(TpuCheckConfig(), str(tmp_path), config) == (12, 3)
+
+
+def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
+    """With as many tokens in a batch as the first has."""
+    for name, tokens in (("short", 4), ("long", 16)):
+        (tmp_path / name).mkdir()
+        metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
+        metadata.write(str(tmp_path / name))
+    run = PretrainingConfig(
+        albert_config_file=config_file,
+        data_dir=f"{tmp_path}/short:0.5,{tmp_path}/long",
+    )
+    training = TrainingConfig(train_batch_size=64)
+    plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
+    assert (plan.tokens, plan.training.train_batch_size) == (16, 16)
 
 
 def test_a_sequence_too_long_is_refused():
