@@ -225,7 +225,8 @@ def run_training(
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     # No worker reads what the chief has not written yet.
     with distribution.agreed(trainer.strategy):
-        if over and trainer.averages and not s.run.do_eval and run.chief:
+        averages = s.optimizer.ema_decay > 0
+        if over and averages and not s.run.do_eval and run.chief:
             keep.keep(run)
     with distribution.agreed(trainer.strategy):
         if over:

@@ -1,4 +1,4 @@
-"""A trainer that follows a recipe: frozen parts, averages, adversaries.
+"""A trainer that follows a recipe: frozen parts, adversaries.
 
 Shapes: B rows of tokens, T tokens, E embedding width.
 """
@@ -22,8 +22,6 @@ from albert_tf.training.evaluator import Batch, Objective
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.trainer import Trainer, TrainingConfig
-
-AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -80,62 +78,13 @@ class FinetuningTrainer(Trainer):
             training,
             trainable=lambda name: not frozen(name, recipe.freeze, config),
         )
-        self.averages = {}
-        if recipe.ema_decay:
-            with strategy.scope():
-                self.averages = {
-                    name: tf.Variable(tf.zeros_like(v), trainable=False)
-                    for name, v in self.trained.items()
-                }
 
     def _rate_scales(self) -> dict[str, float]:
         decay = self.recipe.layer_decay
         return rate_scales(list(self.trained), decay, self.config)
 
-    def state(self) -> dict[str, tf.Variable]:
-        averages = {f"{AVERAGE}{n}": v for n, v in self.averages.items()}
-        return super().state() | averages
-
     def facts(self) -> dict[str, Fact]:
         return super().facts() | facts(self.recipe, "another recipe")
-
-    # Averages of the weights.
-
-    def _replica_step(self, batch: Batch):
-        result = super()._replica_step(batch)
-        if self.averages:
-            context = tf.distribute.get_replica_context()
-            context.merge_call(self._average)
-        return result
-
-    def _average(self, strategy) -> None:
-        """Move the averages: mean <- d mean + (1 - d) w.
-
-        d is (t - 1) / (t + 9) up to `ema_decay` at step t counted from 1, so
-        that the average begins with the first weights.
-        """
-        t = tf.cast(self.optimizer.iterations, tf.float32)
-        d = tf.minimum(self.recipe.ema_decay, (t - 1.0) / (t + 9.0))
-
-        def move(mean, w, d):
-            return mean.assign(d * mean + (1.0 - d) * w)
-
-        for name, mean in self.averages.items():
-            strategy.extended.update(mean, move, (self.trained[name], d))
-
-    @contextlib.contextmanager
-    def evaluated_weights(self) -> Iterator[None]:
-        """Have the averaged weights in the model for a while."""
-        current = {n: tf.identity(self.trained[n]) for n in self.averages}
-        started = self.step > 0
-        try:
-            if started:
-                for name, mean in self.averages.items():
-                    self.trained[name].assign(tf.identity(mean))
-            yield
-        finally:
-            for name, value in current.items():
-                self.trained[name].assign(value)
 
     # Adversarial training.
 

@@ -68,13 +68,6 @@ class RecipeConfig:
         "gives every class the same share, or label:weight,... with 1 for "
         "the others.",
     )
-    ema_decay: float = setting(
-        0.0,
-        "Decay of the moving average of the weights, which is then what is "
-        "evaluated, kept and exported; 0 is no average.",
-        minimum=0.0,
-        maximum=0.999999,
-    )
     fgm_epsilon: float = setting(
         0.0,
         "Adversarial training: also learn from word embeddings moved this "

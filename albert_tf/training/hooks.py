@@ -7,8 +7,9 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.model.flops import training_flops
 from albert_tf.training import checkpoint_files, checkpoints
-from albert_tf.training.health import Monitor
+from albert_tf.training.health import Monitor, masked_spread
 from albert_tf.training.history import HEALTH, draw_curves
+from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import TrainingConfig
 
@@ -58,7 +59,8 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         metadata.max_predictions_per_seq,
     )
     masked = metadata.statistics.get("masked_share")
-    warmup = trainer.optimizer.config.num_warmup_steps
+    optimizer = trainer.optimizer.config
+    warmup = optimizer.start_warmup_step + optimizer.num_warmup_steps
     return Monitor(
         metadata.max_seq_length,
         flops,
@@ -86,6 +88,28 @@ class Measure(Hook):
                 "trust_ratio_median": ratios[len(ratios) // 2],
                 "trust_ratio_max": ratios[-1],
             }
+
+
+class MeasureSpread(Hook):
+    """Measure how far masked words' states differ; stands before `Log`.
+
+    Args:
+      every: the first step that is measured, and the steps from one to the
+        next.
+      batches: makes batches of some texts, see `Evaluator.predict`.
+    """
+
+    def __init__(self, every: int, batches: Callable):
+        self.every, self.batches = every, batches
+
+    def after(self, run, stretch):
+        if run.step >= self.every:  # a run may end before
+            evaluator = run.trainer.at_depth(run.phase.layers).evaluator
+            spread = masked_spread(
+                **evaluator.predict(self.batches, masked_states)
+            )
+            if spread is not None:
+                stretch.values["masked_spread"] = spread
 
 
 class Log(Hook):
@@ -121,6 +145,13 @@ class Evaluate(Hook):
         run.record("eval", run.metrics)
 
 
+def keep_evaluated(run: Run) -> None:
+    """Write the weights that count to `best/` of the model directory."""
+    with run.trainer.evaluated_weights():
+        folder = files.join(run.output_dir, checkpoints.BEST)
+        checkpoints.save(folder, run.trainer.weights, run.step)
+
+
 class KeepBest(Hook):
     """Keep the weights of the best evaluation; stands behind `Evaluate`.
 
@@ -138,10 +169,31 @@ class KeepBest(Hook):
             self.keep(run)
 
     def keep(self, run) -> None:
-        """Write the weights that count to `best/` of the model directory."""
-        with run.trainer.evaluated_weights():
-            folder = files.join(run.output_dir, checkpoints.BEST)
-            checkpoints.save(folder, run.trainer.weights, run.step)
+        """Keep what was evaluated."""
+        keep_evaluated(run)
+
+
+class KeepAverage(Hook):
+    """Keep the averaged weights where a checkpoint is written after it.
+
+    What reads a model directory to use the model takes them, and not the
+    weights that a resumed run goes on from. Stands before `Save`.
+
+    Args:
+      every: as of `Save`.
+    """
+
+    def __init__(self, every: int):
+        self.every, self.kept = every, 0
+
+    def after(self, run, stretch):
+        if run.chief and self.kept != run.step:
+            keep_evaluated(run)
+        self.kept = run.step
+
+    def end(self, run):
+        if run.step:
+            self.after(run, None)
 
 
 class Warn(Hook):

@@ -44,6 +44,20 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
+def masked_states(
+    model: AlbertForPretraining, batch: Batch
+) -> dict[str, tf.Tensor]:
+    """Return what `health.masked_spread` takes."""
+    keys = "input_ids", "input_mask", "segment_ids"
+    sequence = model.albert(*(batch[k] for k in keys))["sequence_output"]
+    positions = batch["masked_lm_positions"]
+    return {
+        "states": tf.gather(sequence, positions, batch_dims=1),  # [B, P, H]
+        "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
+        "weights": batch["masked_lm_weights"],
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
     """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.

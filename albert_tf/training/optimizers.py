@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf.base.settings import setting, validate
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES, on_course
+from albert_tf.training.weight_average import WeightAverage
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
 EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
@@ -76,6 +77,13 @@ class OptimizerConfig:
         "Clip the gradient of the whole batch, or each replica's share before "
         "the mean, as released.",
         choices=("global", "per_replica"),
+    )
+    ema_decay: float = setting(
+        0.0,
+        "Decay of the moving average of the weights, which is then what is "
+        "evaluated, kept and exported; 0 is no average.",
+        minimum=0.0,
+        maximum=0.999999,
     )
 
     def __post_init__(self):
@@ -159,7 +167,7 @@ class Optimizer:
 
     Must be made inside the strategy's scope. Slots are variables of their
     own, named `optimizer/NAME/m` and `optimizer/NAME/v`; the step number is
-    `iterations`.
+    `iterations`, and `average` has the weights' means.
 
     Args:
       config: rule, schedule and hyperparameters.
@@ -196,6 +204,7 @@ class Optimizer:
         )
         self.m = {n: self._slot(v, f"{n}/m") for n, v in variables.items()}
         self.v = {n: self._slot(v, f"{n}/v") for n, v in variables.items()}
+        self.average = WeightAverage(config.ema_decay, variables)
 
     def _slot(self, variable: tf.Variable, name: str) -> tf.Variable:
         zeros = tf.zeros(variable.shape, tf.float32)
@@ -206,7 +215,7 @@ class Optimizer:
         slots = {"optimizer/iterations": self.iterations}
         slots |= {f"optimizer/{n}/m": slot for n, slot in self.m.items()}
         slots |= {f"optimizer/{n}/v": slot for n, slot in self.v.items()}
-        return slots
+        return slots | self.average.state()
 
     def begin_course(self, course: Sequence[float]) -> None:
         """Let the schedule follow a course, see `on_course`, that can change.
@@ -274,6 +283,7 @@ class Optimizer:
             update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             update(self.iterations, lambda step: step.assign_add(1))
+        self.average.move(strategy, t)
 
     def _update_one(self, w, g, m, v, rate, t, excluded, healthy):
         def assign():

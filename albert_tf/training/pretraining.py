@@ -32,10 +32,11 @@ from albert_tf.training.announcement import describe_run
 from albert_tf.training.batch_rules import with_half_life, with_rate
 from albert_tf.training.compat import COMPAT, with_compat
 from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.hooks import Measure, Warn, make_monitor, standard
+from albert_tf.training.hooks import make_monitor
 from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.pretraining_hooks import pretraining_hooks
 from albert_tf.training.record_folders import (
     Folders,
     fingerprint,
@@ -234,16 +235,18 @@ def run_job(
             batches = functools.partial(
                 input_pipeline.train_batches, seed=training.random_seed
             )
-            warn = Warn(training.eval_steps, monitor_of)
             held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
             if keeper:
                 number = -(-held_out // training.eval_batch_size)
                 keeper.timetable.again = int(config.do_eval)
                 keeper.rehearse = lambda: rehearse(run, judge, number)
-            more = [warn, *hooks, *([keeper] if keeper else [])]
-            usual = standard(training, judge if held_out else None, *more)
-            train(run, batches, [Measure(monitor_of), *usual])
-        return judge() if config.do_eval else run.metrics
+            more = [*hooks, *([keeper] if keeper else [])]
+            between = pretraining_hooks(
+                run, monitor_of, batches, judge if held_out else None, more
+            )
+            train(run, batches, between)
+        with run.trainer.evaluated_weights():
+            return judge() if config.do_eval else run.metrics
 
 
 def claim(

@@ -193,7 +193,9 @@ class Trainer:
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
         """Return a context in which the model has the weights that count."""
-        return contextlib.nullcontext()
+        # Before the first step there is nothing to average.
+        average = self.optimizer.average
+        return average.in_place() if self.step else contextlib.nullcontext()
 
     @property
     def batch_unit(self) -> int:

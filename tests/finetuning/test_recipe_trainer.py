@@ -24,7 +24,9 @@ from albert_tf.training.trainer import TrainingConfig
 WORDS = "albert/embeddings/word_embeddings"
 
 
-def make_trainer(replicas=1, config=tiny.CONFIG, training=None, **recipe):
+def make_trainer(
+    replicas=1, config=tiny.CONFIG, training=None, ema_decay=0.0, **recipe
+):
     settings = TrainingConfig(
         num_train_steps=20,
         train_batch_size=16,
@@ -37,7 +39,10 @@ def make_trainer(replicas=1, config=tiny.CONFIG, training=None, **recipe):
         lambda: AlbertForPretraining(config),
         PretrainingObjective(),
         OptimizerConfig(
-            optimizer="adamw", learning_rate=0.01, num_warmup_steps=0
+            optimizer="adamw",
+            learning_rate=0.01,
+            num_warmup_steps=0,
+            ema_decay=ema_decay,
         ),
         settings,
         RecipeConfig(**recipe),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.training.health import Monitor, mean, windows
+from albert_tf.training.health import Monitor, masked_spread, mean, windows
 
 
 def monitor(**kwargs):
@@ -111,3 +111,29 @@ def test_speed_is_a_share_of_the_peak():
     assert found["model_flops_utilization"] == pytest.approx(0.2)
     assert found["tokens_per_second"] == 12800.0
     assert "model_flops_utilization" not in monitor().scalars(100.0)
+
+
+def test_the_spread_is_that_within_texts_at_masks():
+    """Other words, padding, and what tells texts apart count nothing."""
+    rng = np.random.default_rng(0)
+    states = np.zeros((3, 5, 2))
+    states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100
+    states[1, :2] = [[-10, 5], [-10, 5]]
+    states[:, 3:] = rng.normal(size=(3, 2, 2))
+    ids = np.array([[4, 4, 4, 9, 4], [4, 4, 8, 7, 4], [4, 9, 9, 9, 4]])
+    weights = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
+    square = (101 + 109 + 104 + 125 + 125) / 5
+    found = masked_spread(states.astype("f4"), ids, weights)
+    assert found == pytest.approx((2 + 0) / (2 + 1) / square)
+    assert masked_spread(states[2:], ids[2:], weights[2:]) is None
+
+
+def test_a_collapse_is_told_by_the_last_spread():
+    """At once, and not where the model has recovered."""
+    early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
+    notes = monitor().notes(early)
+    assert set(notes) == {"collapsed"}
+    for remedy in ("learning_rate", "bias_correction", "warmup", "beta_2"):
+        assert remedy in notes["collapsed"]
+    early[-1]["masked_spread"] = 0.3
+    assert not monitor().notes(early)
