@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf.base.settings import setting, validate
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES, on_course
+from albert_tf.training.muon import MATRICES, muon_rule
 from albert_tf.training.weight_average import WeightAverage
 
 # Matched against variable names; the released patterns are LayerNorm and bias.
@@ -30,7 +31,11 @@ class OptimizerConfig:
     them.
     """
 
-    optimizer: str = setting("lamb", "Update rule.", choices=("lamb", "adamw"))
+    optimizer: str = setting(
+        "lamb",
+        "Update rule; muon: of the encoder's matrices, and AdamW of the rest.",
+        choices=("lamb", "adamw", "muon"),
+    )
     learning_rate: float | str = setting(
         0.00176,
         "Peak learning rate; auto: 0.00176 times the root of "
@@ -148,6 +153,12 @@ def update_rule(
     r = trust_ratio(w, u) if adapts else 1.0
     new_w = w - (rate * r) * u
     return (new_w if inside == decay else new_w - rate * decay * w), m, v
+
+
+def rule_of(name: str, c: OptimizerConfig):
+    """Return the function that updates a variable, see `update_rule`."""
+    is_muons = c.optimizer == "muon" and MATRICES.match(name)
+    return muon_rule if is_muons else update_rule
 
 
 def clip(gradients: list[tf.Tensor], limit: float):
@@ -279,16 +290,17 @@ class Optimizer:
             slots = (self.m[name], self.v[name])
             excluded = EXCLUDED.search(name) is not None
             scaled = rate * self.rate_scales.get(name, 1.0)
-            args = (g, *slots, scaled, t, excluded, healthy)
+            rule = rule_of(name, self.config)
+            args = (g, *slots, scaled, t, excluded, healthy, rule)
             update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             update(self.iterations, lambda step: step.assign_add(1))
         self.average.move(strategy, t)
 
-    def _update_one(self, w, g, m, v, rate, t, excluded, healthy):
+    def _update_one(self, w, g, m, v, rate, t, excluded, healthy, rule):
         def assign():
             values = map(tf.convert_to_tensor, (w, g, m, v))
-            new_w, new_m, new_v = update_rule(
+            new_w, new_m, new_v = rule(
                 *values, rate, t, excluded, self.config, self.compiled
             )
             return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))

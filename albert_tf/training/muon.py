@@ -1,0 +1,42 @@
+"""Muon: a matrix moves by its momentum with all singular values near 1.
+
+Jordan et al., https://kellerjordan.github.io/posts/muon, with the scale and
+the decay of https://arxiv.org/abs/2502.16982, by which the rates of AdamW fit.
+"""
+
+import math
+import re
+
+import tensorflow as tf
+
+# The matrices between hidden states; tables, heads, norms and biases have
+# AdamW, as is usual.
+MATRICES = re.compile(
+    r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
+)
+MOMENTUM = 0.95
+RMS = 0.2  # of an update's entries, about that of AdamW's
+ITERATIONS = 5
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5
+
+
+def orthogonalized(x: tf.Tensor) -> tf.Tensor:
+    """Return about U V^T of x = U S V^T, by Newton-Schulz iterations."""
+    tall = x.shape[0] > x.shape[1]
+    x = tf.transpose(x) if tall else x
+    x = x / (tf.norm(x) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        square = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * square + c * tf.matmul(square, square), x)
+    return tf.transpose(x) if tall else x
+
+
+def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True):
+    """Return the new (w, m, v) of a matrix, as `optimizers.update_rule`.
+
+    Only `rate` and the weight decay of `c` are read, and v stays as it is.
+    """
+    m = MOMENTUM * m + g
+    u = orthogonalized(g + MOMENTUM * m) * (RMS * math.sqrt(max(w.shape)))
+    return w - rate * (u + c.weight_decay_rate * w), m, v

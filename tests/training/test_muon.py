@@ -1,0 +1,61 @@
+"""Muon against Keras's, and which variables it moves."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.training.muon import MATRICES, muon_rule, orthogonalized
+from albert_tf.training.optimizers import OptimizerConfig
+
+SHAPES = [(6, 4), (4, 6), (5, 5)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_matrices_are_orthogonalized_as_in_keras(shape):
+    """Equal to `keras.optimizers.Muon`, and singular values near 1."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found = orthogonalized(tf.constant(x)).numpy()
+    expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    values = np.linalg.svd(found, compute_uv=False)
+    assert 0.6 < values.min() and values.max() < 1.3
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_three_steps_equal_keras(shape):
+    """Momentum, scale and decay are those of `keras.optimizers.Muon`."""
+    rng = np.random.default_rng(1)
+    config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
+    theirs = keras.Variable(rng.normal(size=shape), dtype="float32")
+    keras_muon = keras.optimizers.Muon(0.02, weight_decay=0.1)
+    w, m = tf.constant(theirs.numpy()), tf.zeros(shape)
+    for t in range(1, 4):
+        g = tf.constant(rng.normal(size=shape), tf.float32)
+        keras_muon.apply([g], [theirs])
+        w, m, _ = muon_rule(w, g, m, None, 0.02, t, False, config)
+    np.testing.assert_allclose(w, theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def stepped(replicas=1, **values):
+    """Return a trainer's weights after a step."""
+    optimizer = OptimizerConfig(
+        learning_rate=0.01, num_warmup_steps=0, **values
+    )
+    trainer = tiny.make_trainer(replicas, optimizer=optimizer)
+    tiny.run_steps(trainer, 1)
+    return {name: w.numpy() for name, w in trainer.weights.items()}
+
+
+def test_only_matrices_between_states_are_muons():
+    """All else moves as by AdamW; two replicas move as one does."""
+    muon, adamw = (stepped(optimizer=name) for name in ("muon", "adamw"))
+    others = {name for name in muon if np.all(muon[name] == adamw[name])}
+    matrices = set(muon) - others
+    assert matrices == set(filter(MATRICES.match, muon))
+    assert len(matrices) == 7
+    assert all(muon[name].ndim == 2 for name in matrices)
+    assert not any(name.startswith(("mlm/", "sop/")) for name in matrices)
+    two = stepped(replicas=2, optimizer="muon")
+    assert tiny.largest_difference(muon, two) < 1e-4
