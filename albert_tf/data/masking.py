@@ -4,17 +4,18 @@ A word is a start piece and the pieces that follow it. Words are visited in a
 random order. At each word that is still free, a length of n words is drawn
 with p(n) proportional to 1/n; the span is shortened where it meets a masked
 word, the end of its segment or the end of the budget; and each of its tokens
-becomes, independently, [MASK] (80 %), itself (10 %) or a random word (10 %).
+becomes, independently, [MASK], itself or a random word (80, 10 and 10 %).
 The budget is met exactly as long as a free word fits into what is left of it.
 
 Glossary: B instances, T tokens, P predictions, N longest n-gram.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data.masking_spans import (
     choose_spans,
@@ -23,10 +24,9 @@ from albert_tf.data.masking_spans import (
     word_starts,
 )
 
-# Shares of the masked tokens that become [MASK] and that stay themselves; the
-# rest become random words (ALBERT paper, Section 4.1, after BERT).
-MASK_SHARE = 0.8
-KEEP_SHARE = 0.1
+# Shares of the masked tokens that become [MASK], that stay themselves, and that
+# become random words (ALBERT paper, Section 4.1, after BERT).
+RELEASED_SHARES = [0.8, 0.1, 0.1]
 
 # When records are masked: as they are written, or as they are read.
 STATIC, DYNAMIC = "static", "dynamic"
@@ -58,6 +58,11 @@ class MaskingConfig:
     do_whole_word_mask: bool = setting(
         True, "Mask whole words; false masks single pieces."
     )
+    mask_same_random: tuple = setting(
+        ("0.8", "0.1", "0.1"),
+        "Shares of the predicted tokens that become [MASK], stay themselves, "
+        "and become random words; 0.9,0,0.1 keeps none.",
+    )
     do_permutation: bool = setting(
         False,
         "Predict as many tokens again, which exchange their places instead of "
@@ -66,6 +71,32 @@ class MaskingConfig:
 
     def __post_init__(self):
         validate(self)
+        try:
+            shares = self.shares
+        except ValueError:
+            shares = ()
+        require(
+            len(shares) == 3
+            and min(shares) >= 0
+            and abs(sum(shares) - 1) < 1e-6,
+            "`mask_same_random` must be three shares that add up to 1.",
+            mask_same_random=",".join(map(str, self.mask_same_random)),
+        )
+
+    @property
+    def shares(self) -> list[float]:
+        """The numbers of `mask_same_random`."""
+        return list(map(float, self.mask_same_random))
+
+    def written(self) -> dict:
+        """Return the settings that `metadata.json` keeps.
+
+        The released shares go without saying, as where they were the only ones.
+        """
+        values = dataclasses.asdict(self)
+        if self.shares == RELEASED_SHARES:
+            del values["mask_same_random"]
+        return values
 
     def most_masked(self, max_seq_length: int) -> int:
         """Return the most tokens of an example that are masked."""
@@ -154,13 +185,17 @@ def draw_ngrams(
 
 
 def replace(
-    originals: np.ndarray, words: Words, rng: np.random.Generator
+    originals: np.ndarray,
+    words: Words,
+    shares: Sequence[float],
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what each masked token becomes, and the counts of the kinds."""
+    mask_share, keep_share, _ = shares
     uniform = rng.random(originals.shape)
     pick = rng.integers(0, len(words.replacements), originals.shape)
-    masks = uniform < MASK_SHARE
-    randoms = uniform >= MASK_SHARE + KEEP_SHARE
+    masks = uniform < mask_share
+    randoms = uniform >= mask_share + keep_share
     result = np.where(randoms, words.replacements[pick], originals)
     result = np.where(masks, np.int32(words.mask_id), result)
     kept = originals.size - masks.sum() - randoms.sum()
@@ -249,7 +284,9 @@ def mask(
     budget = budgets(instances.lengths, config, most)
     covered, drawn, used = cover(starts, maskable, free, budget, config, rng)
     masked_ids = ids.copy()
-    masked_ids[covered], kinds = replace(ids[covered], words, rng)
+    masked_ids[covered], kinds = replace(
+        ids[covered], words, config.shares, rng
+    )
     predicted, slots, due = covered, most, budget
     if config.do_permutation:
         free = maskable & ~covered

@@ -9,13 +9,12 @@ Glossary: B instances, T tokens, P predictions, N longest n-gram.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.masking import (
-    KEEP_SHARE,
-    MASK_SHARE,
     Instances,
     MaskingConfig,
     Words,
@@ -194,14 +193,19 @@ def choose_spans(
 
 
 def replace(
-    originals: tf.Tensor, kinds: tf.Tensor, picks: tf.Tensor, words: Words
+    originals: tf.Tensor,
+    kinds: tf.Tensor,
+    picks: tf.Tensor,
+    words: Words,
+    shares: Sequence[float],
 ) -> tf.Tensor:
     """Return what masked tokens become, given float32 and integer draws."""
+    mask_share, keep_share, _ = shares
     replacements = tf.constant(words.replacements)
     count = tf.cast(len(words.replacements), picks.dtype)
     random = tf.gather(replacements, picks % count)
-    result = tf.where(kinds >= MASK_SHARE + KEEP_SHARE, random, originals)
-    return tf.where(kinds < MASK_SHARE, words.mask_id, result)
+    result = tf.where(kinds >= mask_share + keep_share, random, originals)
+    return tf.where(kinds < mask_share, words.mask_id, result)
 
 
 def cover(
@@ -209,6 +213,7 @@ def cover(
     covered: tf.Tensor,
     slots: int,
     words: Words,
+    shares: Sequence[float],
     kinds: tf.Tensor,
     picks: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -219,6 +224,7 @@ def cover(
       covered: [B, T] bool, at most P in a row.
       slots: P.
       words: the ids of the vocabulary.
+      shares: see `MaskingConfig.shares`.
       kinds, picks: [B, P], the draws of `replace`.
     """
     cells = tf.cast(tf.where(covered), tf.int32)  # [covered, 2]
@@ -228,7 +234,7 @@ def cover(
     weights = tf.scatter_nd(target, tf.ones_like(cells[:, 0]), shape)
     positions = tf.scatter_nd(target, cells[:, 1], shape)
     labels = tf.gather(input_ids, positions, batch_dims=1) * weights
-    changed = replace(labels, kinds, picks, words)
+    changed = replace(labels, kinds, picks, words, shares)
     changed = tf.gather_nd(changed, target)
     input_ids = tf.tensor_scatter_nd_update(input_ids, cells, changed)
     return input_ids, positions, labels, tf.cast(weights, tf.float32)
@@ -264,4 +270,6 @@ def mask(
     )
     kinds = uniform(draws(seed, positions, KINDS, slots))
     picks = draws(seed, positions, PICKS, slots)
-    return cover(instances.input_ids, covered, slots, words, kinds, picks)
+    return cover(
+        instances.input_ids, covered, slots, words, config.shares, kinds, picks
+    )

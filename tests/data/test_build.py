@@ -180,6 +180,7 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
         {"on_bad_text": "skip"},
         {"min_document_tokens": 9},
         {"drop_duplicates": True},
+        {"mask_same_random": ("0.9", "0", "0.1")},
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
@@ -187,6 +188,29 @@ def test_other_settings_are_refused(corpus, whole, changes):
     (name,) = changes
     with pytest.raises(InputError, match=f"other settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
+
+
+def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
+    """Statistics and `metadata.json` have them, for masks while training too.
+
+    The released code knows no others.
+    """
+    shares = ("0.5", "0.2", "0.3")
+    for kind in ("static", "dynamic"):
+        configs = settings(
+            corpus, tmp_path / kind, mask_same_random=shares, masking=kind
+        )
+        metadata = build.run(*configs)
+        assert metadata.masking_config().shares == [0.5, 0.2, 0.3]
+        held_out = metadata.statistics["eval"]
+        assert held_out["mask_same_random_asked"] == [0.5, 0.2, 0.3]
+    assert metadata.statistics["eval"]["mask_same_random"][0] < 0.7
+    with pytest.raises(InputError, match="released shares.*compat=google"):
+        build.run(
+            *settings(
+                corpus, tmp_path, mask_same_random=shares, compat="google"
+            )
+        )
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):

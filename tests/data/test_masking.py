@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 from tiny_instances import MASK_ID, WORDS, V, instances
 
+from albert_tf.base.errors import InputError
 from albert_tf.data import masking, masking_spans
 from albert_tf.data.masking import Instances, MaskingConfig, Words
 
@@ -139,9 +140,11 @@ def test_ngram_lengths(favor_shorter):
     assert stats.chisquare(drawn, expected * drawn.sum()).pvalue > 1e-4
 
 
-def test_masked_tokens_become_mask_same_or_random():
-    """80 % become [MASK], 10 % stay, 10 % become any word but special ones."""
-    _, masked = mask(np.random.default_rng(7), batch=4000)
+@pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
+def test_masked_tokens_become_mask_same_or_random(asked):
+    """Shares become [MASK], stay, or become any word but special ones."""
+    config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
+    _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
     rows = np.nonzero(predicted)[0]
     result = masked.input_ids[rows, masked.positions[predicted]]
@@ -154,11 +157,30 @@ def test_masked_tokens_become_mask_same_or_random():
         ]
     )
     assert abs(kinds - masked.kinds).max() <= masked.kinds[2] / 100
-    expected = np.array([0.8, 0.1, 0.1]) * kinds.sum()
+    expected = np.array(asked) * kinds.sum()
     assert stats.chisquare(masked.kinds, expected).pvalue > 1e-4
     words = result[(result != MASK_ID) & (result != labels)]
     assert words.min() == 5 and words.max() == V - 1
     assert stats.chisquare(np.bincount(words - 5)).pvalue > 1e-4
+
+
+def test_no_predicted_token_is_kept():
+    """A share of 0 is exactly none; the default is the release's."""
+    config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
+    _, masked = mask(np.random.default_rng(7), config, batch=2000)
+    assert masked.kinds[1] == 0 and masked.kinds[::2].all()
+    assert MaskingConfig().shares == [0.8, 0.1, 0.1]
+    assert "mask_same_random" not in MaskingConfig().written()
+    assert config.written()["mask_same_random"] == ("0.9", "0", "0.1")
+
+
+@pytest.mark.parametrize("shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c"])
+def test_shares_that_do_not_add_up_are_refused(shares):
+    """Three numbers from 0, whose sum is 1."""
+    with pytest.raises(InputError, match=f"add up to 1.*={shares}$"):
+        MaskingConfig(mask_same_random=tuple(shares.split(",")))
+    with pytest.raises(InputError, match="add up to 1"):
+        MaskingConfig(mask_same_random=("1.1", "-0.1", "0"))
 
 
 def test_tokens_are_replaced_independently():

@@ -12,6 +12,9 @@ from tiny_instances import MASK_ID, WORDS, V, instances
 from albert_tf.data import masking, masking_graph, masking_spans
 from albert_tf.data.masking import Instances, MaskingConfig
 
+DEFAULT = MaskingConfig()
+SHARES = (0.5, 0.2, 0.3)
+
 
 def splitmix64(state):
     """Return the next number of SplitMix64 for a Python int, by its paper."""
@@ -88,12 +91,18 @@ def test_cover_equals_numpy():
     found, positions, labels, weights = (
         x.numpy()
         for x in masking_graph.cover(
-            tf.constant(ids), tf.constant(covered), slots, WORDS, kinds, picks
+            tf.constant(ids),
+            tf.constant(covered),
+            slots,
+            WORDS,
+            SHARES,
+            kinds,
+            picks,
         )
     )
     used = np.arange(slots) < covered.sum(axis=1)[:, None]
     changed, _ = masking.replace(
-        ids[covered], WORDS, Draws(kinds[used], picks[used])
+        ids[covered], WORDS, SHARES, Draws(kinds[used], picks[used])
     )
     expected = ids.copy()
     expected[covered] = changed
@@ -130,7 +139,7 @@ def compiled(seed, config):
     return tf.function(mask)
 
 
-def graph_mask(rng, positions=None, seed=3, batch=64, config=CONFIG):
+def graph_mask(rng, positions=None, seed=3, batch=64, config=DEFAULT):
     """Mask random instances in a graph."""
     found = instances(rng, batch)
     arrays = dataclasses.astuple(found)
@@ -161,11 +170,15 @@ def runs_of(positions, weights):
     return counts[1:]
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.3])
-def test_distribution_is_numpys(rate):
+@pytest.mark.parametrize(
+    ("rate", "asked"), [(0.15, (0.8, 0.1, 0.1)), (0.3, SHARES)]
+)
+def test_distribution_is_numpys(rate, asked):
     """Kinds, runs and places of masks agree with NumPy's by chi-square."""
     batch, tokens = 3000, 48
-    config = MaskingConfig(masked_lm_prob=rate)
+    config = MaskingConfig(
+        masked_lm_prob=rate, mask_same_random=tuple(map(str, asked))
+    )
     found, (shown, where, labels, weights) = graph_mask(
         np.random.default_rng(5), batch=batch, config=config
     )
@@ -184,8 +197,8 @@ def test_distribution_is_numpys(rate):
         minlength=3,
     )
     # A random word is the word itself once in V - 5 times.
-    itself = 0.1 / (V - 5)
-    shares = np.array([0.8, 0.1 + itself, 0.1 - itself])
+    itself = asked[2] / (V - 5)
+    shares = np.array(asked) + [0, itself, -itself]
     assert stats.chisquare(kinds, shares * kinds.sum()).pvalue > 1e-3
     pairs = (
         (runs_of(where, weights), runs_of(numpy.positions, numpy.weights)),

@@ -171,7 +171,9 @@ def test_every_id_is_a_random_word():
     words = masking.Words.of(Vocabulary(), released=True)
     assert words.replacements.tolist() == list(range(V))
     ids = np.full(200_000, 30, np.int32)
-    changed, _ = masking.replace(ids, words, np.random.default_rng(9))
+    changed, _ = masking.replace(
+        ids, words, masking.RELEASED_SHARES, np.random.default_rng(9)
+    )
     found = np.bincount(changed, minlength=V)
     others = np.setdiff1d(np.arange(V), [30, MASK_ID])
     assert stats.chisquare(found[others]).pvalue > 1e-4

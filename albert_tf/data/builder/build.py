@@ -32,7 +32,12 @@ from albert_tf.data.builder.statistics import (
 )
 from albert_tf.data.builder.text_blocks import input_paths
 from albert_tf.data.builder.text_files import ReadingConfig
-from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
+from albert_tf.data.masking import (
+    DYNAMIC,
+    RELEASED_SHARES,
+    STATIC,
+    MaskingConfig,
+)
 from albert_tf.data.records.piece_counts import write_piece_counts
 from albert_tf.text.tokenizers import (
     Tokenizer,
@@ -76,6 +81,12 @@ def make_recipe(
         masking=masking.masking,
         compat=pairs.compat,
         do_permutation=masking.do_permutation,
+    )
+    require(
+        pairs.compat == "none" or masking.shares == RELEASED_SHARES,
+        "`mask_same_random` must be the released shares with --compat=google.",
+        mask_same_random=",".join(masking.mask_same_random),
+        compat=pairs.compat,
     )
     build = dataclasses.replace(
         build,

@@ -65,7 +65,7 @@ class Recipe:
             {"builder_version": BUILDER_VERSION}
             | {k: v for k, v in build.items() if k not in OUTPUT_SAME}
             | dataclasses.asdict(self.pairs)
-            | dataclasses.asdict(self.masking)
+            | self.masking.written()
             | dataclasses.asdict(self.reading)
             | {"tokenizer": self.fingerprint, "corpus": corpus}
         )

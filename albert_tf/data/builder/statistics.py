@@ -7,17 +7,10 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.data.masking import (
-    KEEP_SHARE,
-    MASK_SHARE,
-    Instances,
-    Masked,
-    MaskingConfig,
-)
+from albert_tf.data.masking import Instances, Masked, MaskingConfig
 from albert_tf.data.records import EVAL, TRAIN
 
 KINDS = ("mask", "same", "random")
-KINDS_ASKED = [MASK_SHARE, KEEP_SHARE, round(1 - MASK_SHARE - KEEP_SHARE, 5)]
 
 # What is told of the text as it was counted.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
@@ -101,7 +94,7 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
         "ngrams_asked": config.ngram_probabilities().round(5).tolist(),
         "ngrams_drawn": _shares([made[f"ngrams_drawn_{n}"] for n in ngrams]),
         "ngrams_used": _shares([made[f"ngrams_used_{n}"] for n in ngrams]),
-        "mask_same_random_asked": KINDS_ASKED,
+        "mask_same_random_asked": config.shares,
         "mask_same_random": _shares([made[f"tokens_{k}"] for k in KINDS]),
     }
 
