@@ -24,9 +24,9 @@ MASK_RATES = (0.10, 0.25)
 # and texts that it is asked of.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
-# A `masked_spread` below this is a collapse. On the demo's records (width 128,
-# 3 layers, batches of 64) it was at most 1.2e-5 in collapsed runs and at least
-# 0.27 on the plateau of healthy ones, see docs/pretraining.md.
+# A `masked_spread` below this is a collapse. On the demo's records it was at
+# most 8.2e-5 in collapsed runs after the warm-up, and at least 0.26 on the
+# plateau of healthy ones; docs/pretraining.md has the runs.
 COLLAPSED_SPREAD = 1e-3
 
 
