@@ -24,7 +24,7 @@ FIRST = """loss mlm_loss sop_loss mlm_accuracy sop_accuracy learning_rate
 gradient_norm trust_ratio""".split()
 # Measured, and drawn nowhere: they follow from what is, or are no curve.
 HIDDEN = {"step", "split", "steps", "examples_per_second", "hours_left"}
-LOGARITHMIC = ("gradient_norm", "trust_ratio")
+LOGARITHMIC = ("gradient_norm", "masked_spread", "trust_ratio")
 TOGETHER = ("trust_ratio",)  # the smallest, the median and the largest
 CHANCE = {"sop_accuracy": 0.5}
 SHAPES = ("max_seq_length", "max_predictions_per_seq", "vocab_size")
