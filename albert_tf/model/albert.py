@@ -72,10 +72,12 @@ class AlbertEncoder(ConfiguredLayer):
         The layer's number, an int or a scalar, decides on dropout alone.
         """
         hidden_states, attention_probs = [], []
+        # In training alone, for not every server of models has XLA.
+        compiled = self.xla.pieces and seed is not None
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
             x, probs = attention(x, input_mask, seed=block_seed)
-            x = ffn(x, seed=fold_in(block_seed, 2), compiled=self.xla.pieces)
+            x = ffn(x, seed=fold_in(block_seed, 2), compiled=compiled)
             hidden_states.append(x)
             attention_probs.append(probs)
         return hidden_states, attention_probs

@@ -1,7 +1,7 @@
 """The blocks of ALBERT: embeddings, self-attention, feed-forward network.
 
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
-D head width, I intermediate width.
+D head width, I intermediate width, P places that are asked for.
 
 A `seed`, see `dropout.py`, means training; None means inference.
 """
@@ -87,18 +87,22 @@ class SelfAttention(ConfiguredLayer):
         heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
         return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
 
-    def call(self, x, input_mask, seed=None):
-        """Return (output [B, T, H], attention probabilities [B, A, T, T]).
+    def call(self, x, input_mask, seed=None, places=None):
+        """Return (output [B, P, H], attention probabilities [B, A, P, T]).
 
         Args:
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module.
+          places: int32 [B, P], the tokens whose output is wanted. Default:
+            all, P = T.
         """
         c = self.config
+        asking = x if places is None else tf.gather(x, places, batch_dims=1)
+        asked = tf.shape(asking)
+        query = self.split_heads(self.query(flattened(asking)), asked)
         shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
-        query = self.split_heads(self.query(flat), shape)  # [B, A, T, D]
-        key = self.split_heads(self.key(flat), shape)
+        key = self.split_heads(self.key(flat), shape)  # [B, A, T, D]
         value = self.split_heads(self.value(flat), shape)
         scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
         padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
@@ -106,11 +110,11 @@ class SelfAttention(ConfiguredLayer):
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
         context = tf.matmul(tf.cast(dropped, value.dtype), value)
-        context = tf.transpose(context, [0, 2, 1, 3])  # [B, T, A, D]
-        context = tf.reshape(context, [-1, c.attention_width])  # [B * T, A * D]
-        context = tf.reshape(self.output_projection(context), shape)
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, P, A, D]
+        context = tf.reshape(context, [-1, c.attention_width])  # [B * P, A * D]
+        context = tf.reshape(self.output_projection(context), asked)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
-        return self.layer_norm(x + context), probs
+        return self.layer_norm(asking + context), probs
 
 
 @registered
@@ -128,10 +132,9 @@ class FeedForward(ConfiguredLayer):
         )
         self.layer_norm = self.norm(c.hidden_size)
 
-    def call(self, x, seed=None, compiled=True):
-        """Map [B, T, H] to [B, T, H]; of training XLA may compile a part."""
-        # The fused form needs XLA, which not every server of models has.
-        compiled &= seed is not None and self.config.hidden_act == "gelu"
+    def call(self, x, seed=None, compiled=False):
+        """Map [B, T, H] to [B, T, H]; XLA may compile a part where asked."""
+        compiled = compiled and self.config.hidden_act == "gelu"
         activation = compiled_ops.gelu if compiled else self.activation
         inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
         inner = self.output_projection(inner)  # [B * T, H]

@@ -20,12 +20,12 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.model.compiled_ops import cross_entropy
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import packed_row
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
-from albert_tf.training.objectives import cross_entropy
 
 BATCH_TOKENS = 8192  # of the rows that are computed at once
 CONFIDENCE = 0.95
@@ -88,6 +88,21 @@ def read_pairs(patterns: str) -> list[Pair]:
     return pairs
 
 
+def states_at(model: AlbertModel, ids: tf.Tensor, places: tf.Tensor):
+    """Return the last hidden states [R, 1, H] at places [R, 1] of ids [R, T].
+
+    The last block computes those alone, which saves five sixths of it.
+    """
+    _, x = model.embeddings(ids, tf.zeros_like(ids))
+    layers = range(model.config.num_hidden_layers)
+    blocks = [b for i in layers for b in model.encoder.layer_blocks(i)]
+    for number, (attention, ffn) in enumerate(blocks, 1):
+        asked = places if number == len(blocks) else None
+        x, _ = attention(x, tf.ones_like(ids), places=asked)
+        x = ffn(x, compiled=True)
+    return x
+
+
 class Scorer:
     """Pseudo-log-likelihoods of sentences by a pretrained model.
 
@@ -106,11 +121,11 @@ class Scorer:
         pieces = tf.gather(ids, places, batch_dims=1)
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
-        outputs = self.model.albert(masked)
+        albert = self.model.albert
         logits = self.model.mlm(
-            outputs["sequence_output"],
-            places,
-            embeddings=self.model.albert.embeddings,
+            states_at(albert, masked, places),
+            tf.zeros_like(places),
+            embeddings=albert.embeddings,
         )
         return cross_entropy(logits, pieces)
 
@@ -153,6 +168,13 @@ class Scorer:
 
 def load_scorer(model_dir: str) -> Scorer:
     """Return what scores sentences by a model directory."""
+    stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
+    require(
+        any(name.startswith("mlm/") for name in stored),
+        "`model_dir` must hold a pretrained model with its masked-word head; "
+        "fine-tuned ones have none.",
+        model_dir=model_dir,
+    )
     model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
     heads = ("albert/", "mlm/")
     checkpoints.restore_weights(model, model_dir, only=heads)

@@ -17,6 +17,7 @@ from albert_tf.serving.pseudo_likelihood import (
     minimal_pairs,
     summarize,
 )
+from albert_tf.training import checkpoints
 
 ROWS = [
     ("the cat", "cat the", "order", "words"),
@@ -25,13 +26,20 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def scorer(tokenizer):
-    """A model whose masked words depend on all others."""
+def make_scorer(tokenizer, **changes):
+    """Return that of a model whose masked words depend on all others."""
     config = dataclasses.replace(
-        tiny.CONFIG, vocab_size=tokenizer.vocab_size, initializer_range=0.3
+        tiny.CONFIG,
+        **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},
+        **changes,
     )
     return Scorer(AlbertForPretraining(config), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def scorer(tokenizer):
+    """The scorer of a usual model."""
+    return make_scorer(tokenizer)
 
 
 def one_by_one(scorer, sentence):
@@ -53,6 +61,21 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     for tokens in (pseudo_likelihood.BATCH_TOKENS, 30):
         monkeypatch.setattr(pseudo_likelihood, "BATCH_TOKENS", tokens)
         np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2},
+        {"sharing": "ffn", "embedding_norm": "hidden", "hidden_act": "relu"},
+    ],
+)
+def test_whatever_is_shared(tokenizer, changes):
+    """Scores equal their definition where layers have several blocks."""
+    scorer = make_scorer(tokenizer, **changes)
+    sentences = ROWS[0][:2]
+    expected = [one_by_one(scorer, s) for s in sentences]
+    np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
@@ -101,6 +124,14 @@ def test_wrong_lines_are_named(rows, message, tmp_path):
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.raises(InputError, match=message):
         pseudo_likelihood.read_pairs(path)
+
+
+def test_a_model_without_the_head_is_refused(scorer, tmp_path):
+    """A fine-tuned one has lost it; the rule says so, with the folder."""
+    encoder = checkpoints.named_variables(scorer.model.albert)
+    checkpoints.save(str(tmp_path), encoder)
+    with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
+        pseudo_likelihood.load_scorer(str(tmp_path))
 
 
 def test_a_sentence_must_fit_the_model(scorer):
