@@ -13,10 +13,6 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, setting, validate
 from albert_tf.data import records
 from albert_tf.data.records import input_pipeline
-from albert_tf.data.records.piece_counts import (
-    log_frequencies,
-    read_piece_counts,
-)
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -45,6 +41,7 @@ from albert_tf.training.record_folders import (
 from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
 from albert_tf.training.timetable import KeepTime, rehearse
 from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.transplant import read_transplant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +84,12 @@ class PretrainingConfig:
         "optimizer's slots and the step, and so the schedule, for a second "
         "phase with other records.",
         choices=warm_start.STATES,
+    )
+    init_vocabulary: str = setting(
+        warm_start.SAME,
+        "Vocabulary of init_checkpoint: the same as that of the records; or "
+        "transplant, which makes its word table anew for theirs.",
+        choices=warm_start.VOCABULARIES,
     )
     beta_2_half_life: float = setting(
         0.0,
@@ -147,8 +150,8 @@ def prepare(
     )
     first = next(iter(folders))
     tokenizer = record_folders.tokenizer_of(first, run.init_checkpoint)
-    if run.init_checkpoint:
-        warm_start.check(run.init_checkpoint, config, tokenizer)
+    choices = run.init_checkpoint, run.init_state, run.init_vocabulary
+    warm_start.check(*choices, config, tokenizer)
     checkpoints.check_claim(run.output_dir, config)
     check_weights(run)
     return config, folders, tokenizer
@@ -171,28 +174,21 @@ def make_trainer(
     )
 
 
-def start_frequencies(run: PretrainingConfig, model) -> str:
-    """Let a new model begin at the pieces' frequencies; say so.
-
-    It need not learn them first: Meister et al., arXiv 2212.09686.
-    """
-    first = phases.folders(run.data_dir)[0]
-    counts = read_piece_counts(first, model.config.vocab_size)
-    if counts is None or run.compat == "google":
-        return "Random weights"
-    model.mlm.output_bias.assign(log_frequencies(counts))
-    return "Random weights, and the MLM bias at the pieces' log frequencies"
-
-
 def start(run: PretrainingConfig, trainer: Trainer) -> None:
     """Give a new run its first state, as the flags say."""
-    source, config = run.init_checkpoint, trainer.model.config
+    source, model = run.init_checkpoint, trainer.model
+    config, first = model.config, phases.folders(run.data_dir)[0]
     if not source:
-        lines = [start_frequencies(run, trainer.model)]
+        counted = None if run.compat == "google" else first
+        lines = warm_start.start_new(model, counted)
     elif run.init_state == "run":
         lines = warm_start.start_run(source, config, trainer.state())
     else:
-        lines = warm_start.start_weights(trainer.model, source, config)
+        moved = None
+        if run.init_vocabulary == warm_start.TRANSPLANT:
+            tokenizer = record_folders.tokenizer_of(first, source)
+            moved = read_transplant(source, tokenizer, first, config.vocab_size)
+        lines = warm_start.start_weights(model, source, config, moved)
     print("\n  ".join(lines))
 
 

@@ -12,9 +12,14 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.data.records.piece_counts import (
+    log_frequencies,
+    read_piece_counts,
+)
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
+from albert_tf.training.transplant import Transplant
 
 POSITIONS = "albert/embeddings/position_embeddings"
 _BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
@@ -36,27 +41,62 @@ FIXED_KEYS = (
 # What is taken.
 STATES = ("weights", "run")
 
+# What becomes of the weights that belong to the pieces of the vocabulary.
+SAME, TRANSPLANT = VOCABULARIES = ("same", "transplant")
 
-def check_source(source: AlbertConfig, target: AlbertConfig) -> None:
+
+def check_source(
+    source: AlbertConfig, target: AlbertConfig, vocabulary: str = SAME
+) -> None:
     """Refuse a source whose weights mean something else."""
     different = [
         f"{key}={getattr(source, key)} instead of {getattr(target, key)}"
         for key in FIXED_KEYS
         if getattr(source, key) != getattr(target, key)
+        and (key, vocabulary) != ("vocab_size", TRANSPLANT)
     ]
     rule = "`init_checkpoint` may differ from `albert_config_file` in layers, "
-    rule += "groups, sharing, positions and dropout only."
+    rule += "groups, sharing, positions and dropout only, and with "
+    rule += "`init_vocabulary=transplant` in the vocabulary."
     require(not different, f"{rule} Received: {', '.join(different)}")
 
 
-def check(model_dir: str, target: AlbertConfig, tokenizer: Tokenizer) -> None:
-    """Refuse a source with another vocabulary or another kind of weights."""
-    check_source(AlbertConfig.from_model_dir(model_dir), target)
-    if files.exists(files.join(model_dir, TOKENIZER_FILE)):
+def check(
+    model_dir: str | None,
+    state: str,
+    vocabulary: str,
+    target: AlbertConfig,
+    tokenizer: Tokenizer | None,
+) -> None:
+    """Refuse a source with another vocabulary or another kind of weights.
+
+    Args:
+      model_dir: the source, if any.
+      state: one of `STATES`.
+      vocabulary: one of `VOCABULARIES`.
+      target: the new run's architecture.
+      tokenizer: of the records, if known.
+    """
+    described = model_dir and files.exists(
+        files.join(model_dir, TOKENIZER_FILE)
+    )
+    require(
+        vocabulary == SAME or (described and tokenizer and state == "weights"),
+        "`init_vocabulary=transplant` needs an `init_checkpoint` with its "
+        "tokenizer, records with theirs, and `init_state=weights`.",
+        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(described)})",
+        init_state=state,
+    )
+    if model_dir:
+        source = AlbertConfig.from_model_dir(model_dir)
+        check_source(source, target, vocabulary)
+    if described and vocabulary == SAME:
         known = load_tokenizer(model_dir).fingerprint()
         require(
             known == tokenizer.fingerprint(),
-            "`init_checkpoint` must have the tokenizer of the records.",
+            "`init_checkpoint` must have the tokenizer of the records, or "
+            "`init_vocabulary` be transplant, which makes its word table anew "
+            "for theirs.",
             init_checkpoint=f"{model_dir} with another one",
         )
 
@@ -105,7 +145,25 @@ def describe(
     return lines
 
 
-def start_weights(model, model_dir: str, target: AlbertConfig) -> list[str]:
+def start_new(model, data_dir: str | None) -> list[str]:
+    """Let a new model begin at the frequencies of records' pieces; say so.
+
+    It need not learn them first: Meister et al., arXiv 2212.09686.
+    """
+    size = model.config.vocab_size
+    counts = data_dir and read_piece_counts(data_dir, size)
+    if counts is None:
+        return ["Random weights"]
+    model.mlm.output_bias.assign(log_frequencies(counts))
+    return ["Random weights, and the MLM bias at the pieces' log frequencies"]
+
+
+def start_weights(
+    model,
+    model_dir: str,
+    target: AlbertConfig,
+    transplant: Transplant | None = None,
+) -> list[str]:
     """Give a model the weights of a model directory; say what was done.
 
     A longer position table begins anew where the source's ends.
@@ -114,9 +172,11 @@ def start_weights(model, model_dir: str, target: AlbertConfig) -> list[str]:
       model: an `AlbertForPretraining`.
       model_dir: the source; heads that it lacks keep their random weights.
       target: the model's architecture.
+      transplant: where the source has another vocabulary.
     """
     source = AlbertConfig.from_model_dir(model_dir)
-    check_source(source, target)
+    check_source(source, target, TRANSPLANT if transplant else SAME)
+    changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
     absent = [
@@ -139,9 +199,12 @@ def start_weights(model, model_dir: str, target: AlbertConfig) -> list[str]:
         value = read(names[name])
         if name == POSITIONS:
             value = value[np.arange(variable.shape[0]) % len(value)]
+        if name in changes:
+            value = changes[name](value, variable.numpy())
         variable.assign(value)
     lines = describe(source, target, names)
     lines += [f"a new {head[:-1]} head, for there is none" for head in absent]
+    lines += [transplant.describe()] if transplant else []
     return [f"Weights of {prefix}", *lines]
 
 

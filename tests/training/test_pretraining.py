@@ -8,11 +8,13 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+import vocabularies
 from tiny_pretraining import run, values
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import checks, find
+from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizers import OptimizerConfig
@@ -153,6 +155,38 @@ def test_a_source_with_another_tokenizer_is_refused(
     with pytest.raises(InputError, match="must have the tokenizer"):
         run(data_dir, config[0], tmp_path / "new", init_checkpoint=str(source))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_source_with_another_vocabulary_is_transplanted(
+    data_dir, config, tmp_path, capsys
+):
+    """The word table is made for the records' pieces; all else is taken."""
+    source, tokenizer = tmp_path / "source", vocabularies.english()
+    other = dataclasses.replace(config[1], vocab_size=tokenizer.vocab_size)
+    other.save(str(source))
+    tokenizer.save(str(source))
+    expected = checkpoints.named_variables(AlbertForPretraining(other))
+    checkpoints.save(str(source), expected)
+    seen = {}
+
+    class See(Hook):
+        def begin(self, run):
+            weights = run.trainer.weights.items()
+            seen.update({name: value.numpy() for name, value in weights})
+
+    choices = {"init_checkpoint": str(source), "init_vocabulary": "transplant"}
+    run(data_dir, config[0], tmp_path / "new", hooks=[See()], **choices)
+    changed = {"albert/embeddings/word_embeddings", "mlm/output_bias"}
+    for name in expected.keys() - changed:
+        np.testing.assert_array_equal(seen[name], expected[name], name)
+    pieces = load_tokenizer(data_dir).pieces(range(config[1].vocab_size))
+    old = expected["albert/embeddings/word_embeddings"].numpy()
+    rows = seen["albert/embeddings/word_embeddings"]
+    names = tokenizer.pieces(range(len(old)))
+    for piece, origins in {"▁the": ["▁the"], "▁on": ["o", "n"]}.items():
+        mean = np.mean([old[names.index(name)] for name in origins], 0)
+        np.testing.assert_allclose(rows[pieces.index(piece)], mean, rtol=1e-6)
+    assert f"{len(pieces)} pieces: " in capsys.readouterr().out
 
 
 def remove_file(path):

@@ -87,9 +87,9 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
         starts.append((start, seed))
         return read(data_dir, metadata, start=start, seed=seed, **kwargs)
 
-    def start_weights(model, model_dir, config):
+    def start_weights(model, model_dir, *others):
         sources.append(model_dir)
-        return begin(model, model_dir, config)
+        return begin(model, model_dir, *others)
 
     read, begin = input_pipeline.train_batches, warm_start.start_weights
     monkeypatch.setattr(input_pipeline, "train_batches", batches)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tiny
+import vocabularies
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
@@ -161,6 +162,33 @@ def test_another_kind_of_model_is_refused(key, value):
     """Weights of the same shapes that mean something else are too."""
     with pytest.raises(InputError, match=f"{key}={getattr(tiny.CONFIG, key)}"):
         warm_start.check_source(tiny.CONFIG, change(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    "model_dir, state, tokenizer",
+    [
+        (None, "weights", True),
+        ("source", "run", True),
+        ("source", "weights", None),
+        ("bare", "weights", True),
+    ],
+)
+def test_a_transplant_needs_both_tokenizers(
+    tmp_path, tokenizer, model_dir, state
+):
+    """And new slots; without a source there is nothing to transplant."""
+    for name in ("source", "bare"):
+        tiny.CONFIG.save(str(tmp_path / name))
+    vocabularies.english().save(str(tmp_path / "source"))
+    where = model_dir and str(tmp_path / model_dir)
+    target = change(vocab_size=60)
+    with pytest.raises(InputError, match="needs an `init_checkpoint` with"):
+        warm_start.check(where, state, "transplant", target, tokenizer)
+    allowed = str(tmp_path / "source"), "weights", "transplant"
+    warm_start.check(*allowed, target, vocabularies.chinese())
+    with pytest.raises(InputError, match="hidden_size=16 instead of 32"):
+        wider = change(vocab_size=60, hidden_size=32)
+        warm_start.check(*allowed, wider, vocabularies.chinese())
 
 
 def test_heads_of_another_width_are_refused():

@@ -1,0 +1,146 @@
+"""A word table for another vocabulary against tables worked out by hand."""
+
+import dataclasses
+import json
+import random
+
+import keras
+import numpy as np
+import pytest
+import tiny
+import vocabularies
+
+from albert_tf.data.records.piece_counts import PIECE_COUNTS_FILE
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import WordPieceTokenizer
+from albert_tf.training import checkpoints, warm_start
+from albert_tf.training.transplant import (
+    Transplant,
+    origins,
+    read_transplant,
+)
+
+# Of the Chinese pieces the English ones that they are made of.
+FROM_ENGLISH = {
+    "[MASK]": "[MASK]",
+    "[PAD]": "<pad>",
+    "[unused1]": "",
+    "the": "▁the",
+    "##a": "a",
+    "a": "a",
+    "un": "u n",
+    "Un": "u n",
+    "cafe": "▁cafe",
+    "##aff": "a f f",
+    "##é": "é",
+    "##ς": "ς",
+    ",": ",",
+    "[": "[",
+    "10": "10",
+    "中": "",
+}
+FROM_CHINESE = {
+    "<unk>": "[UNK]",
+    "▁the": "the",
+    "the": "the",
+    "at": "",
+    "▁cafe": "cafe",
+    ",": ",",
+    "1": "",
+    "e": "##e",
+    "▁": "",
+    "a": "##a",
+    "Σ": "##σ",
+    "▁naïve": "",
+}
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        (vocabularies.english(), vocabularies.chinese(), FROM_ENGLISH),
+        (vocabularies.chinese(), vocabularies.english(), FROM_CHINESE),
+    ],
+    ids=["english-chinese", "chinese-english"],
+)
+def test_pieces_are_made_of_the_old_ones(old, new, expected):
+    """Of both kinds: marks, accents, capitals, roles and strange scripts."""
+    made = origins(old, new)
+    pieces = new.pieces(range(new.vocab_size))
+    table = {
+        piece: " ".join(old.pieces(ids))
+        for piece, ids in zip(pieces, made, strict=True)
+    }
+    assert {piece: table[piece] for piece in expected} == expected
+
+
+def test_a_vocabulary_is_made_of_itself():
+    """Each piece of its own row, the unused and the special ones too."""
+    for tokenizer in (vocabularies.english(), vocabularies.chinese()):
+        itself = [[i] for i in range(tokenizer.vocab_size)]
+        assert origins(tokenizer, tokenizer) == itself
+
+
+ORIGINS = [[3], [0, 2], []]
+OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
+
+
+def test_rows_are_kept_meant_or_new():
+    """From pieces 3, 0 and 2, and none."""
+    rows = Transplant(ORIGINS, None).means(OLD, NEW)
+    np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
+
+
+@pytest.mark.parametrize(
+    "counts, expected",
+    [
+        (None, [8, 3, 4]),
+        # The kept one is 8 - log(7 / 13) above its frequency.
+        ([6, 3, 1], [8, 8 + np.log(4 / 7), 8 + np.log(2 / 7)]),
+        ([1, 3, 6], np.log([2 / 13, 4 / 13, 7 / 13])),
+    ],
+)
+def test_biases_follow_frequencies(counts, expected):
+    """All in a text of other pieces, else those of other pieces alone."""
+    counts = counts and np.array(counts)
+    biases = Transplant(ORIGINS, counts).biases(
+        np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
+    )
+    np.testing.assert_allclose(biases, expected, rtol=1e-6)
+
+
+def permuted(tokenizer):
+    """Return a tokenizer of the same pieces in another order."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    random.Random(1).shuffle(pieces)
+    return WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
+
+
+def test_another_order_of_pieces_is_the_same_model(tmp_path):
+    """Its logits are those of the source, in the other order."""
+    old = vocabularies.chinese()
+    new = permuted(old)
+    config = dataclasses.replace(
+        tiny.CONFIG, vocab_size=old.vocab_size, initializer_range=0.3
+    )
+    keras.utils.set_random_seed(1)
+    source, target = AlbertForPretraining(config), AlbertForPretraining(config)
+    source.mlm.output_bias.assign(np.random.rand(old.vocab_size))
+    config.save(str(tmp_path))
+    old.save(str(tmp_path))
+    checkpoints.save(str(tmp_path), checkpoints.named_variables(source))
+    counts = list(range(old.vocab_size))
+    (tmp_path / PIECE_COUNTS_FILE).write_text(json.dumps(counts))
+    folder = str(tmp_path)
+    transplant = read_transplant(folder, new, folder, config.vocab_size)
+    lines = warm_start.start_weights(target, folder, config, transplant)
+    assert f"{len(counts)} are the old vocabulary's, 0 composed" in lines[-1]
+    place = {p: i for i, p in enumerate(new.pieces(range(new.vocab_size)))}
+    order = [place[p] for p in old.pieces(range(old.vocab_size))]
+    order = np.array(order, np.int32)
+    ids = np.arange(12, dtype=np.int32).reshape(2, 6)
+    logits = target(order[ids])["mlm_logits"].numpy()[..., order]
+    expected = source(ids)["mlm_logits"].numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    assert (order != np.arange(len(order))).any()
