@@ -280,7 +280,7 @@ class AlbertForPretraining(AlbertNetwork):
     ):
         if masked_lm_positions is None:
             every = tf.range(tf.shape(input_ids)[1])  # [T]
-            masked_lm_positions = tf.zeros_like(input_ids) + every
+            masked_lm_positions = tf.zeros_like(input_ids, tf.int32) + every
         outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
         outputs["mlm_logits"] = self.mlm(
             outputs["sequence_output"],

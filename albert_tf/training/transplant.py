@@ -109,7 +109,7 @@ class Transplant:
 
     def __init__(self, origins: list[list[int]], counts: np.ndarray | None):
         self.origins, self.counts = origins, counts
-        self.parts = np.array([len(ids) for ids in origins])
+        self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
         """Return rows that are means of old ones, or else new ones."""
@@ -131,9 +131,9 @@ class Transplant:
         if self.counts is None:
             return biases
         frequencies = log_frequencies(self.counts)
-        kept = self.parts == 1
+        kept = self.old_pieces == 1
         weights = self.counts * kept
-        if weights.sum() < SAME_LANGUAGE * self.counts.sum():
+        if weights.sum() <= SAME_LANGUAGE * self.counts.sum():
             return frequencies
         shift = np.average(biases - frequencies, weights=weights)
         biases[~kept] = frequencies[~kept] + shift
@@ -145,11 +145,11 @@ class Transplant:
 
     def describe(self) -> str:
         """Say what the rows are made of."""
-        one, new = np.sum(self.parts == 1), np.sum(self.parts == 0)
-        several = len(self.parts) - one - new
+        total, made_of = len(self.origins), self.old_pieces
+        one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
-            f"{len(self.parts):,} pieces: {one:,} are the old vocabulary's, "
-            f"{several:,} composed of its pieces, {new:,} new"
+            f"{total:,} pieces: {one:,} are the old vocabulary's, "
+            f"{total - one - new:,} composed of its pieces, {new:,} new"
         )
 
 

@@ -7,6 +7,7 @@ import goldens
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
@@ -259,3 +260,11 @@ def test_no_two_places_share_a_dropout_mask():
         tf.nn.experimental.stateless_dropout = original
     assert len(masks) == 1 + 3 * goldens.CONFIG.num_hidden_layers
     assert len(set(masks)) == len(masks)
+
+
+def test_integers_of_any_width_are_ids():
+    """NumPy's are of 64 bits, and the same as TensorFlow's of 32."""
+    model = AlbertForPretraining(tiny.CONFIG)
+    ids = np.arange(12).reshape(2, 6)
+    expected = model(ids.astype(np.int32))["mlm_logits"]
+    np.testing.assert_array_equal(model(ids)["mlm_logits"], expected)
