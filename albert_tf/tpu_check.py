@@ -16,7 +16,7 @@ with program.quiet_start():
     from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
     from albert_tf.training.distribution import DistributionConfig
     from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.pretraining import PretrainingConfig
+    from albert_tf.training.pretraining_config import PretrainingConfig
     from albert_tf.training.trainer import TrainingConfig
 
 

@@ -12,7 +12,7 @@ from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
-from albert_tf.training.pretraining import PretrainingConfig
+from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.trainer import TrainingConfig
 
 

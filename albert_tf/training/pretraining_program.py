@@ -9,12 +9,13 @@ with program.quiet_start():
     from albert_tf.training.distribution import DistributionConfig
     from albert_tf.training.history import RunResult
     from albert_tf.training.optimizers import OptimizerConfig
+    from albert_tf.training.pretraining_config import PretrainingConfig
     from albert_tf.training.run import Hook, check_hooks
     from albert_tf.training.trainer import TrainingConfig
 
 
 @command_line.program(
-    pretraining.PretrainingConfig,
+    PretrainingConfig,
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,

@@ -17,6 +17,7 @@ from albert_tf.data.records.piece_counts import (
     read_piece_counts,
 )
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
+from albert_tf.model.initial_weights import look_at_neighbours
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.transplant import Transplant
@@ -146,16 +147,25 @@ def describe(
 
 
 def start_new(model, data_dir: str | None) -> list[str]:
-    """Let a new model begin at the frequencies of records' pieces; say so.
+    """Give a new model what it need not learn first; say so.
 
-    It need not learn them first: Meister et al., arXiv 2212.09686.
+    That is where neighbours are, see `initial_weights`, and how frequent
+    pieces are: Meister et al., https://arxiv.org/abs/2212.09686.
+
+    Args:
+      model: an `AlbertForPretraining` with random weights.
+      data_dir: records, whose pieces may be counted; None leaves the weights.
     """
-    size = model.config.vocab_size
-    counts = data_dir and read_piece_counts(data_dir, size)
-    if counts is None:
+    if not data_dir:
         return ["Random weights"]
-    model.mlm.output_bias.assign(log_frequencies(counts))
-    return ["Random weights, and the MLM bias at the pieces' log frequencies"]
+    heads = (model.config.num_attention_heads + 1) // 2
+    look_at_neighbours(model.albert, heads)
+    lines = [f"Random weights, but for {heads} heads at a word's neighbours"]
+    counts = read_piece_counts(data_dir, model.config.vocab_size)
+    if counts is not None:
+        model.mlm.output_bias.assign(log_frequencies(counts))
+        lines += ["and the MLM bias at the pieces' log frequencies"]
+    return lines
 
 
 def start_weights(

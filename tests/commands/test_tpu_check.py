@@ -22,7 +22,7 @@ from albert_tf.tpu.step_check import (
     plan_lines,
 )
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import PretrainingConfig
+from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.trainer import TrainingConfig
 
 GIB = 1 << 30

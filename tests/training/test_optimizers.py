@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.training.compat import with_compat
 from albert_tf.training.optimizers import (
     FUSED_SIZE,
     SCHEDULES,
@@ -16,7 +17,6 @@ from albert_tf.training.optimizers import (
     clip,
     update_rule,
 )
-from albert_tf.training.pretraining import with_compat
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 

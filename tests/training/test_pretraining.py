@@ -17,8 +17,9 @@ from albert_tf.data.records import checks, find
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.compat import COMPAT
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import COMPAT, PretrainingConfig
+from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.trainer import TrainingConfig
 
@@ -47,11 +48,16 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     assert facts["train_records"].startswith(f"{number} records of 16 tokens, ")
 
 
-@pytest.mark.parametrize("compat", ["none", "google"])
-def test_a_new_model_begins_at_the_frequencies(
-    data_dir, config, tmp_path, compat
+@pytest.mark.parametrize(
+    "flags", [{}, {"compat": "google"}, {"initial_weights": "released"}]
+)
+def test_a_new_model_begins_at_frequencies_and_neighbours(
+    data_dir, config, tmp_path, flags
 ):
-    """But not as released, nor where the records have no counts."""
+    """Not as released, nor at frequencies where the records have no counts.
+
+    A model that begins at the neighbours has waves of one size as positions.
+    """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
     shutil.copytree(data_dir, records_dir)
@@ -59,7 +65,9 @@ def test_a_new_model_begins_at_the_frequencies(
 
     class See(Hook):
         def begin(self, run):
-            seen["bias"] = run.trainer.model.mlm.output_bias.numpy()
+            model = run.trainer.model
+            seen["bias"] = model.mlm.output_bias.numpy()
+            seen["places"] = model.albert.embeddings.position_embeddings.numpy()
 
     for name, counts in (("none", None), ("counted", range(len(bias)))):
         path = records_dir / "piece_counts.json"
@@ -67,8 +75,10 @@ def test_a_new_model_begins_at_the_frequencies(
         if counts:
             path.write_text(json.dumps(list(counts)))
         output = tmp_path / name
-        run(str(records_dir), config[0], output, hooks=[See()], compat=compat)
-        started = bias if counts and compat == "none" else bias * 0
+        run(str(records_dir), config[0], output, hooks=[See()], **flags)
+        started = bias if counts and not flags else bias * 0
+        sizes = np.linalg.norm(seen["places"], axis=1)
+        assert (np.ptp(sizes) < 1e-6) != bool(flags)
         moved = seen["bias"] - seen["bias"].mean()
         np.testing.assert_allclose(moved, started - started.mean(), atol=1e-5)
 
