@@ -35,7 +35,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 STEPS_BEFORE = 3  # that compile and do not count
 ARCHITECTURE = "AlbertForSequenceClassification"

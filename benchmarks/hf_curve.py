@@ -36,7 +36,8 @@ with program.quiet_start():
     )
     from albert_tf.training.objectives import PretrainingObjective
     from albert_tf.training.optimizers import EXCLUDED, OptimizerConfig
-    from albert_tf.training.trainer import Trainer, TrainingConfig
+    from albert_tf.training.trainer import Trainer
+    from albert_tf.training.training_config import TrainingConfig
 
 SEED = 12345
 LOSSES = ("mlm_loss", "sop_loss")

@@ -35,7 +35,8 @@ from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.objectives import PretrainingObjective, cross_entropy
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 import tensorflow as tf  # isort: skip
 

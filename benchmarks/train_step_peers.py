@@ -39,7 +39,8 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     )
     from albert_tf.training.objectives import PretrainingObjective
     from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.trainer import Trainer, TrainingConfig
+    from albert_tf.training.trainer import Trainer
+    from albert_tf.training.training_config import TrainingConfig
 
     config = AlbertConfig(
         vocab_size=case.vocab,

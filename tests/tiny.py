@@ -12,7 +12,8 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 CONFIG = AlbertConfig(
     vocab_size=50,

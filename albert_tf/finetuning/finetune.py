@@ -35,7 +35,7 @@ from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 ENCODER = ("albert/",)
 

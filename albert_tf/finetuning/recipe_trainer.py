@@ -21,7 +21,8 @@ from albert_tf.training.accumulation import add
 from albert_tf.training.evaluator import Batch, Objective
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:

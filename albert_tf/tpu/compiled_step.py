@@ -18,7 +18,7 @@ from albert_tf.tpu.compiler import (
 from albert_tf.tpu.hlo_traffic import Module
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import make_trainer
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining_config import PretrainingConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import dataclasses
 from albert_tf.base.errors import require
 from albert_tf.training.learning_rate import RATE_AT_4096, scaled_rate
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 def with_rate(

@@ -24,7 +24,8 @@ from albert_tf.training.timetable import (
     mean_work,
     step_work,
 )
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 Configs = tuple[OptimizerConfig, TrainingConfig]
 

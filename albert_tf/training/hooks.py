@@ -11,7 +11,7 @@ from albert_tf.training.health import Monitor, masked_spread
 from albert_tf.training.history import HEALTH, draw_curves
 from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import Hook, Run
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 # Where updates that are not finite are skipped, a run without a single other
 # one for so long ends.

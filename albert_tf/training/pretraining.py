@@ -41,7 +41,8 @@ from albert_tf.training.record_folders import (
 )
 from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
 from albert_tf.training.timetable import KeepTime, rehearse
-from albert_tf.training.trainer import Trainer, TrainingConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.transplant import read_transplant
 
 

@@ -11,7 +11,7 @@ with program.quiet_start():
     from albert_tf.training.optimizers import OptimizerConfig
     from albert_tf.training.pretraining_config import PretrainingConfig
     from albert_tf.training.run import Hook, check_hooks
-    from albert_tf.training.trainer import TrainingConfig
+    from albert_tf.training.training_config import TrainingConfig
 
 
 @command_line.program(

@@ -18,7 +18,7 @@ from albert_tf.data.records.metadata import paths_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import phases
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 # {folder, or globs: what its records are}, in the order of the run.
 Folders = dict[str, Metadata]

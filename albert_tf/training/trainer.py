@@ -13,121 +13,20 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Fact, facts, setting, validate
+from albert_tf.base.settings import Fact, facts
 from albert_tf.model.compiled_ops import choose_xla
 from albert_tf.model.dropout import fold_in
-from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE, choose
+from albert_tf.model.shared_layers import choose
 from albert_tf.training.accumulation import accumulated
 from albert_tf.training.distribution import all_sum, distribute, is_tpu
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
 from albert_tf.training.phases import Phase
 from albert_tf.training.step_sums import summed_steps
-
-# What another way to compute the same step means for a resumed run.
-ROUNDING = "the same run to rounding, not to the bit"
-MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
+from albert_tf.training.training_config import MASKS, TrainingConfig
 
 # Added to the weight of a term by the release, where it is per replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-    """Batch, steps, cadence and precision of a run."""
-
-    num_train_steps: int = setting(
-        125000, "Steps of the whole run.", minimum=1, change="another schedule"
-    )
-    stop_step: int = setting(
-        0,
-        "Save and end at this step, with the schedule of num_train_steps; 0 "
-        "is the last.",
-        minimum=0,
-    )
-    max_hours: float = setting(
-        0.0, "Save and end after so many hours; 0 is no limit.", minimum=0.0
-    )
-    on_nonfinite: str = setting(
-        "stop",
-        "What a loss or gradient that is not finite does: stop the run, or "
-        "skip the update and count it.",
-        choices=("stop", "skip"),
-    )
-    train_batch_size: int = setting(
-        4096,
-        "Examples per step, over all replicas.",
-        minimum=1,
-        change="the data go on at the example step x batch",
-    )
-    gradient_accumulation_steps: int = setting(
-        1, "Micro-batches of a replica's batch.", minimum=1, change=MASKS
-    )
-    eval_batch_size: int = setting(
-        64, "Examples per evaluation batch, over all replicas.", minimum=1
-    )
-    loss_normalization: str = setting(
-        "global",
-        "Divide a loss term by its weight in the whole batch, or by each "
-        "replica's own and then average, as released.",
-        choices=("global", "per_replica"),
-        change="another loss",
-    )
-    dtype: str = setting(
-        "float32",
-        "Compute precision.",
-        choices=("float32", "bfloat16"),
-        change="another precision, and other masks of dropout",
-    )
-    jit_compile: bool | None = setting(
-        None,
-        "Compile forward and backward with XLA, which a TPU always does, or "
-        "with --nojit_compile nothing; by default what gains by it: GELU, the "
-        "loss of masked words, the optimizer's update.",
-        change=MASKS,
-    )
-    encoder_loop: str = setting(
-        AUTO,
-        "How layers that share weights run; auto: `while`, which compiles "
-        "one layer, on TPUs, `unrolled` elsewhere.",
-        choices=(AUTO, *LOOPS),
-        change=ROUNDING,
-    )
-    rematerialize: str = setting(
-        AUTO,
-        "What the backward pass computes again to save memory; auto: `layer` "
-        "on TPUs, `none` elsewhere.",
-        choices=(AUTO, *REMATERIALIZE),
-        change=ROUNDING,
-    )
-    steps_per_loop: int = setting(
-        0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
-    )
-    eval_steps: int = setting(
-        1000, "Evaluate every N steps and at the end.", minimum=1
-    )
-    save_checkpoints_steps: int = setting(
-        5000, "Save every N steps and at the end.", minimum=1
-    )
-    keep_checkpoint_max: int = setting(
-        5, "How many checkpoints to keep.", minimum=1
-    )
-    random_seed: int = setting(
-        12345,
-        "Seed of weights, data and dropout.",
-        minimum=0,
-        maximum=2**31 - 1,
-        change="data in another order, some of them twice in this epoch and "
-        "others never; other masks",
-    )
-
-    def __post_init__(self):
-        validate(self)
-
-    @property
-    def dtype_policy(self) -> str:
-        """The Keras policy of `dtype`; variables are float32 under both."""
-        return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
 
 class Trainer:

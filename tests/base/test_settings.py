@@ -10,7 +10,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 SCRIPT = """
 from albert_tf.base import command_line
@@ -43,7 +43,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"optimizer": "sgd"}, "must be one of lamb, adamw. Received"),
+        ({"optimizer": "sgd"}, "must be one of lamb, adamw, muon. Received"),
         ({"beta_1": 1.5}, "at most 0.999999. Received: beta_1=1.5"),
         ({"learning_rate": -1.0}, "at least 0.0. Received: learning_rate=-1"),
         ({"learning_rate": float("nan")}, "Received: learning_rate=nan"),

@@ -23,7 +23,7 @@ from albert_tf.tpu.step_check import (
 )
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30
 COMMAND = "-m", "albert_tf.tpu_check"

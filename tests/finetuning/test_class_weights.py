@@ -34,7 +34,7 @@ from albert_tf.training.accumulation import cut
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 TEXTS = [

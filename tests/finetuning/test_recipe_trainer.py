@@ -19,7 +19,7 @@ from albert_tf.training.history import History
 from albert_tf.training.hooks import Evaluate
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 WORDS = "albert/embeddings/word_embeddings"
 

@@ -16,7 +16,7 @@ from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.tasks.batches import training_batches
 from albert_tf.training import checkpoints
 from albert_tf.training.keras_optimizers import AdamW
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 LABELS = ("bad", "good")
 STEPS, BATCH, RATE = 6, 16, 0.01

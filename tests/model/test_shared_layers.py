@@ -21,7 +21,7 @@ from albert_tf.model.shared_layers import (
     rematerialized,
 )
 from albert_tf.training.checkpoints import named_variables
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 WHILE = EncoderLoop("while")
 LAYER = EncoderLoop("unrolled", rematerialize=True)

@@ -14,7 +14,7 @@ from albert_tf.tpu.compiled_step import (
 )
 from albert_tf.tpu.compiler import VERSIONS, Compiled, CompileOnlyStrategy
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30
 

@@ -8,7 +8,7 @@ from tiny_pretraining import run
 from albert_tf.base.errors import InputError
 from albert_tf.training.batch_rules import with_half_life, with_rate
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):

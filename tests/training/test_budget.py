@@ -9,7 +9,7 @@ from albert_tf.training import budget
 from albert_tf.training.budget import Means
 from albert_tf.training.budgeted import check, values_of
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 # A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
 TRIAL = Means(600.0, 0.25 / 64, tokens=64, hidden_size=128)

@@ -21,7 +21,7 @@ from albert_tf.training.compat import COMPAT
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.run import Hook
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTH = 16

@@ -18,7 +18,7 @@ from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining import make_trainer
 from albert_tf.training.record_folders import check_records
 from albert_tf.training.run import Hook, Run
-from albert_tf.training.trainer import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 def trainer(compat="none"):
