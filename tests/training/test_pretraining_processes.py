@@ -258,6 +258,18 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
         np.testing.assert_array_equal(expected[name], found[name], name)
 
 
+def test_workers_share_a_budget(data_dir, config, tmp_path):
+    """The chief's clock decides: both choose alike and end at one step."""
+    output = tmp_path / "model"
+    plain = command(data_dir, config[0], output)
+    line = [x for x in plain if "steps" not in x] + ["--budget_hours=0.02"]
+    codes, told = outcome(start_workers(line))
+    assert codes == [0, 0], told
+    step = int(values(output)["optimizer/iterations"])
+    flags = (output / "run.flags").read_text()
+    assert f"--num_train_steps={step}\n" in flags
+
+
 def test_a_tpu_name_that_does_not_resolve_is_one_line(
     data_dir, config, tmp_path
 ):
