@@ -94,8 +94,8 @@ def states_at(model: AlbertModel, ids: tf.Tensor, places: tf.Tensor):
     The last block computes those alone, which saves five sixths of it.
     """
     _, x = model.embeddings(ids, tf.zeros_like(ids))
-    layers = range(model.config.num_hidden_layers)
-    blocks = [b for i in layers for b in model.encoder.layer_blocks(i)]
+    c, layer_blocks = model.config, model.encoder.layer_blocks
+    blocks = [b for i in range(c.num_hidden_layers) for b in layer_blocks(c, i)]
     for number, (attention, ffn) in enumerate(blocks, 1):
         asked = places if number == len(blocks) else None
         x, _ = attention(x, tf.ones_like(ids), places=asked)
