@@ -66,7 +66,8 @@ def head_kernels(
         )
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
         query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
-    scale = np.sqrt(PEAK * np.sqrt(size) / (2 * pairs))
+    # A head too narrow for a wave keeps its random weights.
+    scale = np.sqrt(PEAK * np.sqrt(size) / max(2 * pairs, 1))
     return scale * query, scale * key
 
 

@@ -79,3 +79,10 @@ def test_waves_have_no_distance_twice():
 def test_half_of_the_heads_are_the_nearest_places():
     """They come in turn from before and behind."""
     assert initial_weights.offsets(5) == [-1, 1, -2, 2, -3]
+
+
+def test_a_head_too_narrow_for_a_wave_stays_random():
+    """Nothing is added to it, and nothing breaks."""
+    radians = initial_weights.frequencies(4, seed=1)
+    for kernel in initial_weights.head_kernels(radians, 1, offset=1):
+        np.testing.assert_array_equal(kernel, np.zeros((8, 1)))
