@@ -3,13 +3,14 @@
 import dataclasses
 
 # The released schedule, its clipping of each replica's gradient, its average
-# of the replicas' average losses.
+# of the replicas' average losses, its random first weights.
 COMPAT = {
     "none": {},
     "google": {
         "schedule": "released",
         "clip_placement": "per_replica",
         "loss_normalization": "per_replica",
+        "initial_weights": "released",
     },
 }
 

@@ -101,7 +101,8 @@ def start(run: PretrainingConfig, trainer: Trainer) -> None:
     source, model = run.init_checkpoint, trainer.model
     config, first = model.config, phases.folders(run.data_dir)[0]
     if not source:
-        informed = run.initial_weights == "informed" and run.compat == "none"
+        first_weights = with_compat(run, run.compat).initial_weights
+        informed = first_weights == "informed"
         lines = warm_start.start_new(model, first if informed else None)
     elif run.init_state == "run":
         lines = warm_start.start_run(source, config, trainer.state())

@@ -83,7 +83,8 @@ class PretrainingConfig:
     )
     compat: str = setting(
         "none",
-        "google: the released schedule, clipping and averaging over replicas.",
+        "google: the released schedule, clipping, averaging over replicas and "
+        "first weights.",
         choices=COMPAT,
     )
 

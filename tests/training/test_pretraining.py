@@ -17,7 +17,7 @@ from albert_tf.data.records import checks, find
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
-from albert_tf.training.compat import COMPAT
+from albert_tf.training.compat import COMPAT, with_compat
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.run import Hook
@@ -280,9 +280,10 @@ def test_another_models_directory_is_refused(
 
 def test_compat_names_settings_that_exist():
     """Every value that a compat mode sets is legal in its dataclass."""
-    for choices in COMPAT.values():
-        fields = OptimizerConfig.__dataclass_fields__
-        mine = {k: v for k, v in choices.items() if k in fields}
-        OptimizerConfig(**mine)
-        others = choices.keys() - mine.keys()
-        TrainingConfig(**{k: choices[k] for k in others})
+    files = dict.fromkeys(("data_dir", "albert_config_file", "output_dir"), "x")
+    configs = OptimizerConfig(), TrainingConfig(), PretrainingConfig(**files)
+    for mode, choices in COMPAT.items():
+        values = {}
+        for config in configs:
+            values |= vars(with_compat(config, mode))
+        assert {name: values[name] for name in choices} == choices
