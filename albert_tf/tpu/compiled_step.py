@@ -105,7 +105,7 @@ class Step:
 
         def step(*tensors):
             batch = dict(zip(specs, tensors, strict=True))
-            return self.trainer._replica_step(batch)
+            return self.trainer.replica_step(batch)
 
         hlo = lower(self.strategy, step, list(specs.values()))
         return self.compiler.compile(hlo)

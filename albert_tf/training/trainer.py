@@ -187,7 +187,7 @@ class Trainer:
         seed = fold_in(seed, tf.cast(self.optimizer.iterations, tf.int32))
         return fold_in(seed, context.replica_id_in_sync_group)
 
-    def _replica_step(self, batch: Batch):
+    def replica_step(self, batch: Batch):
         """Update once; return the report of all replicas and the norm."""
         gradients, report = self._accumulated(batch, self.seed())
         report = all_sum(report)
@@ -200,7 +200,7 @@ class Trainer:
         """A function (iterator, number of steps) -> `StepSums`."""
         return summed_steps(
             self.strategy,
-            self._replica_step,
+            self.replica_step,
             self.optimizer.iterations,
             len(self.evaluator.names),
         )
