@@ -6,7 +6,6 @@ a terminal. Works on static, dynamic and released records.
 """
 
 import dataclasses
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from albert_tf.base import command_line, files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data import records
 from albert_tf.data.builder.statistics import report
-from albert_tf.data.records import decoding, framing
+from albert_tf.data.records import decoding
 from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     Tokenizer,
@@ -163,18 +162,6 @@ def show(
     return "; ".join(_facts(example)) + "\n" + text.strip()
 
 
-def _examples(path: str, first: int, count: int) -> Iterator[decoding.Example]:
-    wanted = itertools.islice(framing.read(path), first, first + count)
-    for number, record in enumerate(wanted, first):
-        try:
-            yield decoding.decode(record)
-        except ValueError as error:
-            raise InputError(
-                "The file must hold records for pretraining. "
-                f"Received: {path}, record {number} ({error})"
-            ) from None
-
-
 def inspect_file(
     path: str, config: InspectConfig, tokenization: TokenizerConfig
 ) -> None:
@@ -187,7 +174,7 @@ def inspect_file(
             "No tokenizer beside the file: ids are shown; see "
             "--spm_model_file and --vocab_file"
         )
-    examples = _examples(path, config.first_example, config.num_examples)
+    examples = decoding.decoded(path, config.first_example, config.num_examples)
     for number, example in enumerate(examples, config.first_example):
         print(f"\nExample {number}: {show(example, tokenizer, paint)}")
     print()

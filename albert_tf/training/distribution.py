@@ -5,6 +5,7 @@ import dataclasses
 import socket
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
@@ -238,6 +239,20 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
     """Return in every process the number that the first of them has."""
     return of_processes(strategy, number)[0]
+
+
+def of_first(strategy: tf.distribute.Strategy, value: np.ndarray) -> np.ndarray:
+    """Return in every process the floats that the first of them has."""
+    if processes(strategy) == 1:
+        return value
+
+    def mine():
+        context = tf.distribute.get_replica_context()
+        first = context.replica_id_in_sync_group == 0
+        return all_sum(tf.where(first, value, tf.zeros_like(value)))
+
+    sums = strategy.experimental_local_results(strategy.run(mine))
+    return sums[0].numpy()
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:

@@ -30,6 +30,7 @@ from albert_tf.training.compat import with_compat
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.hooks import make_monitor
 from albert_tf.training.model_card import write_card
+from albert_tf.training.new_model import start_new
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
@@ -96,14 +97,14 @@ def make_trainer(
     )
 
 
-def start(run: PretrainingConfig, trainer: Trainer) -> None:
+def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
     """Give a new run its first state, as the flags say."""
     source, model = run.init_checkpoint, trainer.model
-    config, first = model.config, phases.folders(run.data_dir)[0]
+    config, (first, metadata) = model.config, next(iter(folders.items()))
     if not source:
-        first_weights = with_compat(run, run.compat).initial_weights
-        informed = first_weights == "informed"
-        lines = warm_start.start_new(model, first if informed else None)
+        lines = ["Random weights"]
+        if with_compat(run, run.compat).initial_weights == "informed":
+            lines = start_new(model, first, metadata, trainer.strategy)
     elif run.init_state == "run":
         lines = warm_start.start_run(source, config, trainer.state())
     else:
@@ -147,7 +148,7 @@ def run_job(
     peak = distribution.peak_flops(devices, run.trainer.strategy)
     monitor_of = functools.partial(make_monitor, peak_flops=peak)
     if not run.last_good:
-        start(config, run.trainer)
+        start(config, run.trainer, folders)
     explained = record_folders.errors_explained(folders)
     with last_good_named(run), explained:
         if config.do_train:

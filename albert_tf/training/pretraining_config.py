@@ -45,8 +45,9 @@ class PretrainingConfig:
     initial_weights: str = setting(
         "informed",
         "What a new model begins with, beside random weights: informed, the "
-        "frequencies of the pieces, and half of the heads at a word's "
-        "neighbours; or nothing, as released.",
+        "frequencies of the pieces and vectors of their neighbours in the "
+        "records, and half of the heads at a word's neighbours; or nothing, "
+        "as released.",
         choices=("informed", "released"),
     )
     init_state: str = setting(

@@ -12,12 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.data.records.piece_counts import (
-    log_frequencies,
-    read_piece_counts,
-)
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.model.initial_weights import look_at_neighbours
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.transplant import Transplant
@@ -143,28 +138,6 @@ def describe(
         lines.append(f"{new} positions from {old}, which are repeated")
     elif old > new:
         lines.append(f"the first {new} of {old} positions")
-    return lines
-
-
-def start_new(model, data_dir: str | None) -> list[str]:
-    """Give a new model what it need not learn first; say so.
-
-    That is where neighbours are, see `initial_weights`, and how frequent
-    pieces are: Meister et al., https://arxiv.org/abs/2212.09686.
-
-    Args:
-      model: an `AlbertForPretraining` with random weights.
-      data_dir: records, whose pieces may be counted; None leaves the weights.
-    """
-    if not data_dir:
-        return ["Random weights"]
-    heads = (model.config.num_attention_heads + 1) // 2
-    look_at_neighbours(model.albert, heads)
-    lines = [f"Random weights, but for {heads} heads at a word's neighbours"]
-    counts = read_piece_counts(data_dir, model.config.vocab_size)
-    if counts is not None:
-        model.mlm.output_bias.assign(log_frequencies(counts))
-        lines += ["and the MLM bias at the pieces' log frequencies"]
     return lines
 
 

@@ -51,23 +51,28 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
 @pytest.mark.parametrize(
     "flags", [{}, {"compat": "google"}, {"initial_weights": "released"}]
 )
-def test_a_new_model_begins_at_frequencies_and_neighbours(
+def test_a_new_model_begins_with_what_the_records_tell(
     data_dir, config, tmp_path, flags
 ):
     """Not as released, nor at frequencies where the records have no counts.
 
-    A model that begins at the neighbours has waves of one size as positions.
+    Positions that begin as waves have one size, and so have the vectors of
+    pieces; special pieces stay random.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
     shutil.copytree(data_dir, records_dir)
+    tokenizer = load_tokenizer(data_dir)
+    special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
     seen = {}
 
     class See(Hook):
         def begin(self, run):
             model = run.trainer.model
             seen["bias"] = model.mlm.output_bias.numpy()
-            seen["places"] = model.albert.embeddings.position_embeddings.numpy()
+            tables = model.albert.embeddings
+            seen["places"] = tables.position_embeddings.numpy()
+            seen["words"] = tables.word_embeddings.numpy()
 
     for name, counts in (("none", None), ("counted", range(len(bias)))):
         path = records_dir / "piece_counts.json"
@@ -79,6 +84,10 @@ def test_a_new_model_begins_at_frequencies_and_neighbours(
         started = bias if counts and not flags else bias * 0
         sizes = np.linalg.norm(seen["places"], axis=1)
         assert (np.ptp(sizes) < 1e-6) != bool(flags)
+        mean_squares = np.mean(seen["words"] ** 2, axis=1)
+        alike = np.isclose(mean_squares, config[1].initializer_range ** 2)
+        assert (np.mean(alike) > 0.8) != bool(flags)
+        assert not alike[special].any()
         moved = seen["bias"] - seen["bias"].mean()
         np.testing.assert_allclose(moved, started - started.mean(), atol=1e-5)
 

@@ -4,10 +4,13 @@ Glossary: n tokens with special ones, m masked tokens.
 """
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf.data.records import examples
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import examples, framing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +104,19 @@ def decode(serialized: bytes) -> Example:
         return decode_form(feature)
     except (IndexError, TypeError) as error:
         raise ValueError(f"no record for pretraining: {error}") from None
+
+
+def decoded(
+    path: str, first: int = 0, count: int | None = None
+) -> Iterator[Example]:
+    """Yield the records of a file, or `count` of them from the `first` on."""
+    end = None if count is None else first + count
+    wanted = itertools.islice(framing.read(path), first, end)
+    for number, record in enumerate(wanted, first):
+        try:
+            yield decode(record)
+        except ValueError as error:
+            raise InputError(
+                "The file must hold records for pretraining. "
+                f"Received: {path}, record {number} ({error})"
+            ) from None

@@ -1,0 +1,66 @@
+"""What a new model begins with, so that it need not learn it first.
+
+All of it are first values of ordinary weights, which training may change.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.data.records.metadata import Metadata
+from albert_tf.data.records.piece_counts import (
+    log_frequencies,
+    read_piece_counts,
+)
+from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
+from albert_tf.model.initial_weights import look_at_neighbours
+from albert_tf.training.distribution import is_chief, of_first
+
+
+def start_words(
+    model, data_dir: str, metadata: Metadata, strategy: tf.distribute.Strategy
+) -> int:
+    """Begin the word table where neighbours are alike; return how many are.
+
+    Special pieces, and those that are too rare, keep their random rows.
+    """
+    table = model.albert.embeddings.word_embeddings
+    shape = tuple(table.shape)
+    vectors = np.zeros(shape, np.float32)
+    if is_chief(strategy):  # Another machine might round otherwise.
+        vectors = piece_vectors(read_tokens(data_dir, metadata), *shape)
+    vectors = of_first(strategy, vectors)
+    known = vectors.any(axis=1, keepdims=True)
+    scaled = model.config.initializer_range * vectors
+    table.assign(np.where(known, scaled, table.numpy()))
+    return int(known.sum())
+
+
+def start_new(
+    model, data_dir: str, metadata: Metadata, strategy: tf.distribute.Strategy
+) -> list[str]:
+    """Give a new model what its records tell and where neighbours are.
+
+    See `piece_vectors` and `initial_weights`, and for the frequencies Meister
+    et al., https://arxiv.org/abs/2212.09686.
+
+    Args:
+      model: an `AlbertForPretraining` with random weights.
+      data_dir: records.
+      metadata: theirs.
+      strategy: of the run, in whose processes weights are the same.
+
+    Returns:
+      what to print.
+    """
+    heads = (model.config.num_attention_heads + 1) // 2
+    look_at_neighbours(model.albert, heads)
+    words = start_words(model, data_dir, metadata, strategy)
+    lines = [
+        f"Random weights, but for {heads} heads at a word's neighbours",
+        f"and {words:,} pieces with the vectors of their neighbours",
+    ]
+    counts = read_piece_counts(data_dir, model.config.vocab_size)
+    if counts is not None:
+        model.mlm.output_bias.assign(log_frequencies(counts))
+        lines += ["and the MLM bias at the pieces' log frequencies"]
+    return lines

@@ -1,0 +1,97 @@
+"""Vectors of pieces, against counts made one by one."""
+
+import collections
+import math
+
+import numpy as np
+import pytest
+from tiny_corpus import settings, unmasked_pairs
+
+from albert_tf.data.builder import build
+from albert_tf.data.records import find, piece_vectors
+
+GAP = piece_vectors.NO_PIECE
+
+
+@pytest.fixture
+def tokens():
+    """30,000 pieces of 12, in segments; 3 stands wherever 2 could."""
+    rng = np.random.default_rng(0)
+    follows = rng.dirichlet(np.full(12, 0.1), size=12)
+    follows[:, 2] = follows[:, 3] = follows[:, 2:4].mean(axis=1)
+    follows[3] = follows[2]
+    text = [0]
+    for _ in range(30_000):
+        text.append(rng.choice(12, p=follows[text[-1]]))
+    text = np.array(text)
+    text[rng.random(len(text)) < 0.05] = GAP
+    return text
+
+
+def test_neighbours_are_counted_at_each_place(tokens):
+    """As a loop over the text counts them; none across a segment's end."""
+    tokens = tokens[:500]
+    counted = collections.Counter()
+    for place in range(len(tokens)):
+        for block, offset in enumerate((1, -1, 2, -2)):
+            other = place + offset
+            if 0 <= other < len(tokens) and GAP not in tokens[[place, other]]:
+                counted[tokens[place], block * 12 + tokens[other]] += 1
+    expected = np.zeros([12, 48])
+    for cell, number in counted.items():
+        expected[cell] = number
+    counts = piece_vectors.neighbour_counts(tokens, 12).toarray()
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_mutual_information_is_the_smoothed_one(tokens):
+    """Worked out cell by cell; what is rarer than by chance is 0."""
+    counts = piece_vectors.neighbour_counts(tokens, 12)
+    table = counts.toarray()
+    chance = table.sum(axis=0) ** 0.75
+    expected = np.zeros_like(table)
+    for (i, j), number in np.ndenumerate(table):
+        if number:
+            share = number / table[i].sum()
+            information = math.log(share / (chance[j] / chance.sum()))
+            expected[i, j] = max(information, 0.0)
+    information = piece_vectors.mutual_information(counts).toarray()
+    np.testing.assert_allclose(information, expected, rtol=1e-5, atol=1e-6)
+    assert (expected == 0).any() and (expected > 0.5).any()
+
+
+def test_pieces_that_stand_for_one_another_are_alike(tokens):
+    """Rows have one size; a piece that is not in the text has none."""
+    vectors = piece_vectors.piece_vectors(tokens, vocab_size=20, width=6)
+    assert vectors.shape == (20, 6) and vectors.dtype == np.float32
+    np.testing.assert_allclose(np.mean(vectors[:12] ** 2, axis=1), 1, rtol=1e-5)
+    assert not vectors[12:].any()
+    likeness = vectors[2] @ vectors[:12].T / 6
+    assert likeness[3] > 0.98 > 0.8 > np.delete(likeness, [2, 3]).max()
+
+
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_records_give_back_their_text(masking, corpus, tmp_path):
+    """Masks undone, special tokens left out, whatever form records have."""
+    chosen = {"dupe_factor": 1, "num_shards": 1}
+    static = tmp_path / "static"
+    build.run(*settings(corpus, static, **chosen))
+    (path,) = static.glob("train-*")
+    expected = [s for a, b, _ in unmasked_pairs(path) for s in (a, b)]
+    folder = tmp_path / masking
+    if masking == "dynamic":
+        build.run(*settings(corpus, folder, masking=masking, **chosen))
+    metadata = find.read_metadata(str(folder))
+    tokens = piece_vectors.read_tokens(str(folder), metadata)
+    ends = np.flatnonzero(tokens == GAP)
+    segments = np.split(tokens, ends)
+    assert [s[s != GAP].tolist() for s in segments if len(s) > 1] == expected
+
+
+def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
+    """Reading ends with the record that reaches the limit."""
+    build.run(*settings(corpus, tmp_path / "out"))
+    metadata = find.read_metadata(str(tmp_path / "out"))
+    monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)
+    tokens = piece_vectors.read_tokens(str(tmp_path / "out"), metadata)
+    assert 100 <= len(tokens) < 132
