@@ -87,20 +87,23 @@ def position_gain(embeddings: AlbertEmbeddings) -> float:
     return 1.0 / np.sqrt(words + types + places)
 
 
-def look_at_neighbours(albert: AlbertModel, heads: int, seed: int = 0) -> None:
+def look_at_neighbours(
+    albert: AlbertModel, heads: int, scale: float, seed: int = 0
+) -> None:
     """Let heads of a new model begin at the places around each word.
 
     Args:
       albert: with random weights; its positions are replaced, and what the
         heads need is added to the queries and keys of every layer.
       heads: how many of each layer's heads.
+      scale: root of the mean square of the positions.
       seed: of the waves.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     table = to_numpy(embeddings.position_embeddings)
     positions, width = table.shape
     radians = frequencies(width // 2, seed)
-    even, scale = 2 * len(radians), albert.config.initializer_range
+    even = 2 * len(radians)
     table[:, :even] = scale * waves(positions, radians)
     embeddings.position_embeddings.assign(table)
     reader = np.eye(width, even) / (scale * position_gain(embeddings))

@@ -15,6 +15,9 @@ from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
 from albert_tf.model.initial_weights import look_at_neighbours
 from albert_tf.training.distribution import is_chief, of_first
 
+# Root of the mean square of the first rows of words and positions.
+SCALE = 0.05
+
 
 def start_words(
     model, data_dir: str, metadata: Metadata, strategy: tf.distribute.Strategy
@@ -30,8 +33,7 @@ def start_words(
         vectors = piece_vectors(read_tokens(data_dir, metadata), *shape)
     vectors = of_first(strategy, vectors)
     known = vectors.any(axis=1, keepdims=True)
-    scaled = model.config.initializer_range * vectors
-    table.assign(np.where(known, scaled, table.numpy()))
+    table.assign(np.where(known, SCALE * vectors, table.numpy()))
     return int(known.sum())
 
 
@@ -52,9 +54,10 @@ def start_new(
     Returns:
       what to print.
     """
-    heads = (model.config.num_attention_heads + 1) // 2
-    look_at_neighbours(model.albert, heads)
     words = start_words(model, data_dir, metadata, strategy)
+    # They see the words beside the positions: these come last.
+    heads = (model.config.num_attention_heads + 1) // 2
+    look_at_neighbours(model.albert, heads, SCALE)
     lines = [
         f"Random weights, but for {heads} heads at a word's neighbours",
         f"and {words:,} pieces with the vectors of their neighbours",

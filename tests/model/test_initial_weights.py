@@ -37,7 +37,7 @@ def test_heads_begin_at_the_neighbours(shape):
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
     model.build()
-    initial_weights.look_at_neighbours(model, heads=3, seed=5)
+    initial_weights.look_at_neighbours(model, heads=3, scale=0.03, seed=5)
     ids = np.random.default_rng(0).integers(5, 500, (2, LENGTH), np.int32)
     segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
     attention = model.compute(

@@ -16,7 +16,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records import checks, find
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training import checkpoint_files, checkpoints, new_model
 from albert_tf.training.compat import COMPAT, with_compat
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
@@ -85,7 +85,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
         sizes = np.linalg.norm(seen["places"], axis=1)
         assert (np.ptp(sizes) < 1e-6) != bool(flags)
         mean_squares = np.mean(seen["words"] ** 2, axis=1)
-        alike = np.isclose(mean_squares, config[1].initializer_range ** 2)
+        alike = np.isclose(mean_squares, new_model.SCALE**2)
         assert (np.mean(alike) > 0.8) != bool(flags)
         assert not alike[special].any()
         moved = seen["bias"] - seen["bias"].mean()
