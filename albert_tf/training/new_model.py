@@ -15,8 +15,9 @@ from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
 from albert_tf.model.initial_weights import look_at_neighbours
 from albert_tf.training.distribution import is_chief, of_first
 
-# Root of the mean square of the first rows of words and positions.
-SCALE = 0.05
+# Root of the mean square of the first rows of words, positions and segments:
+# with small ones every step of a rate that suits the encoder turns them about.
+SCALE = 0.1
 
 
 def start_words(
@@ -24,16 +25,20 @@ def start_words(
 ) -> int:
     """Begin the word table where neighbours are alike; return how many are.
 
-    Special pieces, and those that are too rare, keep their random rows.
+    Special pieces, and those that are too rare, keep their random rows; these,
+    and those of segments, get the size of the others.
     """
-    table = model.albert.embeddings.word_embeddings
-    shape = tuple(table.shape)
-    vectors = np.zeros(shape, np.float32)
+    tables = model.albert.embeddings
+    words, segments = tables.word_embeddings, tables.token_type_embeddings
+    vectors = np.zeros(words.shape, np.float32)
     if is_chief(strategy):  # Another machine might round otherwise.
-        vectors = piece_vectors(read_tokens(data_dir, metadata), *shape)
+        tokens = read_tokens(data_dir, metadata)
+        vectors = piece_vectors(tokens, *words.shape)
     vectors = of_first(strategy, vectors)
     known = vectors.any(axis=1, keepdims=True)
-    table.assign(np.where(known, SCALE * vectors, table.numpy()))
+    growth = SCALE / model.config.initializer_range
+    segments.assign(growth * segments.numpy())
+    words.assign(np.where(known, SCALE * vectors, growth * words.numpy()))
     return int(known.sum())
 
 
