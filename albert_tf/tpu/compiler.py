@@ -81,7 +81,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
             raise NotImplementedError(f"{reduce_op} on a TPU")
-        everyone = tf.range(self.num_replicas_in_sync)[None, :]
+        everyone = [list(range(self.num_replicas_in_sync))]
 
         def add_up(x):
             return gen_xla_ops.xla_all_reduce(
