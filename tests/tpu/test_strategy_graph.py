@@ -19,6 +19,7 @@ from traced_strategy import Resolver, trace, variables_here
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.devices import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
+from albert_tf.training import checkpoints
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import make_trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -177,3 +178,26 @@ def test_each_host_reads_for_its_own_cores(cores, data_dir):
     job = "/job:worker/replica:0/task"
     assert hosts == [f"{job}:{h}/device:CPU:0" for h in range(cores // 8)]
     assert fed == [f"{job}:{c // 8}/device:TPU:{c % 8}" for c in range(cores)]
+
+
+@pytest.mark.slow
+def test_checkpoints_hold_a_tpus_variables(tmp_path):
+    """Saved from all replicas' copies, restored into each; averages too."""
+    trainer = trainer_of(4)  # as many as there are logical CPUs
+    state = trainer.state()
+    for number, variable in enumerate(state.values()):
+        variable.assign(
+            tf.fill(variable.shape, tf.cast(number, variable.dtype))
+        )
+    before = {name: v.numpy() for name, v in trainer.weights.items()}
+    with trainer.evaluated_weights():
+        for name, mean in trainer.optimizer.average.means.items():
+            assert (trainer.weights[name].numpy() == mean.numpy()).all()
+    prefix = checkpoints.save(str(tmp_path), state)
+    for variable in state.values():
+        variable.assign(tf.zeros_like(variable))
+    checkpoints.restore(prefix, state)
+    for number, variable in enumerate(state.values()):
+        assert {int(tf.reduce_max(c)) for c in variable.values} == {number}
+    for name, value in before.items():
+        assert (trainer.weights[name].numpy() == value).all()

@@ -1,6 +1,7 @@
 """`TPUStrategy` over TPUs that are not there: it traces and cannot run.
 
-Only its variables are somewhere: those of all replicas on this machine's CPU.
+Only its variables are somewhere: each replica's on a logical CPU, or where
+there are more replicas than these, several of them on one.
 """
 
 import contextlib
@@ -42,10 +43,11 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 @contextlib.contextmanager
 def variables_here(strategy: tf.distribute.TPUStrategy):
-    """Let the variables that are made lie on this machine's CPU."""
+    """Let the variables that are made lie on this machine's CPUs."""
     extended = strategy.extended
-    cores, cpu = extended._tpu_devices, "/job:localhost/task:0/device:CPU:0"
-    extended._tpu_devices = np.full(cores.shape, cpu, dtype=object)
+    cores, cpus = extended._tpu_devices, tf.config.list_logical_devices("CPU")
+    places = [[cpus[i % len(cpus)].name] for i in range(len(cores))]
+    extended._tpu_devices = np.array(places, dtype=object)
     try:
         yield
     finally:
