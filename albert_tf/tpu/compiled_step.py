@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.data.records.input_pipeline import batch_spec
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import forward_flops, training_flops
 from albert_tf.model.shared_layers import EncoderLoop, choose
@@ -74,8 +75,6 @@ class Step:
             plan.training,
             # Nothing is evaluated; any number that replicas divide will do.
             eval_batch_size=topology.replicas,
-            encoder_loop=plan.loop.form,
-            rematerialize="layer" if plan.loop.rematerialize else "none",
         )
         self.trainer = make_trainer(
             plan.config, plan.compat, plan.optimizer, training, self.strategy
@@ -83,21 +82,9 @@ class Step:
 
     def specs(self, micro_batch: int) -> dict[str, tf.TensorSpec]:
         """Return the tensors that a replica gets for a step."""
-        pieces = self.plan.training.gradient_accumulation_steps
-        size = micro_batch * pieces
-        ids = (size, self.plan.tokens)
-        places = (size, self.plan.predictions)
-        shapes = {
-            "input_ids": (ids, tf.int32),
-            "input_mask": (ids, tf.int32),
-            "segment_ids": (ids, tf.int32),
-            "masked_lm_positions": (places, tf.int32),
-            "masked_lm_ids": (places, tf.int32),
-            "masked_lm_weights": (places, tf.float32),
-            "sentence_order_labels": ((size,), tf.int32),
-            "example_weights": ((size,), tf.float32),
-        }
-        return {k: tf.TensorSpec(s, t, k) for k, (s, t) in shapes.items()}
+        p = self.plan
+        size = micro_batch * p.training.gradient_accumulation_steps
+        return batch_spec(size, p.tokens, p.predictions)
 
     def compile(self, micro_batch: int) -> Compiled:
         """Compile the step with micro-batches of a size."""

@@ -14,6 +14,7 @@ import time
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.model.devices import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
 # The versions that these names were found in, and the beginning of libtpu's.
@@ -59,8 +60,9 @@ def libraries():
     from jax._src.lib import _jax, xla_client
     from jax.experimental import topologies
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
-    return mlir, _jax, xla_client, topologies, ir
+    return mlir, _jax, xla_client, topologies, ir, stablehlo
 
 
 class ReplicaContext(tf.distribute.ReplicaContext):
@@ -79,7 +81,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
             raise NotImplementedError(f"{reduce_op} on a TPU")
-        everyone = tf.range(self.num_replicas_in_sync)[None, :]
+        everyone = [list(range(self.num_replicas_in_sync))]
 
         def add_up(x):
             return gen_xla_ops.xla_all_reduce(
@@ -89,7 +91,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return tf.nest.map_structure(add_up, value)
 
 
-class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
+class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
     """What `TPUStrategy` is to a replica's program; it cannot run one."""
 
     def __init__(self, replicas: int):
@@ -102,6 +104,17 @@ class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
         return self._replicas
 
 
+def replica_program(strategy: CompileOnlyStrategy, step):
+    """Return a `tf.function` that calls a function in a replica."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def program(*tensors):
+        with strategy.scope(), ReplicaContext(strategy, 0):
+            return step(*tensors)
+
+    return program
+
+
 def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
     """Return a replica's step as XLA's serialized module.
 
@@ -110,12 +123,7 @@ def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
       step: function of tensors, to be called in a replica.
       specs: the tensors' static shapes and types.
     """
-
-    @tf.function(jit_compile=True, autograph=False)
-    def program(*tensors):
-        with strategy.scope(), ReplicaContext(strategy, 0):
-            return step(*tensors)
-
+    program = replica_program(strategy, step)
     make = program.experimental_get_compiler_ir(*specs)
     return make(stage="hlo_serialized")
 
@@ -174,7 +182,8 @@ class Compiler:
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self.mlir, self.jax, self.xla, topologies, self.ir = libraries()
+        self.mlir, self.jax, self.xla, topologies, *rest = libraries()
+        self.ir, self.stablehlo = rest
         chip = topology.chip
         options = {}
         if chip.chip_config:
@@ -221,20 +230,40 @@ class Compiler:
                 raise
         raise RuntimeError("A terabyte fits, according to the compiler")
 
+    def _use_own_generator(self, philox) -> None:
+        """Draw bits as TensorFlow's `auto_select` does on a TPU."""
+        with self.ir.InsertionPoint(philox), philox.location:
+            state = self.stablehlo.slice(philox.operands[0], [0], [2], [1])
+            bits = philox.results[1]
+            default = self.stablehlo.RngAlgorithmAttr.get("DEFAULT")
+            _, drawn = self.stablehlo.rng_bit_generator(
+                state.type, bits.type, default, state
+            )
+        bits.replace_all_uses_with(drawn)
+
     def _module(self, hlo: bytes):
-        """Return StableHLO without copies, which the compiler rejects."""
+        """Return StableHLO as TensorFlow lowers it for a TPU.
+
+        It has no copies, which the compiler rejects, and masks are not from
+        Philox, to which CPUs turn `auto_select`; by name it makes seeds alone.
+        """
         module = self.ir.Module.parse(self.jax.mlir.hlo_to_stablehlo(hlo))
-        copies = []
+        copies, masks = [], []
 
         def collect(operation):
             if operation.name == "mhlo.copy":
                 copies.append(operation)
+            if operation.name == "stablehlo.rng_bit_generator":
+                bits = self.ir.RankedTensorType(operation.results[1].type)
+                masks.extend([operation] if bits.rank > 1 else [])
             return self.ir.WalkResult.ADVANCE
 
         module.operation.walk(collect)
         for copy in copies:
             copy.result.replace_all_uses_with(copy.operands[0])
             copy.erase()
+        for philox in masks:
+            self._use_own_generator(philox)
         return module
 
     def compile(self, hlo: bytes) -> Compiled:

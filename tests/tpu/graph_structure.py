@@ -1,0 +1,150 @@
+"""A traced function's operations, under names that tracing does not choose.
+
+Calls are inlined, and what passes unchanged is left out: two functions that
+compute the same by the same operations have equal lists.
+"""
+
+from functools import partial
+
+from tensorflow.core.framework.function_pb2 import FunctionDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+PASSED = {"Identity", "IdentityN", "StopGradient"}
+CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+LOOPS = {"While", "StatelessWhile"}
+ASSIGNED = {"AssignVariableOp", "AssignAddVariableOp"}
+# What a replica's program gets from outside.
+GIVEN = {"TPUReplicatedInput", "XlaReplicaId"}
+SUMS = {"CrossReplicaSum", "XlaAllReduce"}
+# Of sums their spelling; of assignments a check that is made while tracing.
+SPELLING = {"reduce_op", "mode", "validate_shape"}
+
+
+def data(node: NodeDef) -> list[str]:
+    """Return the names of a node's inputs, without those of mere order."""
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def constant(value):
+    """Return a function of nothing that returns a value."""
+    return lambda: value
+
+
+class Frame:
+    """A function that is walked through from its ends.
+
+    Args:
+      function: it.
+      library: {name: function} of those that it calls.
+      arguments: {name: what returns its token}; others are numbered as met.
+      above: the frame that calls it, whose list it adds to; None makes one.
+      depth: of the loops around it.
+    """
+
+    def __init__(self, function, library, arguments, above=None, depth=0):
+        self.function, self.library = function, library
+        self.arguments, self.depth = arguments, depth
+        self.nodes = {node.name: node for node in function.node_def}
+        self.lines = above.lines if above else []
+        self.tokens, self.calls = {}, {}
+
+    def token(self, name: str):
+        """Return what stands for a value; list what computes it before."""
+        owner, _, index = name.partition(":")
+        node = self.nodes.get(owner)
+        number = int(index.rpartition(":")[2]) if node and index else 0
+        if node is None or node.op in GIVEN:
+            outside = constant(("outside", len(self.arguments)))
+            return self.arguments.setdefault(owner, outside)()
+        if node.op in PASSED:
+            return self.token(data(node)[number])
+        if node.op in CALLS:
+            callee = self.callee(node)
+            end = callee.function.signature.output_arg[number].name
+            return callee.token(callee.function.ret[end])
+        return self.line(node), index
+
+    def callee(self, node: NodeDef) -> "Frame":
+        """Return the frame of a call."""
+        if node.name not in self.calls:
+            function = self.library[node.attr["f"].func.name]
+            names = [x.name for x in function.signature.input_arg]
+            values = [partial(self.token, name) for name in data(node)]
+            arguments = dict(zip(names, values, strict=True))
+            self.calls[node.name] = Frame(
+                function, self.library, arguments, self, self.depth
+            )
+        return self.calls[node.name]
+
+    def line(self, node: NodeDef):
+        """List a node once, behind what it takes; return its place."""
+        if node.name not in self.tokens:
+            listed = self.loop if node.op in LOOPS else self.operation
+            line = listed(node)
+            self.tokens[node.name] = self.depth, len(self.lines)
+            self.lines.append(line)
+        return self.tokens[node.name]
+
+    def operation(self, node: NodeDef) -> tuple:
+        """Return a node's kind, its attributes, and what it takes."""
+        attributes = {
+            name: value.SerializeToString(deterministic=True)
+            for name, value in node.attr.items()
+            if not name.startswith("_") and name not in SPELLING
+        }
+        kind = "sum" if node.op in SUMS else node.op
+        return kind, attributes, [self.token(name) for name in data(node)]
+
+    def loop(self, node: NodeDef) -> tuple:
+        """Return a loop with its functions; what it only reads is outside."""
+        parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
+        body = Frame(parts[0], self.library, {})
+        ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]
+        starts = [x.name for x in parts[0].signature.input_arg]
+        carried = [
+            i
+            for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+            if body.origin(end) != start
+        ]
+        lists = []
+        for part in parts:
+            names = [x.name for x in part.signature.input_arg]
+            values = {
+                name: constant(("carried", self.depth, carried.index(i)))
+                if i in carried
+                else partial(self.token, data(node)[i])
+                for i, name in enumerate(names)
+            }
+            inner = Frame(part, self.library, values, None, self.depth + 1)
+            out = [part.ret[x.name] for x in part.signature.output_arg]
+            out = [out[i] for i in carried] if part is parts[0] else out
+            lists.append((inner.lines, [inner.token(name) for name in out]))
+        return node.op, lists, [self.token(data(node)[i]) for i in carried]
+
+    def origin(self, name: str) -> str:
+        """Return where a value comes from that only passes."""
+        owner, _, index = name.partition(":")
+        node = self.nodes.get(owner)
+        if node is None or node.op not in PASSED:
+            return name
+        return self.origin(data(node)[int(index.rpartition(":")[2])])
+
+
+def structure(
+    function: FunctionDef, library: dict, ends: list[str] | None = None
+) -> list[tuple]:
+    """Return a function's operations, from assignments and ends backwards.
+
+    Args:
+      function: it.
+      library: {name: function} of those that it calls.
+      ends: names of values; None is what the function returns.
+    """
+    frame = Frame(function, library, {})
+    for node in function.node_def:
+        if node.op in ASSIGNED:
+            frame.line(node)
+    if ends is None:
+        ends = [function.ret[x.name] for x in function.signature.output_arg]
+    returned = [frame.token(name) for name in ends]
+    return [*frame.lines, ("return", {}, returned)]

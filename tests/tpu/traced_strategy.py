@@ -1,0 +1,89 @@
+"""`TPUStrategy` over TPUs that are not there: it traces and cannot run.
+
+Only its variables are somewhere: each replica's on a logical CPU, or where
+there are more replicas than these, several of them on one.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+
+CORES_OF_A_HOST = 8
+
+
+class Device(NamedTuple):
+    """What a strategy asks a device for."""
+
+    name: str
+
+
+class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """Says that a slice of so many cores is there."""
+
+    def __init__(self, cores: int):
+        super().__init__("local")
+        self.cores = cores
+
+    def get_tpu_system_metadata(self):
+        """Return the names of the cores, and how many there are."""
+        each = min(self.cores, CORES_OF_A_HOST)
+        cores = [divmod(core, each) for core in range(self.cores)]
+        job = "/job:worker/replica:0/task"
+        return tf.tpu.experimental.TPUSystemMetadata(
+            num_cores=self.cores,
+            num_hosts=self.cores // each,
+            num_of_cores_per_host=each,
+            topology=None,
+            devices=[Device(f"{job}:{h}/device:TPU:{c}") for h, c in cores],
+        )
+
+
+@contextlib.contextmanager
+def variables_here(strategy: tf.distribute.TPUStrategy):
+    """Let the variables that are made lie on this machine's CPUs."""
+    extended = strategy.extended
+    cores, cpus = extended._tpu_devices, tf.config.list_logical_devices("CPU")
+    places = [[cpus[i % len(cpus)].name] for i in range(len(cores))]
+    extended._tpu_devices = np.array(places, dtype=object)
+    try:
+        yield
+    finally:
+        extended._tpu_devices = cores
+
+
+class Traced(NamedTuple):
+    """A function with what `strategy.run` replicates inside it.
+
+    Attributes:
+      host: the functions of the host.
+      replica: the one in which a replica's operations are.
+      ends: what a replica returns.
+      library: {name: function} of all.
+    """
+
+    host: list[FunctionDef]
+    replica: FunctionDef
+    ends: list[str]
+    library: dict[str, FunctionDef]
+
+
+def replicated(function: FunctionDef) -> bool:
+    """Return whether a function has operations of replicas."""
+    return any("_tpu_replicate" in node.attr for node in function.node_def)
+
+
+def trace(call) -> Traced:
+    """Trace a function of nothing that calls `strategy.run` once."""
+    whole = tf.function(call, autograph=False).get_concrete_function()
+    functions = whole.graph.as_graph_def().library.function
+    library = {f.signature.name: f for f in functions}
+    (replica,) = filter(replicated, [*functions, whole.function_def])
+    ends = [
+        node.input[0]
+        for node in replica.node_def
+        if node.op == "TPUReplicatedOutput"
+    ]
+    return Traced(whole.function_def, replica, ends, library)
