@@ -312,12 +312,15 @@ def run_seeds(
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
+@distribution.vanishing_explained()
 def finetune(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict as asked; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         job = prepare_job(s, s.data)
+    alike = vars(s.optimizer) | vars(s.training)
+    distribution.require_alike(prepared, alike)
     if s.run.ensemble:
         ensemble.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:

@@ -195,6 +195,7 @@ def train(
     return finish(s, jobs, judges, trainer) if over else None
 
 
+@distribution.vanishing_explained()
 def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     """Train several tasks at once; return the metrics by task and split.
 
@@ -206,6 +207,8 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         jobs = prepare_jobs(s, names)
+    alike = vars(s.optimizer) | vars(s.training)
+    distribution.require_alike(prepared, alike)
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)

@@ -2,15 +2,22 @@
 
 import contextlib
 import dataclasses
+import functools
+import re
 import socket
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONNECT_SECONDS = 20.0
+# How long workers wait for each other to start, and for a sign of life.
+START_SECONDS = 600
+SILENCE_SECONDS = 60
 
 # Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
 GPU_PEAKS = {
@@ -114,10 +121,25 @@ def one_device_strategy(_) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
+def multi_worker_strategy(_) -> tf.distribute.Strategy:
+    """Return a strategy over the processes of TF_CONFIG, once all are there.
+
+    By default TensorFlow waits an hour for them, and after 10 s without a sign
+    of life, as while a machine is moved, it gives one up.
+    """
+    context = eager_context.context()
+    context.configure_coordination_service = functools.partial(
+        context.configure_coordination_service,
+        cluster_register_timeout_in_ms=START_SECONDS * 1000,
+        heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
 STRATEGIES = {
     "tpu": tpu_strategy,
     "mirrored": mirrored_strategy,
-    "multi_worker": lambda _: tf.distribute.MultiWorkerMirroredStrategy(),
+    "multi_worker": multi_worker_strategy,
     "one_device": one_device_strategy,
 }
 
@@ -228,11 +250,18 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
     workers = processes(strategy)
     if workers == 1:
         return [number]
+    replicas = strategy.num_replicas_in_sync // workers
+    # A sum, because TensorFlow traces each gathering anew.
     each_replica = strategy.experimental_distribute_values_from_function(
-        lambda _: tf.constant([number], tf.int64)
+        lambda context: tf.one_hot(
+            context.replica_id_in_sync_group // replicas,
+            workers,
+            tf.constant(number, tf.int64),
+            tf.constant(0, tf.int64),
+        )
     )
-    gathered = strategy.gather(each_replica, axis=0).numpy().tolist()
-    return gathered[:: len(gathered) // workers]
+    sums = strategy.reduce(tf.distribute.ReduceOp.SUM, each_replica, axis=None)
+    return [x // replicas for x in sums.numpy().tolist()]
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
@@ -260,3 +289,52 @@ def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
         mistake = mistake or InputError("Another worker stops; it says why")
     if mistake:
         raise mistake
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, values: Mapping[str, object]
+) -> None:
+    """Refuse processes of which one has another value than the others.
+
+    They would wait for each other for ever, or train apart unseen.
+    """
+    for name, value in values.items() if strategy else ():
+        mark = zlib.crc32(repr(value).encode())
+        marks = of_processes(strategy, mark)
+        others = [f"worker {i}" for i, m in enumerate(marks) if m != mark]
+        require(
+            not others,
+            f"All workers must have the same `{name}`.",
+            **{name: f"{value}, another in {', '.join(others)}"},
+        )
+
+
+def vanished(message: str) -> str:
+    """Return which workers are gone, by TensorFlow's account of it."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    jobs = resolver.cluster_spec().as_dict()
+    reason = message.partition("aborted by: ")[2] or message
+    named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
+    if "/tensorflow.CoordinationService/" in reason:
+        named = {("chief" if "chief" in jobs else "worker", "0")}
+    names = [f"{job} {i} at {jobs[job][int(i)]}" for job, i in sorted(named)]
+    return ", ".join(names) or "Another worker"
+
+
+@contextlib.contextmanager
+def vanishing_explained() -> Iterator[None]:
+    """Turn what TensorFlow raises when a worker is gone into an `InputError`.
+
+    It may name a worker that ended because another one had.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        message = error.message or ""
+        if "ollective ops is aborted" not in message:
+            raise
+        raise InputError(
+            f"{vanished(message)} has ended or gives no sign of life; its last "
+            "lines may say why. Start all workers again: the run goes on from "
+            "its last checkpoint"
+        ) from None

@@ -79,6 +79,30 @@ def prepare(
     return config, folders, tokenizer
 
 
+# Whose files may lie elsewhere on each machine.
+PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None,
+    model: AlbertConfig,
+    folders: Folders,
+    run: PretrainingConfig,
+    *configs,
+) -> None:
+    """Refuse workers of which one has other settings or other files."""
+    settings = {k: v for c in (run, *configs) for k, v in vars(c).items()}
+    schedule = phases.read_schedule("data_dir", run.data_dir)
+    contents = {
+        "albert_config_file": model,
+        "data_dir": fingerprint(folders),
+        "shares of data_dir": [share for _, share in schedule],
+        "held-out records": [m.count(records.EVAL) for m in folders.values()],
+    }
+    alike = {k: v for k, v in settings.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)
+
+
 def make_trainer(
     config: AlbertConfig,
     compat: str,
@@ -198,6 +222,7 @@ def make_run(
     return Run(trainer, output_dir, facts, course)
 
 
+@distribution.vanishing_explained()
 def pretrain(
     run: PretrainingConfig,
     optimizer: OptimizerConfig,
@@ -222,6 +247,7 @@ def pretrain(
     with distribution.agreed(prepared):
         config, folders, tokenizer = prepare(run, training)
         budget.prepare(run.output_dir, run.init_state, optimizer)
+    require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
     chief = run.do_train and distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
