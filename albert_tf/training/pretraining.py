@@ -259,10 +259,9 @@ def pretrain(
         memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
         return make_trainer(config, run.compat, memory, training, strategy)
 
-    with contextlib.ExitStack() as stack:
-        if run.do_train:
-            write = functools.partial(claim, run, config, tokenizer)
-            stack.enter_context(claimed(strategy, run.output_dir, write))
+    write = functools.partial(claim, run, config, tokenizer)
+    claims = claimed(strategy, run.output_dir, write)
+    with claims if run.do_train else contextlib.nullcontext():
         shop = budgeted.Workshop(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)
         if chief:
