@@ -36,6 +36,7 @@ from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
 from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.workers import vanishing_explained
 
 ENCODER = ("albert/",)
 
@@ -312,7 +313,7 @@ def run_seeds(
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
-@distribution.vanishing_explained()
+@vanishing_explained()
 def finetune(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict as asked; return the metrics by split."""
     s.check()

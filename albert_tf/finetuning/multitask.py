@@ -26,6 +26,7 @@ from albert_tf.tasks.scoring import Judge, write_metrics
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
 from albert_tf.training.run import claimed
+from albert_tf.training.workers import vanishing_explained
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
 
@@ -195,7 +196,7 @@ def train(
     return finish(s, jobs, judges, trainer) if over else None
 
 
-@distribution.vanishing_explained()
+@vanishing_explained()
 def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     """Train several tasks at once; return the metrics by task and split.
 

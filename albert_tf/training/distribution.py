@@ -2,22 +2,14 @@
 
 import contextlib
 import dataclasses
-import functools
-import re
-import socket
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
-from tensorflow.python.eager import context as eager_context
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
-
-CONNECT_SECONDS = 20.0
-# How long workers wait for each other to start, and for a sign of life.
-START_SECONDS = 600
-SILENCE_SECONDS = 60
+from albert_tf.training.workers import check_reachable, multi_worker_strategy
 
 # Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
 GPU_PEAKS = {
@@ -67,18 +59,6 @@ class DistributionConfig:
         )
 
 
-def check_reachable(address: str) -> None:
-    """Raise `OSError` unless something listens at a grpc:// address.
-
-    TensorFlow's own connection waits without an end.
-    """
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise OSError(f"{address} does not answer ({error})") from None
-
-
 def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Connect to a TPU and return its strategy."""
     try:
@@ -121,25 +101,10 @@ def one_device_strategy(_) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def multi_worker_strategy(_) -> tf.distribute.Strategy:
-    """Return a strategy over the processes of TF_CONFIG, once all are there.
-
-    By default TensorFlow waits an hour for them, and after 10 s without a sign
-    of life, as while a machine is moved, it gives one up.
-    """
-    context = eager_context.context()
-    context.configure_coordination_service = functools.partial(
-        context.configure_coordination_service,
-        cluster_register_timeout_in_ms=START_SECONDS * 1000,
-        heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
-    )
-    return tf.distribute.MultiWorkerMirroredStrategy()
-
-
 STRATEGIES = {
     "tpu": tpu_strategy,
     "mirrored": mirrored_strategy,
-    "multi_worker": multi_worker_strategy,
+    "multi_worker": lambda _: multi_worker_strategy(),
     "one_device": one_device_strategy,
 }
 
@@ -307,34 +272,3 @@ def require_alike(
             f"All workers must have the same `{name}`.",
             **{name: f"{value}, another in {', '.join(others)}"},
         )
-
-
-def vanished(message: str) -> str:
-    """Return which workers are gone, by TensorFlow's account of it."""
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    jobs = resolver.cluster_spec().as_dict()
-    reason = message.partition("aborted by: ")[2] or message
-    named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
-    if "/tensorflow.CoordinationService/" in reason:
-        named = {("chief" if "chief" in jobs else "worker", "0")}
-    names = [f"{job} {i} at {jobs[job][int(i)]}" for job, i in sorted(named)]
-    return ", ".join(names) or "Another worker"
-
-
-@contextlib.contextmanager
-def vanishing_explained() -> Iterator[None]:
-    """Turn what TensorFlow raises when a worker is gone into an `InputError`.
-
-    It may name a worker that ended because another one had.
-    """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        message = error.message or ""
-        if "ollective ops is aborted" not in message:
-            raise
-        raise InputError(
-            f"{vanished(message)} has ended or gives no sign of life; its last "
-            "lines may say why. Start all workers again: the run goes on from "
-            "its last checkpoint"
-        ) from None

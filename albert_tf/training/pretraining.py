@@ -44,6 +44,7 @@ from albert_tf.training.timetable import KeepTime, rehearse
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.transplant import read_transplant
+from albert_tf.training.workers import vanishing_explained
 
 
 def check_weights(run: PretrainingConfig) -> None:
@@ -222,7 +223,7 @@ def make_run(
     return Run(trainer, output_dir, facts, course)
 
 
-@distribution.vanishing_explained()
+@vanishing_explained()
 def pretrain(
     run: PretrainingConfig,
     optimizer: OptimizerConfig,

@@ -13,7 +13,6 @@ from albert_tf.training.distribution import (
     distribute,
     is_chief,
     make_strategy,
-    vanishing_explained,
 )
 
 WORKERS = {"worker": ["localhost:1", "localhost:2"]}
@@ -105,46 +104,6 @@ def test_one_process_is_the_chief(jobs, task, expected):
             )
 
     assert is_chief(Strategy()) is expected
-
-
-# What TensorFlow said of workers that were killed or frozen, shortened.
-OP = "{{function_node x_device_/job:worker/replica:0/task:0/device:CPU:0}} "
-ABORTED = OP + "Collective ops is aborted by: "
-
-
-@pytest.mark.parametrize(
-    "message, named",
-    [
-        (
-            "Socket closed\nAdditional GRPC error information from remote "
-            "target /job:worker/replica:0/task:1 while calling RecvBuf",
-            "worker 1 at localhost:2",
-        ),
-        (
-            "Error reported from /job:worker/task:1: The following tasks are "
-            "unhealthy:\n/job:worker/replica:0/task:1\nThe tasks have crashed",
-            "worker 1 at localhost:2",
-        ),
-        (
-            "Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService"
-            "/Heartbeat",
-            "worker 0 at localhost:1",
-        ),
-        ("no reason", "Another worker"),
-    ],
-    ids=("killed", "frozen", "leader", "unknown"),
-)
-def test_a_vanished_worker_is_named(message, named, monkeypatch):
-    """Not the one that tells it; other errors stay what they are."""
-    task = {"type": "worker", "index": 0}
-    config = json.dumps({"cluster": WORKERS, "task": task})
-    monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(InputError, match=f"^{named} has ended or"):
-        with vanishing_explained():
-            raise tf.errors.UnavailableError(None, None, ABORTED + message)
-    with pytest.raises(tf.errors.UnavailableError):
-        with vanishing_explained():
-            raise tf.errors.UnavailableError(None, None, OP + message)
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():

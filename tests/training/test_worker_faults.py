@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 # `pretrain.py`, with less patience than a run that is paid for.
 PROGRAM = (
-    "from albert_tf.training import distribution, pretraining_program\n"
-    "distribution.SILENCE_SECONDS = 8\n"
+    "from albert_tf.training import pretraining_program, workers\n"
+    "workers.SILENCE_SECONDS = 8\n"
     "pretraining_program.cli()"
 )
 
