@@ -33,23 +33,31 @@ ABORTED = OP + "Collective ops is aborted by: "
     "message, named",
     [
         (
-            "Socket closed\nAdditional GRPC error information from remote "
+            ABORTED
+            + "Socket closed\nAdditional GRPC error information from remote "
             "target /job:worker/replica:0/task:1 while calling RecvBuf",
             "worker 1 at localhost:2",
         ),
         (
-            "Error reported from /job:worker/task:1: The following tasks are "
+            ABORTED
+            + "Error reported from /job:worker/task:1: The following tasks are "
             "unhealthy:\n/job:worker/replica:0/task:1\nThe tasks have crashed",
             "worker 1 at localhost:2",
         ),
         (
-            "Deadline Exceeded\n\nRPC: "
+            ABORTED + "Deadline Exceeded\n\nRPC: "
             "/tensorflow.CoordinationService/Heartbeat",
             "worker 0 at localhost:1",
         ),
-        ("no reason", "Another worker"),
+        (
+            "Deadline Exceeded\nAdditional GRPC error information from remote "
+            "target /job:worker/replica:0/task:0 while calling "
+            "/tensorflow.CoordinationService/RegisterTask:",
+            "worker 0 at localhost:1",
+        ),
+        (ABORTED + "no reason", "Another worker"),
     ],
-    ids=("killed", "frozen", "leader", "unknown"),
+    ids=("killed", "frozen", "frozen first", "absent first", "unknown"),
 )
 def test_a_vanished_worker_is_named(message, named, monkeypatch):
     """Not the one that tells it."""
@@ -58,7 +66,7 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
         with vanishing_explained():
-            raise tf.errors.UnavailableError(None, None, ABORTED + message)
+            raise tf.errors.UnavailableError(None, None, message)
 
 
 def test_other_errors_stay_what_they_are():
