@@ -37,6 +37,7 @@ from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
 from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.workers import vanishing_explained
 
 ENCODER = ("albert/",)
 
@@ -313,12 +314,15 @@ def run_seeds(
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
+@vanishing_explained()
 def finetune(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict as asked; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         job = prepare_job(s, s.data)
+    alike = vars(s.optimizer) | vars(s.training)
+    distribution.require_alike(prepared, alike)
     if s.run.ensemble:
         ensemble.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:

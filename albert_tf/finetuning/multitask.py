@@ -26,6 +26,7 @@ from albert_tf.tasks.scoring import Judge, write_metrics
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
 from albert_tf.training.run import claimed
+from albert_tf.training.workers import vanishing_explained
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
 
@@ -195,6 +196,7 @@ def train(
     return finish(s, jobs, judges, trainer) if over else None
 
 
+@vanishing_explained()
 def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     """Train several tasks at once; return the metrics by task and split.
 
@@ -206,6 +208,8 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         jobs = prepare_jobs(s, names)
+    alike = vars(s.optimizer) | vars(s.training)
+    distribution.require_alike(prepared, alike)
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)

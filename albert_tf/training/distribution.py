@@ -2,16 +2,15 @@
 
 import contextlib
 import dataclasses
-import socket
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
-
-CONNECT_SECONDS = 20.0
+from albert_tf.training.workers import check_reachable, multi_worker_strategy
 
 # Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
 GPU_PEAKS = {
@@ -61,18 +60,6 @@ class DistributionConfig:
         )
 
 
-def check_reachable(address: str) -> None:
-    """Raise `OSError` unless something listens at a grpc:// address.
-
-    TensorFlow's own connection waits without an end.
-    """
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise OSError(f"{address} does not answer ({error})") from None
-
-
 def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Connect to a TPU and return its strategy."""
     try:
@@ -118,7 +105,7 @@ def one_device_strategy(_) -> tf.distribute.Strategy:
 STRATEGIES = {
     "tpu": tpu_strategy,
     "mirrored": mirrored_strategy,
-    "multi_worker": lambda _: tf.distribute.MultiWorkerMirroredStrategy(),
+    "multi_worker": lambda _: multi_worker_strategy(),
     "one_device": one_device_strategy,
 }
 
@@ -224,11 +211,18 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
     workers = processes(strategy)
     if workers == 1:
         return [number]
+    replicas = strategy.num_replicas_in_sync // workers
+    # A sum, because TensorFlow traces each gathering anew.
     each_replica = strategy.experimental_distribute_values_from_function(
-        lambda _: tf.constant([number], tf.int64)
+        lambda context: tf.one_hot(
+            context.replica_id_in_sync_group // replicas,
+            workers,
+            tf.constant(number, tf.int64),
+            tf.constant(0, tf.int64),
+        )
     )
-    gathered = strategy.gather(each_replica, axis=0).numpy().tolist()
-    return gathered[:: len(gathered) // workers]
+    sums = strategy.reduce(tf.distribute.ReduceOp.SUM, each_replica, axis=None)
+    return [x // replicas for x in sums.numpy().tolist()]
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
@@ -270,3 +264,21 @@ def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
         mistake = mistake or InputError("Another worker stops; it says why")
     if mistake:
         raise mistake
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, values: Mapping[str, object]
+) -> None:
+    """Refuse processes of which one has another value than the others.
+
+    They would wait for each other for ever, or train apart unseen.
+    """
+    for name, value in values.items() if strategy else ():
+        mark = zlib.crc32(repr(value).encode())
+        marks = of_processes(strategy, mark)
+        others = [f"worker {i}" for i, m in enumerate(marks) if m != mark]
+        require(
+            not others,
+            f"All workers must have the same `{name}`.",
+            **{name: f"{value}, another in {', '.join(others)}"},
+        )

@@ -45,6 +45,7 @@ from albert_tf.training.timetable import KeepTime, rehearse
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.transplant import read_transplant
+from albert_tf.training.workers import vanishing_explained
 
 
 def check_weights(run: PretrainingConfig) -> None:
@@ -78,6 +79,30 @@ def prepare(
     checkpoints.check_claim(run.output_dir, config)
     check_weights(run)
     return config, folders, tokenizer
+
+
+# Whose files may lie elsewhere on each machine.
+PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None,
+    model: AlbertConfig,
+    folders: Folders,
+    run: PretrainingConfig,
+    *configs,
+) -> None:
+    """Refuse workers of which one has other settings or other files."""
+    settings = {k: v for c in (run, *configs) for k, v in vars(c).items()}
+    schedule = phases.read_schedule("data_dir", run.data_dir)
+    contents = {
+        "albert_config_file": model,
+        "data_dir": fingerprint(folders),
+        "shares of data_dir": [share for _, share in schedule],
+        "held-out records": [m.count(records.EVAL) for m in folders.values()],
+    }
+    alike = {k: v for k, v in settings.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)
 
 
 def make_trainer(
@@ -199,6 +224,7 @@ def make_run(
     return Run(trainer, output_dir, facts, course)
 
 
+@vanishing_explained()
 def pretrain(
     run: PretrainingConfig,
     optimizer: OptimizerConfig,
@@ -223,6 +249,7 @@ def pretrain(
     with distribution.agreed(prepared):
         config, folders, tokenizer = prepare(run, training)
         budget.prepare(run.output_dir, run.init_state, optimizer)
+    require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
     chief = run.do_train and distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
@@ -234,10 +261,9 @@ def pretrain(
         memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
         return make_trainer(config, run.compat, memory, training, strategy)
 
-    with contextlib.ExitStack() as stack:
-        if run.do_train:
-            write = functools.partial(claim, run, config, tokenizer)
-            stack.enter_context(claimed(strategy, run.output_dir, write))
+    write = functools.partial(claim, run, config, tokenizer)
+    claims = claimed(strategy, run.output_dir, write)
+    with claims if run.do_train else contextlib.nullcontext():
         shop = budgeted.Workshop(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)
         if chief:

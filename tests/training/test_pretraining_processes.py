@@ -51,13 +51,13 @@ def values(output_dir):
 
 @pytest.fixture(scope="module")
 def unbroken(data_dir, tokenizer, tmp_path_factory):
-    """Return the values of a run that nothing stopped."""
+    """Return the model directory of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("unbroken")
     config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
     (folder / "config.json").write_text(config.to_json())
     line = command(data_dir, folder / "config.json", folder / "model")
     subprocess.run(line, check=True)
-    return values(folder / "model")
+    return folder / "model"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -73,9 +73,9 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     status = process.wait()
     assert status == (0 if number == signal.SIGTERM else -number)
     subprocess.run(command(data_dir, config[0], broken), check=True)
-    resumed = values(broken)
-    assert unbroken.keys() == resumed.keys()
-    for name, value in unbroken.items():
+    expected, resumed = values(unbroken), values(broken)
+    assert expected.keys() == resumed.keys()
+    for name, value in expected.items():
         np.testing.assert_array_equal(value, resumed[name], name)
     assert int(resumed["optimizer/iterations"]) == 60
 
@@ -141,30 +141,32 @@ def outcome(processes):
     return [process.returncode for process in processes], told
 
 
-def test_replicas_and_workers_equal_one_device(data_dir, config, tmp_path):
-    """1, 2 and 4 replicas and 2 worker processes end with the same weights."""
-    forms = {
-        "one": [],
-        "two": ["--num_cpu_replicas=2"],
-        "four": ["--num_cpu_replicas=4"],
-    }
-    tables = {}
-    for name, more in forms.items():
-        line = command(data_dir, config[0], tmp_path / name) + more
-        subprocess.run(line, check=True)
-        tables[name] = values(tmp_path / name)
-    line = command(data_dir, config[0], tmp_path / "workers")
-    codes, told = outcome(start_workers(line))
+@pytest.fixture(scope="module")
+def two_workers(unbroken, data_dir, tmp_path_factory):
+    """Return the model directory of a run of two workers."""
+    folder = tmp_path_factory.mktemp("workers") / "model"
+    config = unbroken.parent / "config.json"
+    codes, told = outcome(start_workers(command(data_dir, config, folder)))
     assert codes == [0, 0], told
-    tables["workers"] = values(tmp_path / "workers")
-    rows = {name: evaluations(tmp_path / name) for name in tables}
-    one = tables.pop("one")
-    for name, found in tables.items():
-        assert_equal_figures(rows["one"], rows[name])
+    return folder
+
+
+def test_replicas_and_workers_equal_one_device(
+    unbroken, two_workers, data_dir, config, tmp_path
+):
+    """1, 2 and 4 replicas and 2 worker processes end with the same weights."""
+    folders = {number: tmp_path / f"{number}" for number in (2, 4)}
+    for number, folder in folders.items():
+        line = command(data_dir, config[0], folder)
+        subprocess.run([*line, f"--num_cpu_replicas={number}"], check=True)
+    one = values(unbroken)
+    for folder in (*folders.values(), two_workers):
+        assert_equal_figures(evaluations(unbroken), evaluations(folder))
+        found = values(folder)
         assert found.keys() == one.keys()
         difference = max(np.abs(one[n] - found[n]).max() for n in one)
-        assert 0 < difference < 1e-5, name
-    assert tf.io.gfile.exists(str(tmp_path / "four" / "curves.png"))
+        assert 0 < difference < 1e-5, folder
+    assert tf.io.gfile.exists(str(folders[4] / "curves.png"))
 
 
 def errors(text):
@@ -180,7 +182,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     whole = [[*line, "--stop_step=20"] for line in lines]
     codes, told = outcome(start_workers(whole))
     assert codes == [0, 0], told
-    assert not list(tmp_path.glob("other/ckpt-*"))
+    assert not folders[1].exists()
     codes, told = outcome(start_workers(lines))
     assert codes == [1, 1], told
     for text, folder in zip(told, folders, strict=True):
@@ -236,12 +238,10 @@ def test_two_workers_fine_tune_as_one(pretrained, opinions, tmp_path):
 
 
 def test_a_stop_of_one_worker_stops_and_resumes_both(
-    data_dir, config, tmp_path
+    two_workers, data_dir, config, tmp_path
 ):
     """SIGTERM at one worker: both save and exit 0; the bits do not change."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    codes, told = outcome(start_workers(command(data_dir, config[0], whole)))
-    assert codes == [0, 0], told
+    broken = tmp_path / "broken"
     line = command(data_dir, config[0], broken)
     processes = start_workers(line)
     while not list(broken.glob("ckpt-*.json")) and not processes[0].poll():
@@ -253,7 +253,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
     codes, told = outcome(start_workers(line))
     assert codes == [0, 0], told
     assert "Resuming at step" in told[0]
-    expected, found = values(whole), values(broken)
+    expected, found = values(two_workers), values(broken)
     for name in expected:
         np.testing.assert_array_equal(expected[name], found[name], name)
 

@@ -1,0 +1,90 @@
+"""Workers that vanish, freeze or differ: all end, and a restart goes on."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from test_pretraining_processes import (
+    command,
+    errors,
+    outcome,
+    start_workers,
+    values,
+)
+
+pytestmark = pytest.mark.slow
+
+# `pretrain.py`, with less patience than a run that is paid for.
+PROGRAM = (
+    "from albert_tf.training import pretraining_program, workers\n"
+    "workers.SILENCE_SECONDS = 8\n"
+    "pretraining_program.cli()"
+)
+
+
+def impatient(line):
+    """Return a command with `PROGRAM` in the place of `pretrain.py`."""
+    return [sys.executable, "-c", PROGRAM, *line[2:]]
+
+
+def wait_for_checkpoint(folder, processes):
+    """Wait until there is one more than now."""
+    before = set(folder.glob("ckpt-*.json"))
+    while set(folder.glob("ckpt-*.json")) <= before:
+        assert {process.poll() for process in processes} == {None}
+        time.sleep(0.02)
+
+
+def ends(folder, processes, number, what):
+    """Send a signal to one worker; return the errors of the others."""
+    wait_for_checkpoint(folder, processes)
+    victim = processes[number]
+    victim.send_signal(what)
+    others = [process for process in processes if process is not victim]
+    start = time.monotonic()
+    try:
+        told = [other.communicate(timeout=120)[1] for other in others]
+    finally:
+        for process in processes:
+            process.kill()
+    print(what.name, number, f"{time.monotonic() - start:.1f} s")
+    assert [other.returncode for other in others] == [1] * len(others), told
+    return [error for text in told for error in errors(text)]
+
+
+def test_a_worker_that_vanishes_ends_the_others(data_dir, config, tmp_path):
+    """Killed or frozen; 2, 4 and 1 processes in turn make the unbroken run."""
+    schedules = ["--depth_schedule=1:0.5,2", "--do_eval"]
+    line = command(data_dir, config[0], tmp_path / "broken") + schedules
+    folder = tmp_path / "broken"
+    killed = ends(folder, start_workers(impatient(line)), 1, signal.SIGKILL)
+    frozen = ends(folder, start_workers(impatient(line), 4), 0, signal.SIGSTOP)
+    assert len(killed) == 1 and len(frozen) == 3
+    for error in killed + frozen:
+        assert "has ended or gives no sign of life" in error
+    assert "error: worker 1 at localhost:" in killed[0]
+    assert any("error: worker 0 at localhost:" in error for error in frozen)
+    whole = command(data_dir, config[0], tmp_path / "whole") + schedules
+    for one in (line, whole):
+        subprocess.run(one, check=True)
+    expected, found = values(tmp_path / "whole"), values(folder)
+    difference = max(np.abs(expected[n] - found[n]).max() for n in expected)
+    assert 0 < difference < 1e-5
+
+
+def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
+    """Another stretch of steps would be a wait for ever: all are told."""
+    line = command(data_dir, config[0], tmp_path / "model")
+    other = [*line, "--steps_per_loop=3"]
+    codes, told = outcome(start_workers([line, line, other], 3))
+    assert codes == [1, 1, 1], told
+    endings = ["=5, another in worker 2"] * 2
+    endings += ["=3, another in worker 0, worker 1"]
+    for text, ending in zip(told, endings, strict=True):
+        (error,) = errors(text)
+        assert "must have the same `steps_per_loop`" in error
+        assert error.endswith(ending)
+    assert not (tmp_path / "model").exists()

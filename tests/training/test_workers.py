@@ -1,0 +1,76 @@
+"""How workers meet, and what is said when one is missed."""
+
+import json
+import socket
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.training import workers
+from albert_tf.training.workers import vanishing_explained, wait_for_workers
+
+WORKERS = {"worker": ["localhost:1", "localhost:2"]}
+
+
+def test_a_worker_that_does_not_come_is_named(monkeypatch):
+    """Those that listen are met; the first that does not is the error's."""
+    monkeypatch.setattr(workers, "START_SECONDS", 0)
+    with socket.create_server(("localhost", 0)) as server:
+        address = f"localhost:{server.getsockname()[1]}"
+        wait_for_workers([address])
+        missing = "must start within 0 s: localhost:2 does not answer"
+        with pytest.raises(InputError, match=missing):
+            wait_for_workers([address, "localhost:2"])
+
+
+# What TensorFlow said of workers that were killed or frozen, shortened.
+OP = "{{function_node x_device_/job:worker/replica:0/task:0/device:CPU:0}} "
+ABORTED = OP + "Collective ops is aborted by: "
+
+
+@pytest.mark.parametrize(
+    "message, named",
+    [
+        (
+            ABORTED
+            + "Socket closed\nAdditional GRPC error information from remote "
+            "target /job:worker/replica:0/task:1 while calling RecvBuf",
+            "worker 1 at localhost:2",
+        ),
+        (
+            ABORTED
+            + "Error reported from /job:worker/task:1: The following tasks are "
+            "unhealthy:\n/job:worker/replica:0/task:1\nThe tasks have crashed",
+            "worker 1 at localhost:2",
+        ),
+        (
+            ABORTED + "Deadline Exceeded\n\nRPC: "
+            "/tensorflow.CoordinationService/Heartbeat",
+            "worker 0 at localhost:1",
+        ),
+        (
+            "Deadline Exceeded\nAdditional GRPC error information from remote "
+            "target /job:worker/replica:0/task:0 while calling "
+            "/tensorflow.CoordinationService/RegisterTask:",
+            "worker 0 at localhost:1",
+        ),
+        (ABORTED + "no reason", "Another worker"),
+    ],
+    ids=("killed", "frozen", "frozen first", "absent first", "unknown"),
+)
+def test_a_vanished_worker_is_named(message, named, monkeypatch):
+    """Not the one that tells it."""
+    task = {"type": "worker", "index": 0}
+    config = json.dumps({"cluster": WORKERS, "task": task})
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(InputError, match=f"^{named} has ended or"):
+        with vanishing_explained():
+            raise tf.errors.UnavailableError(None, None, message)
+
+
+def test_other_errors_stay_what_they_are():
+    """Of one process, or of a file."""
+    with pytest.raises(tf.errors.UnavailableError):
+        with vanishing_explained():
+            raise tf.errors.UnavailableError(None, None, OP + "no disk")
