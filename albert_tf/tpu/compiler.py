@@ -7,6 +7,7 @@ not open source: whoever installs the extra accepts Google's terms for it.
 
 import dataclasses
 import importlib.metadata
+import io
 import os
 import re
 import time
@@ -102,6 +103,17 @@ class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
         return self._replicas
 
 
+def replica_function(strategy: CompileOnlyStrategy, step):
+    """Return a function of tensors, called in a replica, as XLA sees it."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def program(*tensors):
+        with strategy.scope(), ReplicaContext(strategy, 0):
+            return step(*tensors)
+
+    return program
+
+
 def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
     """Return a replica's step as XLA's serialized module.
 
@@ -110,14 +122,28 @@ def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
       step: function of tensors, to be called in a replica.
       specs: the tensors' static shapes and types.
     """
+    function = replica_function(strategy, step)
+    return function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
 
-    @tf.function(jit_compile=True, autograph=False)
-    def program(*tensors):
-        with strategy.scope(), ReplicaContext(strategy, 0):
-            return step(*tensors)
 
-    make = program.experimental_get_compiler_ir(*specs)
-    return make(stage="hlo_serialized")
+def stablehlo(hlo: bytes) -> bytes:
+    """Return StableHLO without copies, which the compiler rejects."""
+    mlir, jax, _, _, ir = libraries()
+    copies, written = [], io.BytesIO()
+
+    def collect(operation):
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(jax.mlir.hlo_to_stablehlo(hlo))
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.result.replace_all_uses_with(copy.operands[0])
+            copy.erase()
+        module.operation.write_bytecode(written)
+    return written.getvalue()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,26 +247,10 @@ class Compiler:
                 raise
         raise RuntimeError("A terabyte fits, according to the compiler")
 
-    def _module(self, hlo: bytes):
-        """Return StableHLO without copies, which the compiler rejects."""
-        module = self.ir.Module.parse(self.jax.mlir.hlo_to_stablehlo(hlo))
-        copies = []
-
-        def collect(operation):
-            if operation.name == "mhlo.copy":
-                copies.append(operation)
-            return self.ir.WalkResult.ADVANCE
-
-        module.operation.walk(collect)
-        for copy in copies:
-            copy.result.replace_all_uses_with(copy.operands[0])
-            copy.erase()
-        return module
-
     def compile(self, hlo: bytes) -> Compiled:
         """Compile a module for all replicas of the slice."""
         with self.mlir.make_ir_context():
-            module = self._module(hlo)
+            module = self.ir.Module.parse(stablehlo(hlo))
             start, cpu = time.monotonic(), time.process_time()
             executable, message = None, ""
             try:
