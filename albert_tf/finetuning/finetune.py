@@ -25,6 +25,7 @@ from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.devices import is_tpu
 from albert_tf.tasks.batches import training_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.scoring import Judge
@@ -106,7 +107,7 @@ class Settings:
         """Return whether batches of "train" or "eval" go by length."""
         parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
         sorts = part in parts[self.run.length_bucketing]
-        return sorts and not distribution.is_tpu(strategy)
+        return sorts and not is_tpu(strategy)
 
     def write_flags(self) -> None:
         """Write flags that replay the run into the output directory."""

@@ -5,14 +5,18 @@ would write and read again stays in registers, and only what is named here is
 kept for the backward pass. Where XLA compiles the whole, they are part of it.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.model.devices import is_tpu
+
 
 class XlaPolicy(NamedTuple):
-    """What XLA compiles in training; a TPU compiles the whole step anyway.
+    """What XLA compiles in training. A TPU compiles the whole step anyway.
 
     Attributes:
       whole: forward and backward as one.
@@ -23,9 +27,21 @@ class XlaPolicy(NamedTuple):
     pieces: bool = True
 
 
-def choose_xla(jit_compile: bool | None) -> XlaPolicy:
+def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
     """Return the policy of a setting: everything, nothing or, None, pieces."""
-    return XlaPolicy(bool(jit_compile), jit_compile is not False)
+    whole = bool(jit_compile) and not on_tpu
+    return XlaPolicy(whole, jit_compile is not False)
+
+
+def xla_compiled(function: Callable) -> Callable:
+    """Have XLA compile a function, but inside what a TPU compiles."""
+    alone = tf.function(function, jit_compile=True)
+
+    @functools.wraps(function)
+    def call(*args):
+        return (function if is_tpu() else alone)(*args)
+
+    return call
 
 
 _SCALE = math.sqrt(2.0 / math.pi)
@@ -36,12 +52,12 @@ def _tanh(x):
     return tf.tanh(_SCALE * (x + _CUBIC * x * x * x))
 
 
-@tf.function(jit_compile=True)
+@xla_compiled
 def _gelu(x):
     return 0.5 * x * (1.0 + _tanh(x))
 
 
-@tf.function(jit_compile=True)
+@xla_compiled
 def _gelu_gradient(x, upstream):
     t = _tanh(x)
     slope = _SCALE * (1.0 + 3.0 * _CUBIC * x * x)
@@ -54,14 +70,14 @@ def gelu(x: tf.Tensor):
     return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
 
 
-@tf.function(jit_compile=True)
+@xla_compiled
 def _log_normalizer(logits):
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
     total = tf.reduce_sum(tf.exp(logits - largest), axis=-1)
     return tf.math.log(total) + largest[..., 0]
 
 
-@tf.function(jit_compile=True)
+@xla_compiled
 def _cross_entropy_gradient(logits, labels, normalizer, upstream):
     probs = tf.exp(logits - normalizer[..., None])
     right = tf.equal(tf.range(logits.shape[-1]), labels[..., None])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.data.records.input_pipeline import batch_spec
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import forward_flops, training_flops
 from albert_tf.model.shared_layers import EncoderLoop, choose
@@ -14,7 +15,7 @@ from albert_tf.tpu.compiler import (
     Compiled,
     CompileOnlyStrategy,
     Compiler,
-    replica_function,
+    replica_program,
 )
 from albert_tf.tpu.hlo_traffic import Module
 from albert_tf.tpu.step_module import StepModule, lower_step
@@ -75,8 +76,6 @@ class Step:
             plan.training,
             # Nothing is evaluated; any number that replicas divide will do.
             eval_batch_size=topology.replicas,
-            encoder_loop=plan.loop.form,
-            rematerialize="layer" if plan.loop.rematerialize else "none",
         )
         self.trainer = make_trainer(
             plan.config, plan.compat, plan.optimizer, training, self.strategy
@@ -84,21 +83,9 @@ class Step:
 
     def specs(self, micro_batch: int) -> dict[str, tf.TensorSpec]:
         """Return the tensors that a replica gets for a step."""
-        pieces = self.plan.training.gradient_accumulation_steps
-        size = micro_batch * pieces
-        ids = (size, self.plan.tokens)
-        places = (size, self.plan.predictions)
-        shapes = {
-            "input_ids": (ids, tf.int32),
-            "input_mask": (ids, tf.int32),
-            "segment_ids": (ids, tf.int32),
-            "masked_lm_positions": (places, tf.int32),
-            "masked_lm_ids": (places, tf.int32),
-            "masked_lm_weights": (places, tf.float32),
-            "sentence_order_labels": ((size,), tf.int32),
-            "example_weights": ((size,), tf.float32),
-        }
-        return {k: tf.TensorSpec(s, t, k) for k, (s, t) in shapes.items()}
+        p = self.plan
+        size = micro_batch * p.training.gradient_accumulation_steps
+        return batch_spec(size, p.tokens, p.predictions)
 
     @functools.cached_property
     def compiler(self) -> Compiler:
@@ -118,7 +105,7 @@ class Step:
             batch = dict(zip(specs, tensors, strict=True))
             return self.trainer.replica_step(batch)
 
-        function = replica_function(self.strategy, step)
+        function = replica_program(self.strategy, step)
         return lower_step(function, specs, self.variables())
 
     def compile(self, micro_batch: int) -> Compiled:

@@ -15,6 +15,7 @@ import time
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.model.devices import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
 # The versions that these names were found in, and the beginning of libtpu's.
@@ -60,8 +61,9 @@ def libraries():
     from jax._src.lib import _jax, xla_client
     from jax.experimental import topologies
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
-    return mlir, _jax, xla_client, topologies, ir
+    return mlir, _jax, xla_client, topologies, ir, stablehlo
 
 
 class ReplicaContext(tf.distribute.ReplicaContext):
@@ -90,7 +92,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return tf.nest.map_structure(add_up, value)
 
 
-class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
+class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
     """What `TPUStrategy` is to a replica's program; it cannot run one."""
 
     def __init__(self, replicas: int):
@@ -103,8 +105,8 @@ class CompileOnlyStrategy(tf.distribute.OneDeviceStrategy):
         return self._replicas
 
 
-def replica_function(strategy: CompileOnlyStrategy, step):
-    """Return a function of tensors, called in a replica, as XLA sees it."""
+def replica_program(strategy: CompileOnlyStrategy, step):
+    """Return a `tf.function` that calls a function in a replica."""
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
@@ -122,18 +124,38 @@ def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
       step: function of tensors, to be called in a replica.
       specs: the tensors' static shapes and types.
     """
-    function = replica_function(strategy, step)
-    return function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    program = replica_program(strategy, step)
+    make = program.experimental_get_compiler_ir(*specs)
+    return make(stage="hlo_serialized")
+
+
+def _use_own_generator(philox, ir, dialect) -> None:
+    """Draw bits as TensorFlow's `auto_select` does on a TPU."""
+    with ir.InsertionPoint(philox), philox.location:
+        state = dialect.slice(philox.operands[0], [0], [2], [1])
+        bits = philox.results[1]
+        default = dialect.RngAlgorithmAttr.get("DEFAULT")
+        _, drawn = dialect.rng_bit_generator(
+            state.type, bits.type, default, state
+        )
+    bits.replace_all_uses_with(drawn)
 
 
 def stablehlo(hlo: bytes) -> bytes:
-    """Return StableHLO without copies, which the compiler rejects."""
-    mlir, jax, _, _, ir = libraries()
-    copies, written = [], io.BytesIO()
+    """Return StableHLO as TensorFlow lowers it for a TPU.
+
+    It has no copies, which the compiler rejects, and masks are not from
+    Philox, to which CPUs turn `auto_select`; by name it makes seeds alone.
+    """
+    mlir, jax, _, _, ir, dialect = libraries()
+    copies, masks, written = [], [], io.BytesIO()
 
     def collect(operation):
         if operation.name == "mhlo.copy":
             copies.append(operation)
+        if operation.name == "stablehlo.rng_bit_generator":
+            bits = ir.RankedTensorType(operation.results[1].type)
+            masks.extend([operation] if bits.rank > 1 else [])
         return ir.WalkResult.ADVANCE
 
     with mlir.make_ir_context():
@@ -142,6 +164,8 @@ def stablehlo(hlo: bytes) -> bytes:
         for copy in copies:
             copy.result.replace_all_uses_with(copy.operands[0])
             copy.erase()
+        for philox in masks:
+            _use_own_generator(philox, ir, dialect)
         module.operation.write_bytecode(written)
     return written.getvalue()
 
@@ -200,7 +224,7 @@ class Compiler:
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self.mlir, self.jax, self.xla, topologies, self.ir = libraries()
+        self.mlir, _, self.xla, topologies, self.ir, _ = libraries()
         chip = topology.chip
         options = {}
         if chip.chip_config:

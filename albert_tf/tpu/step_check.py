@@ -10,6 +10,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
+from albert_tf.training.batch_rules import with_half_life
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining_config import PretrainingConfig
@@ -78,12 +79,15 @@ def make_plan(
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
     tokens, predictions = lengths(check, last, config)
+    first_tokens = lengths(check, first, config)[0]
+    tokens_a_step = training.train_batch_size * first_tokens
+    optimizer = with_half_life(optimizer, run.beta_2_half_life, tokens_a_step)
     if first != last:
         unit = parse(check.topology).replicas
         unit *= training.gradient_accumulation_steps
         batch = batch_in_tokens(
             training.train_batch_size,
-            lengths(check, first, config)[0],
+            first_tokens,
             tokens,
             unit,
         )

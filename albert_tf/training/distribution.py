@@ -189,11 +189,6 @@ def all_sum(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether a strategy's replicas are TPU cores."""
-    return isinstance(strategy, tf.distribute.TPUStrategy)
-
-
 def peak_flops(
     config: DistributionConfig, strategy: tf.distribute.Strategy
 ) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from albert_tf.base.settings import setting, validate
+from albert_tf.model.compiled_ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES, on_course
 from albert_tf.training.muon import MATRICES, muon_rule
@@ -118,7 +119,7 @@ def adam_update(w, g, m, v, t, decay: float, c: OptimizerConfig):
 
 # One pass over memory instead of ten; small variables are not worth a launch.
 FUSED_SIZE = 1 << 16
-compiled_adam_update = tf.function(adam_update, jit_compile=True)
+compiled_adam_update = xla_compiled(adam_update)
 
 
 def trust_ratio(w, u):

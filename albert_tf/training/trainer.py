@@ -15,10 +15,11 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, facts
 from albert_tf.model.compiled_ops import choose_xla
+from albert_tf.model.devices import is_tpu
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.shared_layers import choose
 from albert_tf.training.accumulation import accumulated
-from albert_tf.training.distribution import all_sum, distribute, is_tpu
+from albert_tf.training.distribution import all_sum, distribute
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
 from albert_tf.training.phases import Phase
@@ -62,7 +63,7 @@ class Trainer:
         )
         self.model, self.weights = self.evaluator.model, self.evaluator.weights
         self._check_batch()
-        self.xla = choose_xla(training.jit_compile)
+        self.xla = choose_xla(training.jit_compile, is_tpu(strategy))
         encoder = self.model.albert.encoder
         encoder.xla = self.xla
         encoder.loop = choose(

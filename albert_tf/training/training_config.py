@@ -59,9 +59,10 @@ class TrainingConfig:
     )
     jit_compile: bool | None = setting(
         None,
-        "Compile forward and backward with XLA, which a TPU always does, or "
-        "with --nojit_compile nothing; by default what gains by it: GELU, the "
-        "loss of masked words, the optimizer's update.",
+        "Compile forward and backward with XLA, or with --nojit_compile "
+        "nothing; by default what gains by it: GELU, the loss of masked words, "
+        "the optimizer's update. A TPU compiles the whole step, whatever this "
+        "says.",
         change=MASKS,
     )
     encoder_loop: str = setting(

@@ -62,9 +62,10 @@ def test_batches_have_static_shapes(data_dir):
         data_dir, metadata, batch_size=6, seed=1
     )
     held_out = input_pipeline.eval_batches(data_dir, metadata, batch_size=6)
-    for spec in (train.element_spec, held_out.element_spec):
-        assert {s.shape[0] for s in spec.values()} == {6}
-        assert spec["input_ids"].shape == (6, TOKENS)
+    expected = input_pipeline.batch_spec(6, TOKENS, SLOTS)
+    assert {s.shape[0] for s in expected.values()} == {6}
+    assert expected["input_ids"].shape == (6, TOKENS)
+    assert train.element_spec == held_out.element_spec == expected
 
 
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.model.dropout import dropout, fold_in
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import (
     VERSIONS,
@@ -134,6 +135,20 @@ def test_memory_is_what_lives_at_once(compiler):
     assert compiled.parts["arguments"] == GIB
     assert 2 * GIB <= compiled.needed <= 2.1 * GIB
     assert compiled.needed == sum(compiled.parts.values())
+
+
+@pytest.mark.slow
+def test_masks_are_of_the_tpus_own_generator(compiler):
+    """One instruction draws them; to XLA's for CPUs it is Philox."""
+
+    def step(x):
+        return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))
+
+    spec = tf.TensorSpec([64, 512], tf.float32)
+    compiled = compiler.compile(lower(CompileOnlyStrategy(8), step, [spec]))
+    lines = compiled.text.splitlines()
+    drawn = [line for line in lines if "rng-bit-gen" in line]
+    assert "u32[64,512]" in drawn[0] and "algorithm=rng_default" in drawn[0]
 
 
 @pytest.mark.slow

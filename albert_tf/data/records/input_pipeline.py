@@ -169,6 +169,21 @@ def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return batch | {"example_weights": tf.ones_like(labels, tf.float32)}
 
 
+def batch_spec(
+    batch_size: int, tokens: int, predictions: int
+) -> dict[str, tf.TensorSpec]:
+    """Return the specs of batches of T tokens and P predictions."""
+    metadata = Metadata(tokens, predictions, 0, "", {})
+
+    @tf.function
+    def read(names, serialized):
+        return _with_weights(parse(names, serialized, metadata))
+
+    records = tf.TensorSpec([batch_size], tf.string)
+    batch = read.get_concrete_function(records, records).structured_outputs
+    return {k: tf.TensorSpec(x.shape, x.dtype) for k, x in batch.items()}
+
+
 def _reader(data_dir: str, metadata: Metadata, seed: int):
     """Return how a batch is made of positions, names and examples, all [B]."""
     if metadata.masking(TRAIN) == DYNAMIC:

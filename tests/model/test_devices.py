@@ -1,0 +1,47 @@
+"""What a program is told of its device while it is traced."""
+
+import tensorflow as tf
+
+from albert_tf.model.compiled_ops import choose_xla, gelu
+from albert_tf.model.devices import CompiledForTpu, is_tpu
+from albert_tf.model.dropout import dropout
+
+
+class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):
+    """Stands for a strategy of TPUs."""
+
+
+def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
+    """Return the graph of a replica that drops units in a loop."""
+
+    def replica():
+        with tf.GradientTape() as tape:
+            x = tf.ones([4, 4])
+            tape.watch(x)
+            y = tf.while_loop(
+                lambda y: True,
+                lambda y: dropout(gelu(y), 0.5, tf.constant([1, 2])),
+                [x],
+                maximum_iterations=2,
+            )
+        return tape.gradient(y, x)
+
+    run = tf.function(lambda: strategy.run(replica))
+    return run.get_concrete_function().graph.as_graph_def()
+
+
+def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
+    """In a loop's body and its gradient too; elsewhere as it was."""
+    for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
+        functions = traced(strategy).library.function
+        ops = {node.op for f in functions for node in f.node_def}
+        nested = any(f.attr["_XlaMustCompile"].b for f in functions)
+        assert is_tpu(strategy) == isinstance(strategy, ForTpu)
+        assert ("StatelessRandomGetKeyCounter" in ops) == is_tpu(strategy)
+        assert nested != is_tpu(strategy)
+
+
+def test_no_setting_nests_on_a_tpu():
+    """`jit_compile` says what XLA compiles, which there is everything."""
+    assert not any(choose_xla(x, True).whole for x in (None, False, True))
+    assert choose_xla(True, False).whole
