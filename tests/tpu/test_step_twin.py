@@ -53,4 +53,3 @@ def test_a_step_of_the_module_is_an_ordinary_step():
     )
     apart = {n: relative(made[n], x) for n, x in expected.items()}
     assert {n: e for n, e in apart.items() if e > 1e-5} == {}
-    print(sorted(apart.items(), key=lambda x: -x[1])[:5])
