@@ -19,7 +19,7 @@ from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.tpu.fingerprint import fingerprint
-    from albert_tf.tpu.recipes import SLICE, Recipe, accepted, read_step
+    from albert_tf.tpu.tpu_recipes import SLICE, Recipe, accepted, read_step
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "pretraining"

@@ -9,7 +9,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import GIB, VERSIONS
 from albert_tf.tpu.fingerprint import Fingerprint, fingerprint
-from albert_tf.tpu.recipes import Recipe, accepted, read_step
+from albert_tf.tpu.tpu_recipes import Recipe, accepted, read_step
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "pretraining"
 ACCEPT = "to accept it: python benchmarks/tpu_recipes.py, git diff, commit"
