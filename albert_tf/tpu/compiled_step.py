@@ -1,6 +1,7 @@
 """The step that `pretrain.py` runs, compiled for a TPU and accounted for."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,9 +15,10 @@ from albert_tf.tpu.compiler import (
     Compiled,
     CompileOnlyStrategy,
     Compiler,
-    lower,
+    replica_program,
 )
 from albert_tf.tpu.hlo_traffic import Module
+from albert_tf.tpu.step_module import StepModule, lower_step
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import make_trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -69,7 +71,6 @@ class Step:
 
     def __init__(self, plan: Plan, topology: Topology):
         self.plan, self.topology = plan, topology
-        self.compiler = Compiler(topology)
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
@@ -86,16 +87,30 @@ class Step:
         size = micro_batch * p.training.gradient_accumulation_steps
         return batch_spec(size, p.tokens, p.predictions)
 
-    def compile(self, micro_batch: int) -> Compiled:
-        """Compile the step with micro-batches of a size."""
+    @functools.cached_property
+    def compiler(self) -> Compiler:
+        """The compiler of the slice; lowering alone needs none."""
+        return Compiler(self.topology)
+
+    def variables(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of all that the step reads."""
+        factor = self.trainer.optimizer.rate_factor
+        return self.trainer.state() | {"optimizer/rate_factor": factor}
+
+    def lower(self, micro_batch: int) -> StepModule:
+        """Return the step's module with micro-batches of a size."""
         specs = self.specs(micro_batch)
 
         def step(*tensors):
             batch = dict(zip(specs, tensors, strict=True))
             return self.trainer.replica_step(batch)
 
-        hlo = lower(self.strategy, step, list(specs.values()))
-        return self.compiler.compile(hlo)
+        function = replica_program(self.strategy, step)
+        return lower_step(function, specs, self.variables())
+
+    def compile(self, micro_batch: int) -> Compiled:
+        """Compile the step with micro-batches of a size."""
+        return self.compiler.compile(self.lower(micro_batch).hlo)
 
 
 @dataclasses.dataclass(frozen=True)

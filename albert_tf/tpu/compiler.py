@@ -7,6 +7,7 @@ not open source: whoever installs the extra accepts Google's terms for it.
 
 import dataclasses
 import importlib.metadata
+import io
 import os
 import re
 import time
@@ -128,6 +129,47 @@ def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
     return make(stage="hlo_serialized")
 
 
+def _use_own_generator(philox, ir, dialect) -> None:
+    """Draw bits as TensorFlow's `auto_select` does on a TPU."""
+    with ir.InsertionPoint(philox), philox.location:
+        state = dialect.slice(philox.operands[0], [0], [2], [1])
+        bits = philox.results[1]
+        default = dialect.RngAlgorithmAttr.get("DEFAULT")
+        _, drawn = dialect.rng_bit_generator(
+            state.type, bits.type, default, state
+        )
+    bits.replace_all_uses_with(drawn)
+
+
+def stablehlo(hlo: bytes) -> bytes:
+    """Return StableHLO as TensorFlow lowers it for a TPU.
+
+    It has no copies, which the compiler rejects, and masks are not from
+    Philox, to which CPUs turn `auto_select`; by name it makes seeds alone.
+    """
+    mlir, jax, _, _, ir, dialect = libraries()
+    copies, masks, written = [], [], io.BytesIO()
+
+    def collect(operation):
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        if operation.name == "stablehlo.rng_bit_generator":
+            bits = ir.RankedTensorType(operation.results[1].type)
+            masks.extend([operation] if bits.rank > 1 else [])
+        return ir.WalkResult.ADVANCE
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(jax.mlir.hlo_to_stablehlo(hlo))
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.result.replace_all_uses_with(copy.operands[0])
+            copy.erase()
+        for philox in masks:
+            _use_own_generator(philox, ir, dialect)
+        module.operation.write_bytecode(written)
+    return written.getvalue()
+
+
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """What the compiler made of a module.
@@ -182,8 +224,7 @@ class Compiler:
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self.mlir, self.jax, self.xla, topologies, *rest = libraries()
-        self.ir, self.stablehlo = rest
+        self.mlir, _, self.xla, topologies, self.ir, _ = libraries()
         chip = topology.chip
         options = {}
         if chip.chip_config:
@@ -230,46 +271,10 @@ class Compiler:
                 raise
         raise RuntimeError("A terabyte fits, according to the compiler")
 
-    def _use_own_generator(self, philox) -> None:
-        """Draw bits as TensorFlow's `auto_select` does on a TPU."""
-        with self.ir.InsertionPoint(philox), philox.location:
-            state = self.stablehlo.slice(philox.operands[0], [0], [2], [1])
-            bits = philox.results[1]
-            default = self.stablehlo.RngAlgorithmAttr.get("DEFAULT")
-            _, drawn = self.stablehlo.rng_bit_generator(
-                state.type, bits.type, default, state
-            )
-        bits.replace_all_uses_with(drawn)
-
-    def _module(self, hlo: bytes):
-        """Return StableHLO as TensorFlow lowers it for a TPU.
-
-        It has no copies, which the compiler rejects, and masks are not from
-        Philox, to which CPUs turn `auto_select`; by name it makes seeds alone.
-        """
-        module = self.ir.Module.parse(self.jax.mlir.hlo_to_stablehlo(hlo))
-        copies, masks = [], []
-
-        def collect(operation):
-            if operation.name == "mhlo.copy":
-                copies.append(operation)
-            if operation.name == "stablehlo.rng_bit_generator":
-                bits = self.ir.RankedTensorType(operation.results[1].type)
-                masks.extend([operation] if bits.rank > 1 else [])
-            return self.ir.WalkResult.ADVANCE
-
-        module.operation.walk(collect)
-        for copy in copies:
-            copy.result.replace_all_uses_with(copy.operands[0])
-            copy.erase()
-        for philox in masks:
-            self._use_own_generator(philox)
-        return module
-
     def compile(self, hlo: bytes) -> Compiled:
         """Compile a module for all replicas of the slice."""
         with self.mlir.make_ir_context():
-            module = self._module(hlo)
+            module = self.ir.Module.parse(stablehlo(hlo))
             start, cpu = time.monotonic(), time.process_time()
             executable, message = None, ""
             try:

@@ -1,0 +1,58 @@
+"""A module that was lowered for a TPU, run step by step on the CPU.
+
+What XLA's compiler for CPUs takes is what the TPU's compiler takes, byte for
+byte. It needs the same extra.
+"""
+
+import numpy as np
+
+from albert_tf.tpu.compiler import libraries, stablehlo
+from albert_tf.tpu.step_module import RESULTS, StepModule
+
+
+class Twin:
+    """A lowered step of one replica, and the variables between its steps.
+
+    Args:
+      module: the step.
+      values: {name: value} of its variables.
+
+    Attributes:
+      variables: the same after the steps made so far.
+    """
+
+    def __init__(self, module: StepModule, values: dict[str, np.ndarray]):
+        _, _, xla_client, *_ = libraries()
+        import jax
+
+        self.module, self._jax = module, jax
+        self._device = jax.devices("cpu")[0]
+        self._executable = self._device.client.compile_and_load(
+            stablehlo(module.hlo),
+            xla_client.DeviceList((self._device,)),
+            xla_client.CompileOptions(),
+        )
+        self._buffers = {n: self._put(x) for n, x in values.items()}
+
+    def _put(self, value: np.ndarray):
+        # Without it JAX makes 32 bits of 64; the step's number has 64.
+        with self._jax.enable_x64(True):
+            return self._jax.device_put(value, self._device)
+
+    def step(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Update once; return what the step does, by name."""
+        batch = {n: self._put(x) for n, x in batch.items()}
+        # The variables' buffers are given up for those of their successors.
+        taken = self._buffers | batch
+        outputs = self._executable.execute(
+            [taken[name] for name in self.module.arguments]
+        )
+        named = dict(zip(self.module.outputs, outputs, strict=True))
+        results = {name: np.asarray(named.pop(name)) for name in RESULTS}
+        self._buffers |= named
+        return results
+
+    @property
+    def variables(self) -> dict[str, np.ndarray]:
+        """{name: value} of all variables."""
+        return {name: np.asarray(x) for name, x in self._buffers.items()}

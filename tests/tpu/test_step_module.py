@@ -1,0 +1,41 @@
+"""What goes into a lowered step and out of it has the right names."""
+
+import pytest
+import tiny
+
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiled_step import Plan, Step
+from albert_tf.tpu.step_module import parsed
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
+
+
+@pytest.fixture(scope="module")
+def step():
+    """The step of the tiny model on one replica."""
+    training = TrainingConfig(train_batch_size=4)
+    plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
+    return Step(plan, parse("v5e-1"))
+
+
+def shapes_of(module):
+    """Return the shapes of arguments and outputs, as the module has them."""
+    shape = parsed(module.hlo).host_program_shape
+    return (
+        [tuple(s.dimensions) for s in shape.parameters],
+        [tuple(s.dimensions) for s in shape.result.tuple_shapes],
+    )
+
+
+def test_arguments_and_outputs_are_named_as_the_module_orders_them(step):
+    """Shapes agree; all of the state is updated, once, and nothing else."""
+    module = step.lower(4)
+    taken, made = shapes_of(module)
+    specs = module.arguments
+    assert [tuple(spec.shape) for spec in specs.values()] == taken
+    results = {"report": (2, 4), "norm": ()}
+    by_name = {n: tuple(spec.shape) for n, spec in specs.items()} | results
+    assert [by_name[name] for name in module.outputs] == made
+    assert list(specs)[:8] == list(step.specs(4))
+    assert module.outputs[:2] == ("report", "norm")
+    assert sorted(module.outputs[2:]) == sorted(step.trainer.state())

@@ -1,0 +1,55 @@
+"""The module for the TPU does what an ordinary step does."""
+
+import numpy as np
+import pytest
+import tiny
+
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiled_step import Plan, Step
+from albert_tf.tpu.compiler import VERSIONS
+from albert_tf.tpu.step_module import RESULTS
+
+BATCH, STEPS = 16, 3
+
+
+def lowered(trainer):
+    """Return the module of a trainer's step on one replica, and its step."""
+    optimizer = trainer.optimizer.config
+    plan = Plan(tiny.CONFIG, "none", optimizer, trainer.training, 8, 3)
+    step = Step(plan, parse("v5e-1"))
+    assert step.plan.loop.form == "while" and step.plan.loop.rematerialize
+    return step.lower(BATCH // trainer.training.gradient_accumulation_steps)
+
+
+def relative(value, expected):
+    """Return the largest difference as a share of the largest value."""
+    largest = np.abs(expected).max()
+    return np.abs(value - expected).max() / largest if largest else 0.0
+
+
+@pytest.mark.slow
+def test_a_step_of_the_module_is_an_ordinary_step():
+    """Report, norm, weights, moments: to 1e-5, dropout's masks the same.
+
+    But for a bias that moves no softmax: its gradient is rounding alone.
+    """
+    for package in VERSIONS:
+        pytest.importorskip(package)
+    from albert_tf.tpu.step_twin import Twin
+
+    trainer = tiny.new_trainer(gradient_accumulation_steps=2)
+    tiny.run_steps(trainer, STEPS)
+    values = tiny.values(trainer) | {"optimizer/rate_factor": np.float32(1.0)}
+    twin = Twin(lowered(trainer), values)
+    batch = {n: x[:BATCH] for n, x in tiny.make_data().items()}
+    made = twin.step(batch) | twin.variables
+    sums = trainer.run_steps(trainer.iterator(tiny.train_batches, STEPS), 1)
+    expected = dict(zip(RESULTS, map(np.asarray, sums), strict=False))
+    expected |= tiny.values(trainer)
+    idle = [name for name in expected if "key/bias" in name]
+    assert len(idle) == 3 and all(
+        max(np.abs(made[n]).max(), np.abs(expected.pop(n)).max()) < 1e-6
+        for n in idle
+    )
+    apart = {n: relative(made[n], x) for n, x in expected.items()}
+    assert {n: e for n, e in apart.items() if e > 1e-5} == {}
