@@ -13,7 +13,9 @@ import json
 from albert_tf.base import command_line, files, program
 
 with program.quiet_start():
+    from albert_tf.tpu.chips import parse
     from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
+    from albert_tf.tpu.step_file import write_plan
     from albert_tf.training.distribution import DistributionConfig
     from albert_tf.training.optimizers import OptimizerConfig
     from albert_tf.training.pretraining_config import PretrainingConfig
@@ -30,7 +32,11 @@ with program.quiet_start():
 )
 def tpu_check(config, run, optimizer, training, devices) -> None:
     """Compile the step of a pretraining run for a TPU."""
-    result = check(config, make_plan(config, run, optimizer, training))
+    plan = make_plan(config, run, optimizer, training)
+    if config.step_file:
+        write_plan(config.step_file, plan, parse(config.topology))
+        return
+    result = check(config, plan)
     if config.json:
         files.write_text(config.json, json.dumps(result, indent=2) + "\n")
 

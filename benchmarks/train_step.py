@@ -14,13 +14,10 @@ A peer's environment, for example:
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 
+from step_worker import Worker
 from train_step_cases import CASES
 from train_step_peers import IMPLEMENTATIONS
 
@@ -32,46 +29,6 @@ LIMIT = "matrix product"
 PRODUCT_FLOPS = 2 * 2048**3
 OURS = (LIMIT, "albert_tf", "albert_tf XLA")
 WARMUP = 1
-
-
-class Worker:
-    """A process that makes steps on demand."""
-
-    def __init__(self, name: str, case: str, python: str):
-        self.name = name
-        self.errors = tempfile.TemporaryFile("w+")
-        script = os.path.join(os.path.dirname(__file__), "train_step_peers.py")
-        self.process = subprocess.Popen(
-            [python, script, name, case],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-        )
-        self.seconds: list[float] = []
-        self.last: dict = {}
-        self.hello = self._read()
-
-    def _read(self) -> dict:
-        line = self.process.stdout.readline()
-        if line:
-            return json.loads(line)
-        self.process.wait()
-        self.errors.seek(0)
-        lines = self.errors.read().strip().splitlines()
-        return {"missing": (lines or ["it ended"])[-1]}
-
-    def step(self) -> None:
-        """Make one step and keep its time."""
-        self.process.stdin.write("step\n")
-        self.process.stdin.flush()
-        self.last = self._read()
-        self.seconds.append(self.last["seconds"])
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def flops(case: str) -> int:

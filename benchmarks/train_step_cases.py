@@ -18,6 +18,7 @@ class Case:
     intermediate: int = 3072
     vocab: int = 30000
     embedding: int = 128
+    dtype: str = "float32"  # or bfloat16, of products; weights are float32
 
     def data(self) -> dict[str, np.ndarray]:
         """Return one random batch, the same in every library."""

@@ -158,13 +158,10 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     )
 
 
-def hugging_face(case: Case, form: str) -> Callable[[], float]:
-    """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
-    import torch
-    from torch.nn.functional import cross_entropy
+def hugging_face_model(case: Case, form: str):
+    """Hugging Face's ALBERT for training, without dropout."""
     from transformers import AlbertConfig, AlbertForPreTraining
 
-    torch.set_num_threads(THREADS)
     config = AlbertConfig(
         vocab_size=case.vocab,
         embedding_size=case.embedding,
@@ -178,15 +175,27 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
         classifier_dropout_prob=0.0,
         attn_implementation="eager" if form == "eager" else "sdpa",
     )
-    model = AlbertForPreTraining(config).train()
-    data = {k: torch.from_numpy(v) for k, v in case.data().items()}
+    return AlbertForPreTraining(config).train()
+
+
+def hugging_face(case: Case, form: str) -> Callable[[], float]:
+    """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    torch.set_num_threads(THREADS)
+    torch.set_float32_matmul_precision("high")  # TF32 on GPUs, as XLA
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = hugging_face_model(case, form).to(device)
+    data = {k: torch.from_numpy(v).to(device) for k, v in case.data().items()}
     whole = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     batch = {k: v.long() if k in whole else v for k, v in data.items()}
     labels = data["masked_lm_ids"].long().flatten()
     orders = data["sentence_order_labels"].long()
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=RATE, weight_decay=DECAY, eps=EPSILON
+        model.parameters(), lr=RATE, weight_decay=DECAY, eps=EPSILON, fused=True
     )
+    half = case.dtype == "bfloat16"
 
     def loss_of(batch):
         found = model.albert(
@@ -205,7 +214,8 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(batch)
+        with torch.autocast(device, torch.bfloat16, half):
+            loss = loss_of(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -246,6 +256,14 @@ def answer(**values) -> None:
     sys.__stdout__.flush()
 
 
+def megabytes() -> float:
+    """Return the largest memory of a GPU so far, or else of the process."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main() -> None:
     """Serve steps until standard input ends."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -254,7 +272,8 @@ def main() -> None:
     make, argument = IMPLEMENTATIONS[sys.argv[1]]
     start = time.perf_counter()
     try:
-        step = make(CASES[sys.argv[2]], argument)
+        case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
+        step = make(case, argument)
         step()
     except ImportError as error:
         answer(missing=str(error))
@@ -264,8 +283,7 @@ def main() -> None:
         start = time.perf_counter()
         loss = step()
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        answer(seconds=seconds, loss=loss, megabytes=peak)
+        answer(seconds=seconds, loss=loss, megabytes=megabytes())
 
 
 if __name__ == "__main__":

@@ -40,6 +40,11 @@ class TpuCheckConfig:
         False, "Also find the largest micro-batch of a core that fits."
     )
     json: str | None = setting(None, "File to write the results to, as JSON.")
+    step_file: str | None = setting(
+        None,
+        "Zip file to write the step to instead of compiling it; JAX runs it, "
+        "see benchmarks/accelerator_step.py.",
+    )
 
     def __post_init__(self):
         validate(self)

@@ -1,0 +1,95 @@
+"""The step as a file for JAX: what is in it, and that it is the step."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiled_step import Plan
+from albert_tf.tpu.compiler import VERSIONS
+from albert_tf.tpu.step_file import ABOUT, ARTIFACT, write_plan
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
+
+BENCHMARK = pathlib.Path(__file__).parents[2] / "benchmarks"
+TRAINING = {"encoder_loop": "unrolled", "rematerialize": "none"}
+OPTIMIZER = OptimizerConfig(learning_rate=0.01, num_warmup_steps=5)
+
+
+def plan() -> Plan:
+    """Return the tiny model's run with the batches of `tiny.make_data`."""
+    training = TrainingConfig(**tiny.TRAINING | TRAINING)
+    return Plan(tiny.CONFIG, "none", OPTIMIZER, training, 8, 3)
+
+
+def test_a_step_of_several_replicas_is_refused(tmp_path):
+    """JAX has one device to run it on; nothing is traced before."""
+    with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
+        write_plan(str(tmp_path / "step.zip"), plan(), parse("v5e-8"))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The path of the tiny model's step."""
+    for package in VERSIONS:
+        pytest.importorskip(package)
+    path = tmp_path_factory.mktemp("step") / "step.zip"
+    write_plan(str(path), plan(), parse("v5e:1x1"))
+    return path
+
+
+@pytest.mark.slow
+def test_the_file_is_the_step_of_the_trainer(file):
+    """From the same weights and batch: every variable, the report, the norm."""
+    import jax
+    import jax.export
+
+    trainer = tiny.make_trainer(optimizer=OPTIMIZER, **TRAINING)
+    before = tiny.values(trainer) | {"optimizer/rate_factor": np.float32(1)}
+    batch = next(iter(tiny.train_batches(0, 1, 0, 16)))
+    with zipfile.ZipFile(file) as archive:
+        about = json.loads(archive.read(ABOUT))
+        step = jax.export.deserialize(bytearray(archive.read(ARTIFACT)))
+    values = before | {name: x.numpy() for name, x in batch.items()}
+    with jax.enable_x64(True):
+        arguments = [values[x["name"]] for x in about["arguments"]]
+        outputs = dict(
+            zip(about["outputs"], step.call(*arguments), strict=True)
+        )
+    iterator = trainer.iterator(tiny.train_batches, 0)
+    sums = trainer.run_steps(iterator, tf.constant(1))
+    after = tiny.values(trainer)
+    moved = {name for name in after if name in outputs}
+    assert moved == after.keys()
+    expected = after | {"report": sums.report, "norm": sums.norm}
+    for name, value in expected.items():
+        np.testing.assert_allclose(outputs[name], value, 1e-4, 1e-6, name)
+    assert max(np.abs(after[n] - before[n]).max() for n in moved) > 1e-3
+
+
+@pytest.mark.slow
+def test_the_benchmark_needs_jax_and_the_file_alone(file):
+    """It times the step and compares all outputs, without TensorFlow."""
+    code = (
+        "import runpy, sys; sys.modules |= {'tensorflow': None, "
+        "'albert_tf': None}; sys.argv = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    script = BENCHMARK / "accelerator_step.py"
+    result = subprocess.run(
+        [sys.executable, "-c", code, script, file, "--rounds=2"],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "16 x 8 tokens, float32, lamb, unrolled loop" in result.stdout
+    assert "relative differences of 99 outputs from the CPU's" in result.stdout
+    assert "| this file | " in result.stdout
