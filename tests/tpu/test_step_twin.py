@@ -29,7 +29,7 @@ def relative(value, expected):
 
 @pytest.mark.slow
 def test_a_step_of_the_module_is_an_ordinary_step():
-    """Report, norm, weights, moments: to 1e-5, dropout's masks the same.
+    """Report, norm, weights, moments: to 1e-5, without dropout.
 
     But for a bias that moves no softmax: its gradient is rounding alone.
     """
