@@ -110,8 +110,6 @@ def run(
         data_dir=write_records(folder, tokens),
         albert_config_file=config_file,
         output_dir=output_dir,
-        # The others are counted from text, and rounded as the machine does.
-        initial_weights="released",
         **what,
     )
     optimizer = OptimizerConfig(learning_rate=0.01, num_warmup_steps=20)
