@@ -19,7 +19,9 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import is_tpu
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import GIB
+from albert_tf.tpu.fingerprint import fingerprint
 from albert_tf.tpu.made_up_records import VOCABULARY, write_records
+from albert_tf.tpu.tpu_recipes import accepted, read_step
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.history import History
@@ -28,6 +30,7 @@ from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
+RECIPE = "base_v5e-8"
 STEPS, STRETCH = 200, 20
 SMALL = AlbertConfig(
     vocab_size=len(VOCABULARY),
@@ -169,6 +172,17 @@ def expected_figures() -> dict:
     return json.loads(file.read_text("utf-8"))
 
 
+def module(bench: Bench) -> Outcome:
+    """Lower a recipe here, and compare it with what was compiled for a TPU."""
+    path = f"configs/pretraining/{RECIPE}.flags"
+    if not files.exists(path):
+        raise NotRun(f"{path} is not in this folder")
+    step, micro_batch = read_step(path)
+    lowered = fingerprint(step.lower(micro_batch).hlo)
+    difference = accepted()[RECIPE].module.difference(lowered)
+    return Outcome(not difference, difference or lowered.digest)
+
+
 def compare_losses(measured: list[float], seeds: list[list[float]]) -> Outcome:
     """Compare the losses of stretches with those of several seeds.
 
@@ -290,6 +304,10 @@ def memory(bench: Bench) -> Outcome:
 
 # {name: (when it passes, the check)}, in their order.
 CHECKS = {
+    f"lowered module of {RECIPE}": (
+        "the fingerprint of what the TPU's compiler took",
+        module,
+    ),
     "losses of 200 steps": (
         "no further from the committed ones than another seed's",
         losses,

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError
 from albert_tf.tpu.hardware_checks import (
+    RECIPE,
     STEPS,
     STRETCH,
     Bench,
@@ -18,9 +19,11 @@ from albert_tf.tpu.hardware_checks import (
     evaluation,
     expected_figures,
     memory,
+    module,
     resume,
 )
 from albert_tf.tpu.made_up_records import write_records
+from albert_tf.tpu.tpu_recipes import accepted
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig
 
@@ -116,3 +119,11 @@ def test_a_slice_gives_the_peak_of_a_replica(tmp_path):
     with pytest.raises(InputError, match="`topology` must be one of"):
         config = HardwareReportConfig(output_dir="", topology="v3-7")
         Bench(config, DistributionConfig())
+
+
+def test_the_module_is_compared_where_the_recipes_are(tmp_path, monkeypatch):
+    """In another folder nothing is lowered."""
+    assert RECIPE in accepted()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotRun, match=f"{RECIPE}.flags is not in this folder"):
+        module(None)

@@ -66,5 +66,6 @@ def test_the_report_of_this_machine(tmp_path):
     passed = [name for name, verdict in verdicts.items() if verdict == "pass"]
     assert "fail" not in verdicts.values(), (tmp_path / "report.md").read_text()
     assert {"losses of 200 steps", "save and resume", "evaluation"} <= {*passed}
+    assert "lowered module of base_v5e-8" in passed
     [speed] = [row["got"] for row in data["checks"] if "small" in row["name"]]
     assert "of the peak" in speed
