@@ -70,6 +70,20 @@ def test_pieces_that_stand_for_one_another_are_alike(tokens):
     assert likeness[3] > 0.98 > 0.8 > np.delete(likeness, [2, 3]).max()
 
 
+def test_vectors_are_the_singular_ones_times_root_values(tokens):
+    """As a dense decomposition gives them; a rare piece has none."""
+    tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
+    counts = piece_vectors.neighbour_counts(tokens, 20)
+    dense = piece_vectors.mutual_information(counts).toarray()
+    left, values, _ = np.linalg.svd(dense)
+    rows = (left[:, :6] * np.sqrt(values[:6]))[:12]
+    rows /= np.sqrt(np.mean(rows**2, axis=1, keepdims=True))
+    vectors = piece_vectors.piece_vectors(tokens, vocab_size=20, width=6)
+    products = vectors[:12] @ vectors[:12].T
+    np.testing.assert_allclose(products, rows @ rows.T, rtol=1e-3, atol=1e-3)
+    assert dense[15].any() and not vectors[15].any()
+
+
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
     """Masks undone, special tokens left out, whatever form records have."""
