@@ -172,10 +172,10 @@ def run_job(
     judge = functools.partial(evaluate, config, run, folders)
     peak = distribution.peak_flops(devices, run.trainer.strategy)
     monitor_of = functools.partial(make_monitor, peak_flops=peak)
-    if not run.last_good:
-        start(config, run.trainer, folders)
     explained = record_folders.errors_explained(folders)
     with last_good_named(run), explained:
+        if not run.last_good:
+            start(config, run.trainer, folders)
         if config.do_train:
             batches = functools.partial(
                 input_pipeline.train_batches, seed=training.random_seed
