@@ -85,7 +85,9 @@ class AlbertConfig:
     max_position_embeddings: int = setting(512, "Longest input.", minimum=1)
     type_vocab_size: int = setting(2, "Segment types.", minimum=1)
     initializer_range: float = setting(
-        0.02, "Standard deviation of truncated normal weights.", minimum=0.0
+        0.02,
+        "Standard deviation of truncated normal weights.",
+        minimum=1e-6,
     )
     sharing: str = setting(
         "all", "What layers share, the paper's Table 4.", choices=SHARING

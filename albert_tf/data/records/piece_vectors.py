@@ -104,4 +104,4 @@ def piece_vectors(
     # A piece in the middle of a text has a neighbour at each place.
     seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
     known = seen[:, None] & (size > 1e-6)
-    return np.where(known, vectors / np.where(known, size, 1.0), 0.0)
+    return np.divide(vectors, size, np.zeros_like(vectors), where=known)
