@@ -117,11 +117,8 @@ class Albert(ModelWithTokenizer):
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
         """Return float32 [B, P, V] of the words at `positions` [B, P]."""
         self.need("mlm")
-        return self.mlm(
-            self(inputs)["sequence_output"],
-            positions,
-            embeddings=self.albert.embeddings,
-        )
+        states = self.albert(inputs, places=positions)["sequence_output"]
+        return self.mlm(states, embeddings=self.albert.embeddings)
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
         """Return the likeliest pieces in the place of every `[MASK]`.

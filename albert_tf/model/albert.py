@@ -3,7 +3,7 @@
 The blocks that its layers are made of are in `encoder_blocks.py`.
 
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
-V vocabulary, P predictions.
+V vocabulary, P predictions, or tokens that are asked for.
 
 A `seed`, see `dropout.py`, means training; None means inference.
 """
@@ -31,7 +31,7 @@ class AlbertEncoder(ConfiguredLayer):
     """Cross-layer sharing: the loop calls the same layer objects again.
 
     Attributes:
-      loop, xla: the `EncoderLoop` and the `XlaPolicy` that training runs in.
+      loop, xla: the `EncoderLoop` and the `XlaPolicy` of a run.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -66,48 +66,69 @@ class AlbertEncoder(ConfiguredLayer):
         inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 
-    def layer(self, blocks, number, x, input_mask, seed):
+    def layer(self, blocks, number, x, input_mask, seed, places=None):
         """Return the outputs and attentions of a layer's blocks.
 
-        The layer's number, an int or a scalar, decides on dropout alone.
+        The layer's number, an int or a scalar, decides on dropout alone. The
+        last block may be asked for some places [B, P] alone.
         """
         hidden_states, attention_probs = [], []
-        # In training alone, for not every server of models has XLA.
-        compiled = self.xla.pieces and seed is not None
+        xla = self.xla
+        compiled = xla.inference if seed is None else xla.pieces
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
-            x, probs = attention(x, input_mask, seed=block_seed)
+            asked = places if k == len(blocks) - 1 else None
+            x, probs = attention(x, input_mask, seed=block_seed, places=asked)
             x = ffn(x, seed=fold_in(block_seed, 2), compiled=compiled)
             hidden_states.append(x)
             attention_probs.append(probs)
         return hidden_states, attention_probs
 
-    def call(self, x, input_mask, seed=None, return_all=False, layers=None):
+    def call(
+        self,
+        x,
+        input_mask,
+        seed=None,
+        return_all=False,
+        layers=None,
+        places=None,
+    ):
         """Return the outputs [B, T, H] and attentions of every block.
 
         Where `loop` is not the plain one, `return_all` decides whether to
         unroll the layers, or to return the last output alone. With `layers`
-        the blocks are those of a config of so many.
+        the blocks are those of a config of so many. With `places` [B, P] the
+        last output is [B, P, H]: nothing else of that block is computed.
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
-            return [self.looped(config, x, input_mask, seed)], []
+            return [self.looped(config, x, input_mask, seed, places)], []
         hidden_states, attention_probs = [], []
+        last = config.num_hidden_layers - 1
         for i in range(config.num_hidden_layers):
-            blocks = self.layer_blocks(config, i)
-            states, probs = self.layer(blocks, i, x, input_mask, seed)
+            blocks, asked = self.layer_blocks(config, i), None
+            if i == last:
+                asked = places
+            states, probs = self.layer(blocks, i, x, input_mask, seed, asked)
             x = states[-1]
             hidden_states += states
             attention_probs += probs
         return hidden_states, attention_probs
 
-    def looped(self, config, x, input_mask, seed):
+    def looped(self, config, x, input_mask, seed, places):
         """Return the last output, through `loop` where layers are shared."""
-        for numbers in config.shared_layers():
+        runs = [(numbers, None) for numbers in config.shared_layers()]
+        if places is not None:
+            *runs, (numbers, _) = runs
+            runs += [(numbers[:-1], None), (numbers[-1:], places)]
+        for numbers, asked in runs:
             blocks = self.layer_blocks(config, numbers.start)
 
-            def layer(x, number, blocks=blocks):
-                return self.layer(blocks, number, x, input_mask, seed)[0][-1]
+            def layer(x, number, blocks=blocks, asked=asked):
+                states, _ = self.layer(
+                    blocks, number, x, input_mask, seed, asked
+                )
+                return states[-1]
 
             x = self.loop(layer, x, numbers, sum(blocks, ()))
         return x
@@ -145,6 +166,7 @@ class AlbertModel(AlbertNetwork):
         seed=None,
         return_all=False,
         layers=None,
+        places=None,
     ):
         """Encode a batch, as `AlbertNetwork.call` takes it.
 
@@ -155,25 +177,35 @@ class AlbertModel(AlbertNetwork):
           seed: see the module.
           return_all: whether to return what every block computed.
           layers: how many layers run; None is all.
+          places: int32 [B, P], the tokens whose output is wanted: of these,
+            and of [CLS], alone the last block computes it, unless
+            `return_all`. None is all, P = T.
 
         Returns:
-          `sequence_output` [B, T, H] and `pooled_output` [B, H]; with
+          `sequence_output` [B, P, H] and `pooled_output` [B, H]; with
           `return_all` also `embedding_output` [B, T, E], and of every inner
           block `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
+        asked = None
+        if places is not None:
+            asked = tf.pad(places, [[0, 0], [1, 0]])  # [CLS] first
         hidden_states, attention_probs = self.encoder(
             x,
             input_mask,
             seed=fold_in(seed, 1),
             return_all=return_all,
             layers=layers,
+            places=None if return_all else asked,
         )
+        last = hidden_states[-1]
+        if return_all and places is not None:
+            last = tf.gather(last, asked, batch_dims=1)
         outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": self.pooler(hidden_states[-1][:, 0]),
+            "sequence_output": last if places is None else last[:, 1:],
+            "pooled_output": self.pooler(last[:, 0]),
         }
         more = {
             "embedding_output": embedding_output,
@@ -185,7 +217,7 @@ class AlbertModel(AlbertNetwork):
 
 @registered
 class MaskedLMHead(ConfiguredLayer):
-    """Masked words over the tied word table, at the gathered positions."""
+    """Masked words over the tied word table."""
 
     def build(self):
         c = self.config
@@ -202,15 +234,13 @@ class MaskedLMHead(ConfiguredLayer):
             autocast=False,
         )
 
-    def call(self, sequence_output, positions, embeddings):
+    def call(self, x, embeddings):
         """Return float32 logits [B, P, V].
 
         Args:
-          sequence_output: [B, T, H].
-          positions: int32 [B, P].
+          x: the encoder's last outputs [B, P, H].
           embeddings: the model's `AlbertEmbeddings`, whose table is tied.
         """
-        x = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
         x = tf.cast(x, tf.float32)  # logits of bfloat16 would tie
         if not self.norm_first:
@@ -261,9 +291,9 @@ class AlbertForPretraining(AlbertNetwork):
     ):
         """Return `AlbertModel`'s outputs and the heads'.
 
-        `mlm_logits` are float32 [B, P, V] at `masked_lm_positions` [B, P], by
-        default at all; `sop_logits` are float32 [B, 2]. `seed`,
-        `return_all` and `layers` are passed on.
+        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], are
+        at `masked_lm_positions` [B, P], by default at all; `sop_logits` are
+        float32 [B, 2]. `seed`, `return_all` and `layers` are passed on.
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions
@@ -278,14 +308,15 @@ class AlbertForPretraining(AlbertNetwork):
         masked_lm_positions=None,
         **kwargs,
     ):
-        if masked_lm_positions is None:
-            every = tf.range(tf.shape(input_ids)[1])  # [T]
-            masked_lm_positions = tf.zeros_like(input_ids, tf.int32) + every
-        outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
+        outputs = self.albert(
+            input_ids,
+            input_mask,
+            segment_ids,
+            places=masked_lm_positions,
+            **kwargs,
+        )
         outputs["mlm_logits"] = self.mlm(
-            outputs["sequence_output"],
-            masked_lm_positions,
-            embeddings=self.albert.embeddings,
+            outputs["sequence_output"], embeddings=self.albert.embeddings
         )
         outputs["sop_logits"] = self.sop(outputs["pooled_output"])
         return outputs

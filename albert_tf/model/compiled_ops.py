@@ -16,21 +16,24 @@ from albert_tf.model.devices import is_tpu
 
 
 class XlaPolicy(NamedTuple):
-    """What XLA compiles in training. A TPU compiles the whole step anyway.
+    """What XLA compiles. A TPU compiles the whole step anyway.
 
     Attributes:
-      whole: forward and backward as one.
+      whole: forward and backward as one, in training.
       pieces: the operations of this module, and an optimizer's update.
+      inference: these operations there, too; not all that serve have XLA.
     """
 
     whole: bool = False
     pieces: bool = True
+    inference: bool = False
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
     """Return the policy of a setting: everything, nothing or, None, pieces."""
     whole = bool(jit_compile) and not on_tpu
-    return XlaPolicy(whole, jit_compile is not False)
+    pieces = jit_compile is not False
+    return XlaPolicy(whole, pieces, pieces)
 
 
 def xla_compiled(function: Callable) -> Callable:

@@ -130,6 +130,7 @@ class AlbertNetwork(ConfiguredLayer):
         segment_ids=None,
         training=None,
         seed=None,
+        places=None,
         **further,
     ):
         """Return what `compute` does.
@@ -141,6 +142,7 @@ class AlbertNetwork(ConfiguredLayer):
           training: whether to drop units without a `seed`, with one drawn
             for each call and replica; Keras gives it under `fit`.
           seed: of dropout, see `dropout.py`, as the project's loop gives it.
+          places: int32 [B, P], of an `AlbertModel`, see there.
           **further: the class's `further_inputs`, and options of `compute`.
         """
         batch = {
@@ -157,6 +159,8 @@ class AlbertNetwork(ConfiguredLayer):
         batch.setdefault("segment_ids", tf.zeros_like(ids))
         if seed is None and training:
             seed = drawn(self.seed_generator)
+        if places is not None:  # tensors do not mix with options for Keras
+            further["places"] = places
         return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):

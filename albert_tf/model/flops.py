@@ -12,7 +12,8 @@ def forward_flops(
     """Return {part: FLOPs of one sequence's forward pass}.
 
     Matrix products only, two operations for each multiply-add; lookups,
-    norms and activations are below one percent.
+    norms and activations are below one percent. The last block computes the
+    outputs of [CLS] and of the predictions alone.
 
     Args:
       config: the architecture; sharing weights saves no operations.
@@ -23,12 +24,13 @@ def forward_flops(
     i, t, p = config.intermediate_size, tokens, predictions
     a = config.attention_width
     blocks = config.num_hidden_layers * config.inner_group_num
+    outputs = (blocks - 1) * t + p + 1  # of all blocks
     hidden = config.embedding_norm == "hidden"
     width = h if hidden else e
     multiply_adds = {
         "embedding projection": t * e * h if e != h or hidden else 0,
-        "attention": blocks * (4 * t * h * a + 2 * t * t * a),
-        "feed-forward": blocks * 2 * t * h * i,
+        "attention": 2 * a * (blocks * t * h + outputs * (h + t)),
+        "feed-forward": outputs * 2 * h * i,
         "pooler": h * h,
         "masked-LM head": p * (h * width + e * v + hidden * h * e),
         "sentence-order head": 2 * h,

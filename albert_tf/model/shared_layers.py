@@ -24,8 +24,8 @@ def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
 
 def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
     """Apply a layer once for each number; the graph has one layer."""
-    if len(numbers) == 1:
-        return layer(x, numbers.start)
+    if len(numbers) < 2:
+        return unrolled(layer, x, numbers)
     _, x = tf.while_loop(
         lambda number, _: number < numbers.stop,
         lambda number, x: (number + 1, layer(x, number)),

@@ -50,11 +50,9 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     )
 
     def likeliest(positions, **inputs) -> Tensors:
-        logits = model.mlm(
-            encoder.encode(**inputs)["sequence_output"],
-            positions,
-            embeddings=encoder.albert.embeddings,
-        )
+        tokens = encoder.encode(**inputs)["sequence_output"]
+        masks = tf.gather(tokens, positions, batch_dims=1)  # [B, P, H]
+        logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
         # The table may have more rows than there are pieces.
         known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
         probabilities, ids = tf.math.top_k(known, config.top_k)
@@ -117,10 +115,11 @@ def pretrained_server(
         outputs = encoded | order(encoded)
         if mlm_positions is None:
             return outputs
+        masks = tf.gather(
+            encoded["sequence_output"], mlm_positions, batch_dims=1
+        )  # [B, P, H]
         logits = model.mlm(
-            encoded["sequence_output"],
-            mlm_positions,
-            embeddings=encoder.albert.embeddings,
+            masks, embeddings=encoder.albert.embeddings
         )  # [B, P, V]
         return outputs | {"mlm_logits": logits}
 

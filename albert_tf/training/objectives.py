@@ -49,10 +49,10 @@ def masked_states(
 ) -> dict[str, tf.Tensor]:
     """Return what `health.masked_spread` takes."""
     keys = "input_ids", "input_mask", "segment_ids"
-    sequence = model.albert(*(batch[k] for k in keys))["sequence_output"]
     positions = batch["masked_lm_positions"]
+    outputs = model.albert(*(batch[k] for k in keys), places=positions)
     return {
-        "states": tf.gather(sequence, positions, batch_dims=1),  # [B, P, H]
+        "states": outputs["sequence_output"],  # [B, P, H]
         "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
         "weights": batch["masked_lm_weights"],
     }

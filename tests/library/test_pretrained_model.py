@@ -56,8 +56,8 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
     ids = albert.tokenizer.encode_masked("the [MASK] was [MASK]")
     row = np.array([[albert.tokenizer.cls_id, *ids, albert.tokenizer.sep_id]])
     states = albert(row)["sequence_output"]
-    table = albert.albert.embeddings
-    logits = albert.mlm(states, np.array([[2, 4]]), embeddings=table)[0]
+    masks = tf.gather(states, [2, 4], axis=1)
+    logits = albert.mlm(masks, embeddings=albert.albert.embeddings)[0]
     for found, wanted in zip(fillings, tf.nn.softmax(logits), strict=True):
         order = np.argsort(-wanted.numpy())[:3]
         pieces = albert.tokenizer.pieces(order)
