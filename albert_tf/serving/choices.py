@@ -111,4 +111,4 @@ def row_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     return {"logits": model.classifier(encoded["pooled_output"])[:, 0]}
 
 
-CHOICES = Kind("choose", choose, row_logits)
+CHOICES = Kind("choose", choose, row_logits, pooled=True)

@@ -72,7 +72,7 @@ def one_text(
     return one, one
 
 
-CLASSIFICATION = Kind("classify", texts, best_label, scores)
-MULTILABEL = Kind("classify", texts, chosen_labels, scores)
-REGRESSION = Kind("score", texts, scores)
+CLASSIFICATION = Kind("classify", texts, best_label, scores, pooled=True)
+MULTILABEL = Kind("classify", texts, chosen_labels, scores, pooled=True)
+REGRESSION = Kind("score", texts, scores, pooled=True)
 EMBEDDING = Kind("embed", one_text, unit_vectors, soft=soft_vectors)

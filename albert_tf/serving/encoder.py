@@ -171,11 +171,18 @@ class Encoder:
             self._compiled = tf.function(albert, jit_compile=True)
         # A function that others call is stored once.
         self.encode = function(self.outputs)
+        self.pool = function(self.pooled)
 
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T]."""
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
+
+    def pooled(self, **inputs) -> Tensors:
+        """Return `pooled_output` [R, H] and not what it does not need."""
+        no_tokens = inputs["input_ids"][:, :0]
+        encoded = self._compiled(**inputs, places=no_tokens)
+        return {"pooled_output": encoded["pooled_output"]}
 
     def embeddings(self, **inputs) -> Tensors:
         """Return embeddings: pooled [R, H], mean [R, H] and of every piece.

@@ -147,6 +147,7 @@ class Kind(NamedTuple):
       heads: the outputs of the head, and what they mean.
       numbers: those that formats without strings hold; None for the same.
       soft: `numbers` under a mask that is near 1 at padding.
+      pooled: whether `heads` need `pooled_output` alone.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Kind(NamedTuple):
     heads: Heads
     numbers: Heads | None = None
     soft: Heads | None = None
+    pooled: bool = False
 
 
 def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
@@ -169,6 +171,8 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
     signatures, default = basic_signatures(encoder, outputs), "ids"
     if encoder.tokenizer:
         default = kind.name
+        if kind.pooled:
+            outputs = of(kind.heads, encoder.pool)
         alone, example = kind.make(encoder, function(outputs), task)
         signatures[default] = alone
         signatures["tf_example"] = of_examples(encoder, example)
