@@ -1,7 +1,8 @@
 """Muon: a matrix moves by its momentum with all singular values near 1.
 
-Jordan et al., https://kellerjordan.github.io/posts/muon, with the scale and
-the decay of https://arxiv.org/abs/2502.16982, by which the rates of AdamW fit.
+Jordan et al., https://kellerjordan.github.io/posts/muon, with the decay and
+twice the scale of https://arxiv.org/abs/2502.16982: then a rate that suits
+AdamW suits both the matrices and what AdamW moves.
 """
 
 import math
@@ -15,7 +16,9 @@ MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
 )
 MOMENTUM = 0.95
-RMS = 0.2  # of an update's entries, about that of AdamW's
+# Of an update's entries. 1,000 steps of `tiny` with batches of 64: 0.4 at the
+# rate 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
+RMS = 0.4
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.muon import MATRICES, muon_rule, orthogonalized
+from albert_tf.training.muon import MATRICES, RMS, muon_rule, orthogonalized
 from albert_tf.training.optimizers import OptimizerConfig
 
 SHAPES = [(6, 4), (4, 6), (5, 5)]
@@ -29,7 +29,7 @@ def test_three_steps_equal_keras(shape):
     rng = np.random.default_rng(1)
     config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
     theirs = keras.Variable(rng.normal(size=shape), dtype="float32")
-    keras_muon = keras.optimizers.Muon(0.02, weight_decay=0.1)
+    keras_muon = keras.optimizers.Muon(0.02, weight_decay=0.1, rms_rate=RMS)
     w, m = tf.constant(theirs.numpy()), tf.zeros(shape)
     for t in range(1, 4):
         g = tf.constant(rng.normal(size=shape), tf.float32)
