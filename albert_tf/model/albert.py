@@ -66,36 +66,49 @@ class AlbertEncoder(ConfiguredLayer):
         inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 
-    def layer(self, blocks, number, x, input_mask, seed):
+    def layer(self, blocks, number, x, input_mask, seed, places=None):
         """Return the outputs and attentions of a layer's blocks.
 
-        The layer's number, an int or a scalar, decides on dropout alone.
+        The layer's number, an int or a scalar, decides on dropout alone. The
+        last block computes the tokens at `places` [B, P], by default all.
         """
         hidden_states, attention_probs = [], []
         # In training alone, for not every server of models has XLA.
         compiled = self.xla.pieces and seed is not None
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
-            x, probs = attention(x, input_mask, seed=block_seed)
+            asked = places if k == len(blocks) - 1 else None
+            x, probs = attention(x, input_mask, seed=block_seed, places=asked)
             x = ffn(x, seed=fold_in(block_seed, 2), compiled=compiled)
             hidden_states.append(x)
             attention_probs.append(probs)
         return hidden_states, attention_probs
 
-    def call(self, x, input_mask, seed=None, return_all=False, layers=None):
+    def call(
+        self,
+        x,
+        input_mask,
+        seed=None,
+        return_all=False,
+        layers=None,
+        places=None,
+    ):
         """Return the outputs [B, T, H] and attentions of every block.
 
         Where `loop` is not the plain one, `return_all` decides whether to
         unroll the layers, or to return the last output alone. With `layers`
-        the blocks are those of a config of so many.
+        the blocks are those of a config of so many. With `places` [B, P] the
+        last output may be [B, P, H], of those tokens; other loops return all.
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
             return [self.looped(config, x, input_mask, seed)], []
         hidden_states, attention_probs = [], []
+        last = config.num_hidden_layers - 1
         for i in range(config.num_hidden_layers):
             blocks = self.layer_blocks(config, i)
-            states, probs = self.layer(blocks, i, x, input_mask, seed)
+            asked = places if i == last else None
+            states, probs = self.layer(blocks, i, x, input_mask, seed, asked)
             x = states[-1]
             hidden_states += states
             attention_probs += probs
@@ -145,6 +158,7 @@ class AlbertModel(AlbertNetwork):
         seed=None,
         return_all=False,
         layers=None,
+        pooled_only=False,
     ):
         """Encode a batch, as `AlbertNetwork.call` takes it.
 
@@ -155,6 +169,8 @@ class AlbertModel(AlbertNetwork):
           seed: see the module.
           return_all: whether to return what every block computed.
           layers: how many layers run; None is all.
+          pooled_only: whether to return `pooled_output` alone, for which the
+            last block need not compute more than the first token.
 
         Returns:
           `sequence_output` [B, T, H] and `pooled_output` [B, H]; with
@@ -170,10 +186,14 @@ class AlbertModel(AlbertNetwork):
             seed=fold_in(seed, 1),
             return_all=return_all,
             layers=layers,
+            places=tf.zeros_like(input_ids[:, :1]) if pooled_only else None,
         )
+        pooled_output = self.pooler(hidden_states[-1][:, 0])
+        if pooled_only:
+            return {"pooled_output": pooled_output}
         outputs = {
             "sequence_output": hidden_states[-1],
-            "pooled_output": self.pooler(hidden_states[-1][:, 0]),
+            "pooled_output": pooled_output,
         }
         more = {
             "embedding_output": embedding_output,

@@ -84,7 +84,9 @@ class AlbertClassifier(AlbertWithOutputs):
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C]; inputs as for `AlbertModel`."""
-        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+        encoded = self.albert(
+            input_ids, input_mask, segment_ids, seed=seed, pooled_only=True
+        )
         pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
         return self.classifier(pooled)
 

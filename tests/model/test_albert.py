@@ -171,6 +171,25 @@ def test_padding_changes_nothing(variant):
         np.testing.assert_allclose(out[key], padded[key], atol=2e-5)
 
 
+@pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
+def test_the_first_token_alone_gives_the_same(variant):
+    """Pooled outputs and their gradients need not all of the last block."""
+    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    albert = goldens.build(config, goldens.random_weights(config)).albert
+    inputs = list(goldens.random_inputs(config).values())[:3]
+    results = []
+    for pooled_only in (False, True):
+        with tf.GradientTape() as tape:
+            out = albert(*inputs, pooled_only=pooled_only)
+            loss = tf.reduce_sum(out["pooled_output"] ** 3)
+        gradients = tape.gradient(loss, albert.trainable_variables)
+        gradients = map(tf.convert_to_tensor, gradients)
+        results.append([out["pooled_output"], *gradients])
+    assert list(out) == ["pooled_output"]
+    for whole, first in zip(*results, strict=True):
+        np.testing.assert_allclose(first, whole, atol=1e-4, rtol=1e-4)
+
+
 def test_bfloat16_is_near_float32():
     """Mixed precision keeps float32 variables and logits near float32's."""
     golden = goldens.load("g1")
