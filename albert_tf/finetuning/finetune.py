@@ -32,6 +32,7 @@ from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator, Objective
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.precision import with_dtype
 from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
 from albert_tf.training.training_config import TrainingConfig
@@ -105,6 +106,11 @@ class Settings:
     def bucketed(self, strategy, part: str) -> bool:
         """Return whether batches of "train" or "eval" go by length."""
         return bucketed(self.run, strategy, part)
+
+    def with_dtype(self, strategy, config: AlbertConfig) -> "Settings":
+        """Return the settings with the precision that `auto` stands for."""
+        training = with_dtype(self.training, config, strategy)
+        return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
         """Write flags that replay the run into the output directory."""
@@ -296,6 +302,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     if taught:
         distillation.load_teacher(s.recipe.teacher, job)  # or refuse it
     strategy = prepared or distribution.make_strategy(s.devices)
+    s = s.with_dtype(strategy, job.config)
     if taught:
         cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
         by_length = s.bucketed(strategy, "eval")
