@@ -16,6 +16,7 @@ from albert_tf.base import settings
 from albert_tf.base.errors import require
 from albert_tf.finetuning import directory, distillation, ensemble
 from albert_tf.finetuning.class_weights import with_class_weights
+from albert_tf.finetuning.example_batches import bucketed, make_batches
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
 from albert_tf.finetuning.recipe_trainer import (
     FinetuningTrainer,
@@ -25,15 +26,13 @@ from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
 from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.devices import is_tpu
-from albert_tf.tasks.batches import training_batches
-from albert_tf.tasks.features import Features
 from albert_tf.tasks.scoring import Judge
 from albert_tf.tasks.task import DataConfig, TaskConfig
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator, Objective
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.precision import with_dtype
 from albert_tf.training.run import Hook, Run, claimed
 from albert_tf.training.run import train as train_run
 from albert_tf.training.training_config import TrainingConfig
@@ -106,9 +105,12 @@ class Settings:
 
     def bucketed(self, strategy, part: str) -> bool:
         """Return whether batches of "train" or "eval" go by length."""
-        parts = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
-        sorts = part in parts[self.run.length_bucketing]
-        return sorts and not is_tpu(strategy)
+        return bucketed(self.run, strategy, part)
+
+    def with_dtype(self, strategy, config: AlbertConfig) -> "Settings":
+        """Return the settings with the precision that `auto` stands for."""
+        training = with_dtype(self.training, config, strategy)
+        return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
         """Write flags that replay the run into the output directory."""
@@ -125,39 +127,6 @@ def prepare_job(s: Settings, data: DataConfig) -> Job:
     check_freeze(s.recipe.freeze, job.config)
     print(job.summary())
     return with_class_weights(job, s.recipe.class_weights)
-
-
-def make_batches(
-    features: Features,
-    s: Settings,
-    by_length: bool,
-    size: int | None = None,
-    number: int = 0,
-) -> Callable:
-    """Return what makes training batches, see `Trainer.iterator`.
-
-    Args:
-      features: of the examples.
-      s: the settings.
-      by_length: whether batches go together by length.
-      size: how many examples of a step's batch these are; None for all.
-      number: of the task; each has its own order.
-    """
-    whole = s.training.train_batch_size
-    size = size or whole
-
-    def batches(start, num_shards, shard, batch_size):
-        return training_batches(
-            features,
-            batch_size=size * batch_size // whole,
-            seed=s.training.random_seed + number,
-            start=start // whole * size,
-            num_shards=num_shards,
-            shard=shard,
-            group=size if by_length else 0,
-        )
-
-    return batches
 
 
 def make_trainer(
@@ -247,8 +216,7 @@ def train(
         lambda: job.task.head.build_model(job.config, s.training.dtype_policy),
         objective_of(job.task, s.recipe),
     )
-    by_length = s.bucketed(strategy, "train")
-    batches = make_batches(job.train[0].features, s, by_length)
+    batches = make_batches(job.train[0].features, s.run, s.training, strategy)
     judge = Judge(trainer.evaluator, job.task, s.bucketed(strategy, "eval"))
     keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
@@ -334,6 +302,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     if taught:
         distillation.load_teacher(s.recipe.teacher, job)  # or refuse it
     strategy = prepared or distribution.make_strategy(s.devices)
+    s = s.with_dtype(strategy, job.config)
     if taught:
         cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
         by_length = s.bucketed(strategy, "eval")

@@ -12,9 +12,9 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.finetuning.directory import claim, keep_tuned, write_report
+from albert_tf.finetuning.example_batches import make_batches
 from albert_tf.finetuning.finetune import (
     Settings,
-    make_batches,
     make_trainer,
     prepare_job,
     run_training,
@@ -32,11 +32,16 @@ BEST_METRIC = "mean"  # of the tasks' main metrics
 
 
 def mixed_batches(
-    jobs: dict[str, Job], sizes: Sequence[int], s: Settings, by_length: bool
+    jobs: dict[str, Job],
+    sizes: Sequence[int],
+    s: Settings,
+    strategy: tf.distribute.Strategy,
 ) -> Callable:
     """Return what makes batches of all tasks, see `Trainer.iterator`."""
     makers = {
-        name: make_batches(job.train[0].features, s, by_length, size, number)
+        name: make_batches(
+            job.train[0].features, s.run, s.training, strategy, size, number
+        )
         for number, ((name, job), size) in enumerate(
             zip(jobs.items(), sizes, strict=True)
         )
@@ -188,7 +193,7 @@ def train(
         Together(tasks, weights, s.recipe),
     )
     judges = {name: make_judge(s, job, trainer) for name, job in jobs.items()}
-    batches = mixed_batches(jobs, sizes, s, s.bucketed(strategy, "train"))
+    batches = mixed_batches(jobs, sizes, s, strategy)
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
     over = run_training(
         s, trainer, batches, lambda: all_metrics(jobs, judges), keep
@@ -213,6 +218,7 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)
+    s = s.with_dtype(strategy, next(iter(jobs.values())).config)
     pieces = s.training.gradient_accumulation_steps
     unit = strategy.num_replicas_in_sync * pieces
     sizes = portions(weights, s.training.train_batch_size, unit)

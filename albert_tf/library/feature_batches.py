@@ -62,7 +62,7 @@ def batches_in_memory(
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
     """
-    make, number = batcher(features, bucketed), len(features)
+    make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
 
     def batch(indices):
@@ -81,7 +81,7 @@ def batches_by_length(
 ) -> tuple[tf.data.Dataset, np.ndarray]:
     """Return batches of inputs, the longest first, and where each row went."""
     order = np.argsort(-example_lengths(features), kind="stable")
-    make = batcher(features, bucketed=True)
+    make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
     batches = indices.map(lambda i: for_keras(make(i), None)[:1])
     return batches, np.argsort(order)
@@ -105,7 +105,8 @@ def batches_of_text(
     def converted(element) -> tuple:
         features, weights = convert(element)
         with tf.device("CPU"):
-            batch = batcher(features, bucketed)(tf.range(len(features)))
+            make = batcher(features, int(bucketed))
+            batch = make(tf.range(len(features)))
         return for_keras(batch, weights, keep)
 
     def generate() -> Iterator[tuple]:

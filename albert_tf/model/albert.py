@@ -106,9 +106,8 @@ class AlbertEncoder(ConfiguredLayer):
         hidden_states, attention_probs = [], []
         last = config.num_hidden_layers - 1
         for i in range(config.num_hidden_layers):
-            blocks, asked = self.layer_blocks(config, i), None
-            if i == last:
-                asked = places
+            blocks = self.layer_blocks(config, i)
+            asked = places if i == last else None
             states, probs = self.layer(blocks, i, x, input_mask, seed, asked)
             x = states[-1]
             hidden_states += states

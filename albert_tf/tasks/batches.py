@@ -1,8 +1,8 @@
 """Batches of features, for training and for evaluation.
 
 Shapes: B batch, C rows of one example where it has several (choices), T
-tokens: `max_seq_length`, or with `bucketed` the batch's longest row rounded
-up to one of a few lengths, which is unknown while graphs are built.
+tokens: `max_seq_length`, or those of the batch's longest row, a number that is
+unknown while graphs are built.
 """
 
 import math
@@ -13,21 +13,18 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MOST_LENGTHS = 16  # of bucketed batches; each is compiled apart under XLA
+MOST_LENGTHS = 16  # where each is compiled apart
 POOL_BATCHES = 64  # batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the multiple of 8 to which bucketed lengths are rounded up."""
+    """Return the multiple of 8 to which lengths are rounded up to be few."""
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 
 def example_lengths(features: Features) -> np.ndarray:
-    """Return the tokens of each example's longest row, rounded up."""
-    rows = features.lengths.reshape(-1, features.rows_per_example)
-    step = length_step(features.max_seq_length)
-    rounded = -(-rows.max(axis=1) // step) * step
-    return np.minimum(rounded, features.max_seq_length)
+    """Return the tokens of each example's longest row."""
+    return features.lengths.reshape(-1, features.rows_per_example).max(axis=1)
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
@@ -40,13 +37,14 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
 
 
 def batcher(
-    features: Features, bucketed: bool = False
+    features: Features, step: int = 0
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function from int64 indices [B] to a batch of [B, (C,) T].
 
-    An index of -1 is padding: example 0 with `example_weights` 0.
+    An index of -1 is padding: example 0 with `example_weights` 0. With a step,
+    T is the longest row's tokens rounded up to a multiple of it.
     """
-    most, step = features.max_seq_length, length_step(features.max_seq_length)
+    most = features.max_seq_length
     # Tensors made here are captured; arrays would be copied into graphs.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
@@ -58,7 +56,7 @@ def batcher(
         arrays = {k: tf.constant(v) for k, v in features.arrays.items()}
 
     def width(row_lengths):
-        if not bucketed:
+        if not step:
             return most
         longest = tf.reduce_max(row_lengths)
         return tf.minimum(-(-longest // step) * step, most)
@@ -118,7 +116,7 @@ def bucketed_order(
     does the order.
 
     Args:
-      lengths: rounded length of each example.
+      lengths: of each example.
       group: examples of one batch over all replicas and hosts.
       seed: of the order.
       start: the position.
@@ -151,6 +149,7 @@ def training_batches(
     num_shards: int = 1,
     shard: int = 0,
     group: int = 0,
+    step: int = 0,
 ) -> tf.data.Dataset:
     """Return endless shuffled batches, a pure function of the arguments.
 
@@ -162,6 +161,7 @@ def training_batches(
       num_shards: parts that the examples are dealt to in turn.
       shard: which part to return.
       group: to bucket by length, the examples of one step over all shards.
+      step: see `batcher`.
     """
     if group:
         lengths = example_lengths(features)
@@ -170,7 +170,7 @@ def training_batches(
         indices = training_order(len(features), seed, start)
     indices = indices.shard(num_shards, shard)
     indices = indices.batch(batch_size, drop_remainder=True)
-    make = batcher(features, bucketed=bool(group))
+    make = batcher(features, step)
     return indices.map(make, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
 
 
@@ -182,8 +182,9 @@ def evaluation_batches(
     Args:
       features: what to return.
       batch_size: examples in a batch, B.
-      bucketed: whether to sort by length, the longest first. The batches'
-        `example_numbers` lead back to the original order.
+      bucketed: whether to sort by length, the longest first, and to cut each
+        batch to its longest row. The batches' `example_numbers` lead back to
+        the original order.
     """
     order = np.arange(len(features))
     if bucketed:
@@ -192,7 +193,7 @@ def evaluation_batches(
     indices = tf.data.Dataset.from_tensor_slices(
         np.concatenate([order, padding])
     )
-    make = batcher(features, bucketed)
+    make = batcher(features, step=int(bucketed))
 
     def numbered(indices):
         return make(indices) | {"example_numbers": tf.cast(indices, tf.int32)}

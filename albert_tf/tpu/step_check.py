@@ -7,12 +7,14 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data.records import find
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.devices import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.batch_rules import with_half_life
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
+from albert_tf.training.precision import with_dtype
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
@@ -97,6 +99,7 @@ def make_plan(
             unit,
         )
         training = dataclasses.replace(training, train_batch_size=batch)
+    training = with_dtype(training, config, CompiledForTpu())
     return Plan(config, run.compat, optimizer, training, tokens, predictions)
 
 

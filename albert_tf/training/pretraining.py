@@ -33,6 +33,7 @@ from albert_tf.training.model_card import write_card
 from albert_tf.training.new_model import start_new
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.precision import with_dtype
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.pretraining_hooks import pretraining_hooks
 from albert_tf.training.record_folders import (
@@ -251,6 +252,7 @@ def pretrain(
         budget.prepare(run.output_dir, run.init_state, optimizer)
     require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
+    training = with_dtype(training, config, strategy)
     chief = run.do_train and distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
     phases_in = functools.partial(phases_of, run, config, folders, replicas)

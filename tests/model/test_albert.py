@@ -270,7 +270,7 @@ def test_integers_of_any_width_are_ids():
     np.testing.assert_array_equal(model(ids)["mlm_logits"], expected)
 
 
-@pytest.mark.parametrize("variant", ["shared", "groups"])
+@pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_places_asked_for_are_those_of_the_whole(variant):
     """Outputs and gradients, of places in any order, one of them twice."""
     config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])

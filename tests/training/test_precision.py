@@ -1,0 +1,63 @@
+"""`--dtype=auto` follows from the device and the model."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+import tiny
+
+from albert_tf.model.devices import CompiledForTpu
+from albert_tf.training import precision
+from albert_tf.training.training_config import TrainingConfig
+
+AUTO = TrainingConfig(dtype="auto")
+WIDE = dataclasses.replace(tiny.CONFIG, hidden_size=768, num_attention_heads=12)
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ("fma avx512_bf16 amx_bf16 amx_tile", {"avx512_bf16", "amx_bf16"}),
+        ("avx512f avx512_bf16x", set()),
+    ],
+)
+def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
+    """Flags are whole words; a system without that file has none."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
+    assert precision.cpu_products(str(path)) == names
+    assert precision.cpu_products(str(tmp_path / "missing")) == set()
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "dtype"),
+    [
+        ({"amx_bf16"}, WIDE, "bfloat16"),
+        ({"amx_bf16"}, tiny.CONFIG, "float32"),
+        (set(), WIDE, "float32"),
+    ],
+)
+def test_auto_on_a_cpu(monkeypatch, capsys, names, config, dtype):
+    """bfloat16 needs instructions and a width; which it is, is said."""
+    monkeypatch.setattr(precision, "cpu_products", lambda: names)
+    strategy = tf.distribute.get_strategy()
+    chosen = precision.with_dtype(AUTO, config, strategy)
+    assert chosen == dataclasses.replace(AUTO, dtype=dtype)
+    assert f"--dtype=auto is {dtype}: a CPU with" in capsys.readouterr().out
+    said = precision.with_dtype(TrainingConfig(), config, strategy)
+    assert said == TrainingConfig()
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (10, 0)])
+def test_auto_on_accelerators(monkeypatch, capability):
+    """GPUs have it from 8.0 on, TPUs always."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda _: {"compute_capability": capability},
+    )
+    here = precision.with_dtype(AUTO, WIDE, tf.distribute.get_strategy())
+    assert here.dtype == ("float32" if capability < (8,) else "bfloat16")
+    on_tpu = precision.with_dtype(AUTO, WIDE, CompiledForTpu())
+    assert on_tpu.dtype == "bfloat16"
