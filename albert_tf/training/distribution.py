@@ -196,6 +196,11 @@ def processes(strategy: tf.distribute.Strategy) -> int:
     return sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
 
 
+def hosts(strategy: tf.distribute.Strategy) -> int:
+    """Return how many machines read examples, each its own."""
+    return getattr(strategy.extended, "num_hosts", processes(strategy))
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Return whether this process writes checkpoints and logs."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -19,7 +19,7 @@ from traced_strategy import Resolver, trace, variables_here
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.devices import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
-from albert_tf.training import checkpoints
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import make_trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -173,7 +173,9 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
     """It has one share of the examples, and each core one iterator."""
     nodes = steps(cores, data_dir).host.node_def
-    hosts = [n.device for n in nodes if n.op == "ShardDataset"]
+    # Of the stream, which alone is made of endless epochs.
+    hosts = [n.device for n in nodes if n.op == "RangeDataset"]
+    assert distribution.hosts(trainer_of(cores).strategy) == len(hosts)
     fed = [n.device for n in nodes if n.op == "MakeIterator"]
     job = "/job:worker/replica:0/task"
     assert hosts == [f"{job}:{h}/device:CPU:0" for h in range(cores // 8)]
