@@ -165,6 +165,20 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     )
 
 
+def on_devices(strategy: tf.distribute.Strategy, function: Callable):
+    """Return a compiled function that runs in each replica.
+
+    It returns what the first one does.
+    """
+
+    @tf.function
+    def run(*args):
+        results = strategy.run(function, args)
+        return strategy.experimental_local_results(results)[0]
+
+    return run
+
+
 def all_sum(value):
     """Return in a replica the sum of a value, or of each of several, over all.
 
