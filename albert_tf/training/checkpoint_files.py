@@ -7,7 +7,9 @@ ones as they were. TensorFlow keeps a checksum of every variable and of the
 index.
 """
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -34,8 +36,9 @@ def number(prefix: str) -> int:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error of TensorFlow."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error of TensorFlow, without its places."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", line)
 
 
 def write_about(prefix: str, about: dict) -> None:
@@ -51,21 +54,39 @@ def about(prefix: str) -> dict:
     return files.read_json(path, "The facts of a checkpoint")["about"]
 
 
-def fault(prefix: str) -> str:
-    """Return what is wrong with a checkpoint's files, "" if nothing is.
+class Damaged(InputError):
+    """A checkpoint that TensorFlow cannot read; its error is the cause."""
 
-    Every variable is read, and so its checksum compared.
-    """
+
+@contextlib.contextmanager
+def damage_named(prefix: str) -> Iterator[None]:
+    """Turn what a damaged checkpoint raises into an error with its path."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise Damaged(
+            f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
+        ) from error
+
+
+def read_all(prefix: str) -> None:
+    """Read every variable, and so compare its checksum."""
+    with damage_named(prefix):
+        stored = tf.train.load_checkpoint(prefix)
+        for name in stored.get_variable_to_shape_map():
+            stored.get_tensor(name)
+
+
+def fault(prefix: str, read: Callable[[str], None]) -> str:
+    """Return what is wrong with a checkpoint's files, "" if nothing is."""
     try:
         about(prefix)
     except (InputError, KeyError, TypeError):
         return f"{prefix}.json cannot be read"
     try:
-        stored = tf.train.load_checkpoint(prefix)
-        for name in stored.get_variable_to_shape_map():
-            stored.get_tensor(name)
-    except DAMAGE as error:
-        return reason(error)
+        read(prefix)
+    except Damaged as error:
+        return reason(error.__cause__)
     return ""
 
 
@@ -100,17 +121,23 @@ def listed(directory: str) -> list[str]:
     return [newest, *sorted(earlier, key=number, reverse=True)]
 
 
-def latest(directory: str) -> str | None:
+def latest(
+    directory: str, read: Callable[[str], None] = read_all
+) -> str | None:
     """Return the newest whole checkpoint; None if the folder has none.
 
     A damaged one is skipped with a warning.
+
+    Args:
+      directory: where they are.
+      read: reads one; raises `Damaged`.
 
     Raises:
       InputError: there are checkpoints, and none is whole.
     """
     faults: list[str] = []
     for path in listed(directory):
-        wrong = fault(path)
+        wrong = fault(path, read)
         if not wrong:
             for line in faults:
                 print(f"Warning: {line}; taking {path} instead", flush=True)

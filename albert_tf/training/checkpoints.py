@@ -8,7 +8,7 @@ names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoint_files
-from albert_tf.training.checkpoint_files import DAMAGE, reason
+from albert_tf.training.checkpoint_files import damage_named, reason
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
@@ -51,17 +51,6 @@ def _name(key: str) -> str:
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
-
-
-@contextlib.contextmanager
-def damage_named(prefix: str) -> Iterator[None]:
-    """Turn what a damaged checkpoint raises into an error with its path."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise InputError(
-            f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
-        ) from None
 
 
 def read_table(prefix: str) -> dict[str, list[int]]:
@@ -175,6 +164,20 @@ def save(
 def latest(model_dir: str) -> str | None:
     """Return the prefix of the newest whole checkpoint, the one to resume."""
     return checkpoint_files.latest(model_dir)
+
+
+def restore_latest(
+    model_dir: str, variables: dict[str, tf.Variable]
+) -> str | None:
+    """Restore the newest whole checkpoint; return its prefix, None if none.
+
+    It is read once: what restores a variable compares its checksum.
+    """
+
+    def read(prefix: str) -> None:
+        restore(prefix, variables, ignore=())
+
+    return checkpoint_files.latest(model_dir, read)
 
 
 def for_inference(model_dir: str) -> str:

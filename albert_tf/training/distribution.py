@@ -165,6 +165,20 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     )
 
 
+def on_devices(strategy: tf.distribute.Strategy, function: Callable):
+    """Return a compiled function that runs in each replica.
+
+    It returns what the first one does.
+    """
+
+    @tf.function
+    def run(*args):
+        results = strategy.run(function, args)
+        return strategy.experimental_local_results(results)[0]
+
+    return run
+
+
 def all_sum(value):
     """Return in a replica the sum of a value, or of each of several, over all.
 
@@ -194,6 +208,11 @@ def processes(strategy: tf.distribute.Strategy) -> int:
         return 1
     jobs = strategy.cluster_resolver.cluster_spec().as_dict()
     return sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
+
+
+def hosts(strategy: tf.distribute.Strategy) -> int:
+    """Return how many machines read examples, each its own."""
+    return getattr(strategy.extended, "num_hosts", processes(strategy))
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

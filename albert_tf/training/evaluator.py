@@ -9,7 +9,11 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.training.checkpoints import named_variables
-from albert_tf.training.distribution import all_sum, distribute
+from albert_tf.training.distribution import (
+    all_sum,
+    distribute,
+    on_devices,
+)
 
 Batch = dict[str, tf.Tensor]
 # Makes finite batches over all replicas, the last one padded with examples of
@@ -129,12 +133,7 @@ class Evaluator:
             sums, metrics = self.objective.losses(self.model, batch, None)
             return all_sum(self.report(batch, sums, metrics))
 
-        @tf.function
-        def step(batch):
-            reports = self.strategy.run(replica, (batch,))
-            return self.strategy.experimental_local_results(reports)[0]
-
-        return step
+        return on_devices(self.strategy, replica)
 
     def evaluate(self, batches: MakeBatches) -> dict[str, float]:
         """Return the mean losses and metrics without dropout.

@@ -10,7 +10,7 @@ from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.health import Monitor, masked_spread
 from albert_tf.training.history import HEALTH, draw_curves
 from albert_tf.training.objectives import masked_states
-from albert_tf.training.run import Hook, Run
+from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
 # Where updates that are not finite are skipped, a run without a single other
@@ -80,9 +80,8 @@ class Measure(Hook):
     def after(self, run, stretch):
         speed = stretch.values["examples_per_second"]
         stretch.values |= self.monitor_of(run).scalars(speed)
-        optimizer = run.trainer.optimizer
-        if optimizer.config.optimizer == "lamb":
-            ratios = sorted(optimizer.trust_ratios().numpy().tolist())
+        if run.trainer.optimizer.config.optimizer == "lamb":
+            ratios = sorted(run.trainer.trust_ratios().numpy().tolist())
             stretch.values |= {
                 "trust_ratio_min": ratios[0],
                 "trust_ratio_median": ratios[len(ratios) // 2],
@@ -143,6 +142,7 @@ class Evaluate(Hook):
         shown = ", ".join(f"{k} {v:.4f}" for k, v in run.metrics.items())
         run.progress.message(f"step {run.step}: {shown}")
         run.record("eval", run.metrics)
+        run.scalars.flush()
 
 
 def keep_evaluated(run: Run) -> None:
@@ -177,7 +177,8 @@ class KeepAverage(Hook):
     """Keep the averaged weights where a checkpoint is written after it.
 
     What reads a model directory to use the model takes them, and not the
-    weights that a resumed run goes on from. Stands before `Save`.
+    weights that a resumed run goes on from. Stands before `Save`. Not at
+    SIGTERM, when there is only time for the checkpoint, which has them too.
 
     Args:
       every: as of `Save`.
@@ -192,7 +193,7 @@ class KeepAverage(Hook):
         self.kept = run.step
 
     def end(self, run):
-        if run.step:
+        if run.step and run.stopped_by != SIGTERM:
             self.after(run, None)
 
 
@@ -234,6 +235,7 @@ class Save(Hook):
             about |= {name: keep() for name, keep in run.kept.items()}
             checkpoints.save(run.output_dir, state, run.step, self.keep, about)
             run.history.save()
+            run.scalars.flush()
             self.seconds = time.monotonic() - start
             run.seconds["checkpoint"] = self.seconds
         run.last_good = path

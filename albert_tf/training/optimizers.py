@@ -310,9 +310,8 @@ class Optimizer:
             return assign()
         return tf.cond(healthy, assign, tf.no_op)
 
-    @tf.function
     def trust_ratios(self) -> tf.Tensor:
-        """Return LAMB's trust ratio of each adapted variable, as it is now.
+        """Return in a replica LAMB's trust ratio of each adapted variable.
 
         Worked out from the weights and moments that the last step left.
         """

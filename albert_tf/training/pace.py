@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-SECONDS_PER_LOOP = 5.0
+SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
+# From SIGTERM to the end of a machine that is taken away.
+NOTICE_SECONDS = 30.0
 
 
 @dataclasses.dataclass
@@ -14,13 +16,19 @@ class Pace:
     seconds: float = 0.0  # of one step, measured
     measured: int = 0
 
-    def steps(self) -> int:
-        """Return the steps of the next stretch."""
+    def steps(self, save_seconds: float = 0.0) -> int:
+        """Return the steps of the next stretch, in which no signal is seen.
+
+        Args:
+          save_seconds: what a checkpoint takes of a notice.
+        """
         if self.fixed:
             return self.fixed
         if not self.measured:
             return 1
-        return max(1, min(int(SECONDS_PER_LOOP / self.seconds), 1000))
+        most = max(LEAST_SECONDS, NOTICE_SECONDS - save_seconds)
+        most = min(most, SECONDS_PER_LOOP)
+        return max(1, min(int(most / self.seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
         """Take in a stretch; the first one compiles and does not count."""

@@ -51,9 +51,10 @@ from albert_tf.training.workers import vanishing_explained
 
 def check_weights(run: PretrainingConfig) -> None:
     """Refuse to evaluate where there are no weights, or no examples."""
-    source = run.init_checkpoint or checkpoints.latest(run.output_dir)
     require(
-        run.do_train or source,
+        run.do_train
+        or run.init_checkpoint
+        or checkpoints.latest(run.output_dir),
         "Without `do_train`, `output_dir` must hold a checkpoint, or "
         "`init_checkpoint` name one.",
         output_dir=run.output_dir,
@@ -221,6 +222,9 @@ def make_run(
     facts = {
         "train_records": Fact(fingerprint(folders), "other data"),
         "phases": Fact(phases.facts(course), "another schedule"),
+        "hosts": Fact(
+            distribution.hosts(trainer.strategy), "another order of examples"
+        ),
     }
     return Run(trainer, output_dir, facts, course)
 

@@ -24,6 +24,8 @@ from albert_tf.training.pace import Pace, next_stop
 from albert_tf.training.phases import Phase, at
 from albert_tf.training.trainer import Trainer
 
+SIGTERM = "SIGTERM"  # why a run is stopped
+
 
 @contextlib.contextmanager
 def claimed(
@@ -102,9 +104,9 @@ class Run:
         self.facts = trainer.facts() | (facts or {})
         self.chief = distribution.is_chief(trainer.strategy)
         with distribution.agreed(trainer.strategy):
-            self.last_good = checkpoints.latest(output_dir)
-            if self.last_good:
-                checkpoints.restore(self.last_good, trainer.state(), ignore=())
+            self.last_good = checkpoints.restore_latest(
+                output_dir, trainer.state()
+            )
         self._require_same_step()
         self.last = training.num_train_steps
         self.phases = tuple(phases) or (
@@ -112,9 +114,7 @@ class Run:
         )
         if training.stop_step:
             self.last = min(self.last, training.stop_step)
-        # Several processes must return to Python at the same steps.
-        several = distribution.processes(trainer.strategy) > 1
-        self.pace = Pace(training.steps_per_loop or (100 if several else 0))
+        self.pace = Pace(training.steps_per_loop)
         self.history = History(output_dir, trainer.step)
         self.scalars = Scalars(output_dir)
         self.metrics: dict[str, float] = {}
@@ -221,7 +221,8 @@ class Run:
             border = self.last if phase is self.phases[-1] else phase.last_step
             last = min(self.last, border)
             ahead = next_stop(self.step, last, cadences) - self.step
-            steps = min(self.pace.steps(), ahead)
+            steps = self.pace.steps(self.seconds.get("checkpoint", 0.0))
+            steps = distribution.of_chief(trainer.strategy, min(steps, ahead))
             start = time.monotonic()
             sums = trainer.run_steps(iterator, tf.constant(steps))
             bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
@@ -307,7 +308,7 @@ class StopOnSignal(Hook):
 
     def after(self, run, stretch):
         if run.in_any_process(self.received):
-            run.stop("SIGTERM")
+            run.stop(SIGTERM)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,8 @@
-"""Many steps in one `tf.function`, and what they gave together."""
+"""Many steps in one `tf.function`, and what they gave together.
+
+The sums stay on the devices until the last step: a host that waited for each
+step's figures could not hand over the next one before.
+"""
 
 import functools
 from collections.abc import Callable
@@ -24,6 +28,16 @@ class StepSums(NamedTuple):
     bad: tf.Tensor
 
 
+def _device_variable(value: tf.Tensor) -> tf.Variable:
+    """Return a variable of each replica's own; the first one's is read."""
+    return tf.Variable(
+        value,
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
 def summed_steps(
     strategy: tf.distribute.Strategy,
     replica_step: Callable,
@@ -40,24 +54,32 @@ def summed_steps(
       names: how many names a report has.
     """
 
+    nothing = StepSums(
+        tf.zeros([2, names]),
+        tf.zeros([]),
+        tf.constant(-1, tf.int64),
+        tf.constant(0, tf.int64),
+    )
+    with strategy.scope():
+        sums = StepSums(*map(_device_variable, nothing))
+
+    def step(batch):
+        report, norm = replica_step(batch)
+        finite = tf.reduce_all(tf.math.is_finite(report))
+        finite = tf.logical_and(finite, tf.math.is_finite(norm))
+        first = tf.logical_and(~finite, sums.bad == 0)
+        sums.report.assign_add(tf.where(finite, report, 0.0))
+        largest = tf.maximum(sums.norm, norm)
+        sums.norm.assign(tf.where(finite, largest, sums.norm))
+        sums.first_bad.assign(tf.where(first, iterations - 1, sums.first_bad))
+        sums.bad.assign_add(tf.cast(~finite, tf.int64))
+
     def run(iterator, steps):
-        start = tf.identity(iterations)
-        report = tf.zeros([2, names])
-        largest = tf.zeros([])
-        first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0)
-        for i in tf.range(steps):
-            parts, norms = strategy.run(replica_step, (next(iterator),))
-            local = strategy.experimental_local_results
-            parts, norm = local(parts)[0], local(norms)[0]
-            finite = tf.reduce_all(tf.math.is_finite(parts))
-            finite = tf.logical_and(finite, tf.math.is_finite(norm))
-            report += tf.where(finite, parts, tf.zeros_like(parts))
-            largest = tf.where(finite, tf.maximum(largest, norm), largest)
-            first = tf.logical_and(~finite, first_bad < 0)
-            here = start + tf.cast(i, tf.int64)
-            first_bad = tf.where(first, here, first_bad)
-            bad += tf.cast(~finite, tf.int32)
-        return StepSums(report, largest, first_bad, bad)
+        for variable, value in zip(sums, nothing, strict=True):
+            variable.assign(value)
+        for _ in tf.range(steps):
+            strategy.run(step, (next(iterator),))
+        return StepSums(*map(tf.identity, sums))
 
     # TensorFlow warns of a function that is traced often, and takes those of
     # one `def` as one. That each depth has its own is no fault.

@@ -19,7 +19,7 @@ from albert_tf.model.devices import is_tpu
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.shared_layers import choose
 from albert_tf.training.accumulation import accumulated
-from albert_tf.training.distribution import all_sum, distribute
+from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.optimizers import Optimizer, OptimizerConfig
 from albert_tf.training.phases import Phase
@@ -205,6 +205,11 @@ class Trainer:
             self.optimizer.iterations,
             len(self.evaluator.names),
         )
+
+    @functools.cached_property
+    def trust_ratios(self):
+        """A function of nothing -> `Optimizer.trust_ratios`."""
+        return on_devices(self.strategy, self.optimizer.trust_ratios)
 
     def at_depth(self, layers: int | None) -> "Trainer":
         """Return a trainer of the same state that runs so many layers.

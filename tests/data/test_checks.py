@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import threading
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -115,10 +117,10 @@ def looked_at(monkeypatch):
     paths = set()
 
     def noted(function):
-        def call(path, *args):
+        def call(path, *args, **kwargs):
             if isinstance(path, str):
                 paths.add(path)
-            return function(path, *args)
+            return function(path, *args, **kwargs)
 
         return call
 
@@ -188,10 +190,20 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
     assert looked_at == set()
 
 
-def test_a_run_begins_with_a_check(data_dir):
-    """Sizes and first records are compared before a run."""
+def test_a_run_begins_with_a_check(data_dir, monkeypatch):
+    """Sizes and a first record are compared before a run, calls at a time."""
     metadata = find.read_metadata(data_dir)
+    together, size = threading.Barrier(2, timeout=20), checks.files.size
+    train = [path for path in glob(f"{data_dir}/train-*") if size(path)]
+
+    def waiting_size(path):
+        if path in train[:2]:
+            together.wait()
+        return size(path)
+
+    monkeypatch.setattr(checks.files, "size", waiting_size)
     checks.check(data_dir, metadata)
+    monkeypatch.undo()
     shorter = dataclasses.replace(metadata, max_seq_length=6)
     message = "train-00000.*`input_ids` holds 8 values instead of 6"
     with pytest.raises(InputError, match=message):

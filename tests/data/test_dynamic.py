@@ -202,14 +202,26 @@ def test_resume_is_exact(kinds, start):
     assert rows(batches(kinds, 5, start=start)) == whole[start:]
 
 
-def test_batch_size_and_readers_change_no_mask(kinds):
-    """Examples are masked alike in batches of any size and by any reader."""
-    whole = rows(batches(kinds, 12))
-    assert rows(batches(kinds, 16, batch_size=6)) == whole
-    parts = [
-        rows(batches(kinds, 6, num_shards=2, shard=shard)) for shard in range(2)
+def test_batch_size_changes_no_mask(kinds):
+    """Examples are masked alike in batches of any size, by any reader."""
+    for reader in ({}, {"num_shards": 2, "shard": 1}):
+        whole = rows(batches(kinds, 12, **reader))
+        assert rows(batches(kinds, 16, batch_size=6, **reader)) == whole
+
+
+def test_no_two_readers_share_a_mask(kinds, monkeypatch):
+    """Masks follow from positions, which are those of all readers together."""
+
+    def positions_read(data_dir, metadata, seed):
+        return lambda positions, *_: {"sentence_order_labels": positions}
+
+    monkeypatch.setattr(input_pipeline, "masker", positions_read)
+    positions = [
+        batch["sentence_order_labels"].tolist()
+        for shard in range(3)
+        for batch in batches(kinds, 2, 4, start=60, num_shards=3, shard=shard)
     ]
-    assert [row for group in zip(*parts, strict=True) for row in group] == whole
+    assert sorted(sum(positions, [])) == list(range(60, 84))
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):

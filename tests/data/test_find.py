@@ -98,12 +98,16 @@ def test_features_that_are_missing(tmp_path):
 
 
 def test_files_of_different_lengths(folder):
-    """A file whose examples are longer than the first one's is named."""
+    """A file whose examples are shorter than the first one's is named."""
     write(folder / "part-2.tfrecord", [example(0, tokens=6)])
-    with pytest.raises(
-        InputError, match="part-2.*`input_ids` holds 6 values instead of 8"
-    ):
-        checks.check(str(folder), find.read_metadata(str(folder)))
+    metadata = find.read_metadata(str(folder))
+    batches = input_pipeline.train_batches(
+        str(folder), metadata, batch_size=metadata.count("train"), seed=1
+    )
+    message = "part-2.*`input_ids` holds 6 values instead of 8"
+    with pytest.raises(InputError, match=message):
+        with checks.errors_explained(str(folder), metadata):
+            next(iter(batches))
 
 
 def test_truncated_file(folder):

@@ -1,6 +1,7 @@
 """Reading of records that `tf.train.Example` wrote, value by value."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,14 +76,46 @@ def test_stream_can_begin_anywhere(data_dir, start):
     assert numbers(data_dir, 100, start=start) == whole[start:]
 
 
-def test_shards_read_together_what_one_reader_reads(data_dir):
-    """Interleaved, the streams of all shards are the one stream."""
-    whole = numbers(data_dir, 120, start=60)
-    parts = [
-        numbers(data_dir, 40, 4, start=60, num_shards=3, shard=s)
-        for s in range(3)
+def test_one_reader_keeps_its_order(data_dir, monkeypatch):
+    """Running jobs resume in it: as version 1 read them, files at once or not.
+
+    The numbers are those of the release that read one file after the other.
+    """
+    expected = [61, 58, 53, 60, 67, 54, 55, 68], [90, 2, 92, 91, 89, 6, 3, 85]
+    for limit in (input_pipeline.BYTES_AHEAD, 0):
+        monkeypatch.setattr(input_pipeline, "BYTES_AHEAD", limit)
+        read = numbers(data_dir, 8), numbers(data_dir, 8, start=37)
+        assert read == expected
+
+
+@pytest.mark.parametrize("start", [0, 60, 93 * 4])
+def test_readers_share_each_epoch(data_dir, start):
+    """Together they read every record once; each can begin anywhere."""
+    shares = [
+        numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
-    assert np.array(parts).T.ravel().tolist() == whole
+    for epoch in range(0, 31 * 5, 31):
+        together = [n for share in shares for n in share[epoch : epoch + 31]]
+        assert sorted(together) == list(range(93))
+    for shard, share in enumerate(shares):
+        again = numbers(data_dir, 20, start=start, num_shards=3, shard=shard)
+        assert again == share[start // 3 :][:20]
+
+
+def test_a_reader_opens_the_files_of_its_share(data_dir):
+    """A file that lies in another's share may be gone; epochs differ."""
+    shares = [numbers(data_dir, 31, num_shards=3, shard=s) for s in range(3)]
+    first_ids = {"train-00000": range(30), "train-00002": range(30, 53)}
+    for name, ids in first_ids.items():
+        without = [s for s in range(3) if not set(shares[s]) & set(ids)]
+        assert without
+        (path,) = Path(data_dir).glob(f"{name}*")
+        content = path.read_bytes()
+        path.unlink()
+        for shard in without:
+            read = numbers(data_dir, 31, num_shards=3, shard=shard)
+            assert read == shares[shard]
+        path.write_bytes(content)
 
 
 def test_batch(data_dir):
@@ -152,6 +185,11 @@ def test_split_without_records(data_dir):
         input_pipeline.eval_batches(data_dir, metadata, batch_size=2)
     with pytest.raises(InputError, match="must hold train records"):
         input_pipeline.train_batches(data_dir, metadata, batch_size=2, seed=0)
+    metadata = find.read_metadata(data_dir)
+    with pytest.raises(InputError, match="record for each host.*hosts=94"):
+        input_pipeline.train_batches(
+            data_dir, metadata, batch_size=2, seed=0, num_shards=94
+        )
 
 
 def test_a_fingerprint_tells_records_from_others(tmp_path):

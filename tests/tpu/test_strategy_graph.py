@@ -19,7 +19,7 @@ from traced_strategy import Resolver, trace, variables_here
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.devices import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
-from albert_tf.training import checkpoints
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import make_trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -69,7 +69,9 @@ def steps(cores, data_dir, layers=None):
         input_pipeline.train_batches, data_dir, metadata, seed=1
     )
     count = tf.constant(3)
-    return trace(lambda: trainer.run_steps(trainer.iterator(batches, 0), count))
+    with variables_here(trainer.strategy):
+        run_steps = trainer.run_steps
+    return trace(lambda: run_steps(trainer.iterator(batches, 0), count))
 
 
 def evaluation(cores, data_dir):
@@ -111,13 +113,19 @@ def compiled(replicas, layers=None):
 def test_the_check_compiles_what_the_strategy_replicates(
     cores, layers, data_dir
 ):
-    """Operation by operation: kinds, attributes, order of what is taken."""
+    """Operation by operation: kinds, attributes, order of what is taken.
+
+    But for what adds a step's figures up, of which none leaves the device.
+    """
     traced = steps(cores, data_dir, layers)
     ours = structure(traced.replica, traced.library, traced.ends)
-    theirs = compiled(cores, layers)
-    assert len(ours) > 1000
-    for one, other in zip(ours, theirs, strict=True):
+    *theirs, (_, _, figures) = compiled(cores, layers)
+    assert len(theirs) > 1000 and len(figures) == 2
+    for one, other in zip(ours, theirs, strict=False):
         assert one == other
+    *sums, (_, _, returned) = ours[len(theirs) :]
+    assert {kind for kind, *_ in sums}.isdisjoint(LOOPS | {"sum"})
+    assert 10 < len(sums) < 40 and returned == traced.ends == []
 
 
 def nodes_of_replicas(traced):
@@ -173,7 +181,9 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
     """It has one share of the examples, and each core one iterator."""
     nodes = steps(cores, data_dir).host.node_def
-    hosts = [n.device for n in nodes if n.op == "ShardDataset"]
+    # Of the stream, which alone is made of endless epochs.
+    hosts = [n.device for n in nodes if n.op == "RangeDataset"]
+    assert distribution.hosts(trainer_of(cores).strategy) == len(hosts)
     fed = [n.device for n in nodes if n.op == "MakeIterator"]
     job = "/job:worker/replica:0/task"
     assert hosts == [f"{job}:{h}/device:CPU:0" for h in range(cores // 8)]

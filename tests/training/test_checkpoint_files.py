@@ -61,6 +61,24 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
     assert newest(folder) == 2
 
 
+def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
+    """What restores a variable finds the damage; the one before is taken.
+
+    One that is whole and of another model is none to pass over.
+    """
+    monkeypatch.setattr(checkpoint_files, "read_all", None)
+    state = variables(5.0)
+    checkpoints.save(str(folder), variables(2.0), 2, 3)
+    checkpoints.save(str(folder), variables(3.0), 3, 3)
+    flip(6)(folder / "ckpt-3.data-00000-of-00001")
+    taken = checkpoints.restore_latest(str(folder), state)
+    assert taken == str(folder / "ckpt-2")
+    assert (state["a/kernel"].numpy() == 2.0).all()
+    assert "ckpt-3 is damaged: Checksum" in capsys.readouterr().out
+    with pytest.raises(InputError, match="must fit the model.*\n.*missing b"):
+        checkpoints.restore_latest(str(folder), {"b": state["a/kernel"]})
+
+
 def test_no_whole_checkpoint_is_an_error(folder):
     """A run must not begin anew over what is left of another."""
     for path in folder.glob("ckpt-*.data*"):

@@ -11,11 +11,9 @@ from tiny_training import go, make_run
 from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
 from albert_tf.training.health import Monitor
-from albert_tf.training.hooks import (
-    Measure,
-    Warn,
-)
+from albert_tf.training.hooks import KeepAverage, Measure, Warn
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.run import SIGTERM, Hook
 
 
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
@@ -96,6 +94,36 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     assert skipping.step == 6
     skipped = [r.get("skipped_updates") for r in skipping.history.rows[:2]]
     assert skipped == [1, 1]
+
+
+def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
+    """Stretches between them write nothing: a store would take the whole."""
+    sizes = []
+
+    class Look(Hook):
+        def after(self, run, stretch):
+            paths = tmp_path.glob("tensorboard/train/*")
+            sizes.append(sum(path.stat().st_size for path in paths))
+
+    started = make_run(
+        tmp_path, stop_step=9, steps_per_loop=1, save_checkpoints_steps=6
+    )
+    go(started, Look())
+    grew = [i for i in range(2, 9) if sizes[i] > sizes[i - 1]]
+    assert grew == [6]  # after the save of step 6
+
+
+def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
+    """There is time for one copy; any other end writes `best/` too."""
+    kept = []
+    keep = KeepAverage(99)
+    keep.after = lambda run, stretch: kept.append(run.stopped_by)
+    started = make_run(tmp_path, stop_step=1)
+    go(started)
+    for reason in ("max_hours=1", SIGTERM, ""):
+        started.stopped_by = reason
+        keep.end(started)
+    assert kept == ["max_hours=1", ""]
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):

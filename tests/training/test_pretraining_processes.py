@@ -151,22 +151,51 @@ def two_workers(unbroken, data_dir, tmp_path_factory):
     return folder
 
 
+# Runs the program with the batches of both workers as those of one process.
+BOTH_WORKERS = """
+import functools, sys
+import tensorflow as tf
+from albert_tf.data.records import input_pipeline
+from albert_tf.training.pretraining_program import cli
+
+read = input_pipeline.train_batches
+
+def both(*place, batch_size, num_shards, shard, **more):
+    parts = [
+        read(*place, batch_size=batch_size // 2, num_shards=2, shard=n, **more)
+        for n in range(2)
+    ]
+    join = lambda *x: tf.nest.map_structure(lambda *y: tf.concat(y, 0), *x)
+    return tf.data.Dataset.zip(*parts).map(join)
+
+input_pipeline.train_batches = both
+cli()
+"""
+
+
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """1, 2 and 4 replicas and 2 worker processes end with the same weights."""
-    folders = {number: tmp_path / f"{number}" for number in (2, 4)}
-    for number, folder in folders.items():
+    """Weights are those of one device, which is fed as all of them are.
+
+    2 and 4 replicas read what one reads, 2 worker processes other files each.
+    """
+    folders = {name: tmp_path / name for name in ("2", "4", "both")}
+    for name, folder in folders.items():
         line = command(data_dir, config[0], folder)
-        subprocess.run([*line, f"--num_cpu_replicas={number}"], check=True)
-    one = values(unbroken)
-    for folder in (*folders.values(), two_workers):
-        assert_equal_figures(evaluations(unbroken), evaluations(folder))
-        found = values(folder)
-        assert found.keys() == one.keys()
-        difference = max(np.abs(one[n] - found[n]).max() for n in one)
+        if name == "both":
+            line[1:2] = ["-c", BOTH_WORKERS]
+        else:
+            line.append(f"--num_cpu_replicas={name}")
+        subprocess.run(line, check=True)
+    pairs = [(unbroken, folders["2"]), (unbroken, folders["4"])]
+    for alone, folder in [*pairs, (folders["both"], two_workers)]:
+        assert_equal_figures(evaluations(alone), evaluations(folder))
+        one, several = values(alone), values(folder)
+        assert several.keys() == one.keys()
+        difference = max(np.abs(one[n] - several[n]).max() for n in one)
         assert 0 < difference < 1e-5, folder
-    assert tf.io.gfile.exists(str(folders[4] / "curves.png"))
+    assert tf.io.gfile.exists(str(folders["4"] / "curves.png"))
 
 
 def errors(text):
@@ -256,6 +285,9 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
     expected, found = values(two_workers), values(broken)
     for name in expected:
         np.testing.assert_array_equal(expected[name], found[name], name)
+    alone = subprocess.run(line, check=True, capture_output=True, text=True)
+    note = "Note: hosts was 2 and is 1: another order of examples"
+    assert note in alone.stderr
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):

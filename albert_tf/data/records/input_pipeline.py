@@ -3,14 +3,19 @@
 Glossary: B batch, T tokens, P predictions.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.dynamic import masker
 from albert_tf.data.records.metadata import (
     EVAL,
     TRAIN,
     Metadata,
+    RecordFile,
     paths_of,
     static_sizes,
 )
@@ -18,6 +23,9 @@ from albert_tf.data.records.parsing import parse_examples
 
 # Records that are shuffled together while reading.
 SHUFFLE_BLOCK = 1 << 14
+# A store answers each call after a while: it is asked for much at once.
+READ_BYTES = 8 << 20
+MOST_FILES, BYTES_AHEAD = 16, 256 << 20
 
 
 def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
@@ -58,39 +66,70 @@ def _fail(path: tf.Tensor) -> tf.Tensor:
 
 
 def _file_records(
-    path: tf.Tensor, count: tf.Tensor, skip: tf.Tensor
+    path: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tf.data.Dataset:
-    """Return the records of a file from `skip` on; fewer than `count` fail.
+    """Return records of a file, `last` not among them; fewer are an error.
 
     TensorFlow names a file that it cannot open, but not one that is damaged.
     So the file is first opened by itself; then its records end at the damage,
     or where it is cut off, and what is missing is an error with its name.
     """
     openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
-    sound = tf.data.TFRecordDataset(path).skip(skip)
+    sound = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
     sound = sound.ignore_errors(log_warning=True)
     missing = tf.data.Dataset.from_tensors(path).map(_fail)
     whole = openable.concatenate(sound).concatenate(missing)
-    return whole.take(count - skip)
+    return whole.take(last - first)
 
 
-def _records(
-    paths: tf.Tensor, counts: tf.Tensor, skip: tf.Tensor | int
-) -> tf.data.Dataset:
-    """Return the records of files in a row, from the `skip`th on."""
-    skips = tf.clip_by_value(
-        skip - tf.cumsum(counts, exclusive=True), 0, counts
+def _files_at_once(entries: Sequence[RecordFile]) -> int:
+    """Return how many files are read side by side.
+
+    Each is held in memory, and as many again twice are read ahead.
+    """
+    largest = max(entry.bytes for entry in entries)
+    fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))
+    return min(MOST_FILES, len(entries), fitting)
+
+
+class _Row(NamedTuple):
+    """Files whose records follow each other."""
+
+    paths: tf.Tensor  # [files] string
+    counts: tf.Tensor  # [files] int64, the records of each
+    at_once: int
+
+
+def _row(data_dir: str, metadata: Metadata, split: str) -> _Row:
+    paths = tf.constant(paths_of(data_dir, metadata, split))
+    entries = metadata.splits[split]
+    counts = tf.constant([entry.records for entry in entries], tf.int64)
+    return _Row(paths, counts, _files_at_once(entries))
+
+
+def _records(row: _Row, first, last) -> tf.data.Dataset:
+    """Return the records of a row from one place to another, in order."""
+    starts = tf.cumsum(row.counts, exclusive=True)
+    first, last = (
+        tf.clip_by_value(place - starts, 0, row.counts)
+        for place in (first, last)
     )
-    row = tf.data.Dataset.from_tensor_slices((paths, counts, skips))
-    return row.flat_map(_file_records)
+    files = tf.data.Dataset.from_tensor_slices((row.paths, first, last))
+    return files.interleave(
+        _file_records,
+        cycle_length=row.at_once,
+        # More than any file has, so that they come one after the other.
+        block_length=tf.reduce_max(row.counts) + 1,
+        num_parallel_calls=row.at_once if row.at_once > 1 else None,
+    )
 
 
-def _names(paths: tf.Tensor, counts: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return what to call the records at places [n] in a row of files."""
-    starts = tf.cumsum(counts, exclusive=True)
-    index = tf.searchsorted(starts + counts, places, side="right")
+def _names(row: _Row, places: tf.Tensor) -> tf.Tensor:
+    """Return what to call the records at places [n] of a row."""
+    starts = tf.cumsum(row.counts, exclusive=True)
+    index = tf.searchsorted(starts + row.counts, places, side="right")
     number = tf.strings.as_string(places - tf.gather(starts, index))
-    return tf.strings.join([tf.gather(paths, index), ", record ", number])
+    return tf.strings.join([tf.gather(row.paths, index), ", record ", number])
 
 
 def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
@@ -102,13 +141,9 @@ def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 
 
 def _epoch(
-    epoch: tf.Tensor,
-    skip: tf.Tensor,
-    paths: tf.Tensor,
-    counts: tf.Tensor,
-    seed: int,
+    epoch: tf.Tensor, row: _Row, first, last, seed: int
 ) -> tf.data.Dataset:
-    """Return names and records of an epoch from `skip`, a block's first, on.
+    """Return names and records of an epoch from one place to another.
 
     Files come in a random order, and each block of consecutive records in a
     random order: the stream can begin at any block and reads no whole file
@@ -116,51 +151,57 @@ def _epoch(
     """
     fold_in = tf.random.experimental.stateless_fold_in
     key = tf.stack([tf.constant(seed, tf.int64), epoch])
-    order = _permutation(tf.size(counts), fold_in(key, 0))
-    paths, counts = tf.gather(paths, order), tf.gather(counts, order)
-    blocks = _records(paths, counts, skip).batch(SHUFFLE_BLOCK)
+    order = _permutation(tf.size(row.counts), fold_in(key, 0))
+    row = _Row(*(tf.gather(x, order) for x in row[:2]), row.at_once)
+    blocks = _records(row, first, last).batch(SHUFFLE_BLOCK)
 
-    def shuffle(block, records):
-        index = _permutation(tf.size(records), fold_in(key, block + 1))
-        places = block * SHUFFLE_BLOCK + tf.cast(index, tf.int64)
-        return _names(paths, counts, places), tf.gather(records, index)
+    def shuffle(number, records):
+        start = first + number * SHUFFLE_BLOCK
+        own_key = fold_in(key, start // SHUFFLE_BLOCK + 1)
+        index = _permutation(tf.size(records), own_key)
+        names = _names(row, start + tf.cast(index, tf.int64))
+        return names, tf.gather(records, index)
 
-    return blocks.enumerate(skip // SHUFFLE_BLOCK).map(shuffle).unbatch()
-
-
-def _files(
-    data_dir: str, metadata: Metadata, split: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the paths of a split's files, and the records in each, int64."""
-    paths = tf.constant(paths_of(data_dir, metadata, split))
-    return paths, tf.constant(
-        [entry.records for entry in metadata.splits[split]], tf.int64
-    )
+    # One block is read while the one before it is used.
+    return blocks.enumerate().map(shuffle).prefetch(1).unbatch()
 
 
 def train_stream(
-    data_dir: str, metadata: Metadata, *, seed: int, start: int = 0
+    data_dir: str,
+    metadata: Metadata,
+    *,
+    seed: int,
+    start: int = 0,
+    num_shards: int = 1,
+    shard: int = 0,
 ) -> tf.data.Dataset:
     """Return the endless stream of names and serialised training examples.
 
-    The example at a position depends on the seed and the position alone, so
-    that a run can resume anywhere. Each epoch shuffles anew.
+    In each epoch the files have another order, and each reader an equal share
+    of the row: it reads the files of its share alone, shuffled anew. So the
+    example at a position depends on the seed, the position and the number of
+    readers alone, and a run can resume anywhere.
 
     Args:
       data_dir: where the records are.
       metadata: of the same folder.
       seed: of the shuffling.
-      start: the position of the first example to return.
+      start: the position of this reader's first example.
+      num_shards: the number of readers.
+      shard: which of them this is.
     """
-    paths, counts = _files(data_dir, metadata, TRAIN)
-    first, offset = divmod(start, metadata.count(TRAIN))
+    row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
+    rule = "`data_dir` must have a training record for each host."
+    require(total >= num_shards, rule, records=total, hosts=num_shards)
+    begin, end = (total * n // num_shards for n in (shard, shard + 1))
+    epoch_now, offset = divmod(start, end - begin)
     skip = offset - offset % SHUFFLE_BLOCK
 
     def epoch_records(epoch):
-        here = tf.where(epoch == first, tf.constant(skip, tf.int64), 0)
-        return _epoch(epoch, here, paths, counts, seed)
+        skipped = tf.where(epoch == epoch_now, tf.constant(skip, tf.int64), 0)
+        return _epoch(epoch, row, begin + skipped, end, seed)
 
-    epochs = tf.data.Dataset.range(first, tf.int64.max)
+    epochs = tf.data.Dataset.range(epoch_now, tf.int64.max)
     return epochs.flat_map(epoch_records).skip(offset - skip)
 
 
@@ -204,9 +245,9 @@ def train_batches(
     """Return endless batches of training examples, see `parse`.
 
     Several readers with the same seed and start, each with its own shard,
-    read together exactly what one reader reads. `example_weights` [B] is 1.
+    read together every record once in an epoch. `example_weights` [B] is 1.
     Dynamic records are masked here; the masks of an example depend on the
-    seed and on its position in the stream alone.
+    seed and on its position among those of all readers alone.
 
     Args:
       data_dir: where the records are.
@@ -217,15 +258,21 @@ def train_batches(
       num_shards: the number of readers.
       shard: which of them this is.
     """
-    stream = train_stream(data_dir, metadata, seed=seed, start=start)
-    batches = (
-        stream.enumerate(start)
-        .shard(num_shards, shard)
-        .batch(batch_size, drop_remainder=True)
+    first = start // num_shards
+    stream = train_stream(
+        data_dir,
+        metadata,
+        seed=seed,
+        start=first,
+        num_shards=num_shards,
+        shard=shard,
     )
+    batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
     read = _reader(data_dir, metadata, seed)
     return batches.map(
-        lambda positions, record: _with_weights(read(positions, *record)),
+        lambda places, record: _with_weights(
+            read(places * num_shards + shard, *record)
+        ),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     ).prefetch(tf.data.AUTOTUNE)
@@ -251,12 +298,12 @@ def eval_batches(
         }
 
     def read(places, serialized):
-        names = _names(paths, counts, places)
+        names = _names(row, places)
         return pad(_with_weights(parse(names, serialized, metadata)))
 
-    paths, counts = _files(data_dir, metadata, EVAL)
+    row = _row(data_dir, metadata, EVAL)
     return (
-        _records(paths, counts, 0)
+        _records(row, 0, metadata.count(EVAL))
         .enumerate()
         .batch(batch_size)
         .map(read)
