@@ -122,6 +122,7 @@ class Roofline:
       model_share: how much of the FLOPs the model itself needs.
       bytes_moved: from and to a replica's memory.
       collectives: what replicas exchange.
+      cycles: the compiler's own estimate of a step.
       compute, memory, network: seconds at the peak rates.
     """
 
@@ -129,6 +130,7 @@ class Roofline:
     model_share: float
     bytes_moved: int
     collectives: list[dict]
+    cycles: int
     compute: float
     memory: float
     network: float
@@ -155,6 +157,7 @@ def roofline(step: Step, micro_batch: int, compiled: Compiled) -> Roofline:
         model / (model + repeated),
         moved,
         collectives,
+        module.cycles(),
         flops / chip.flops * chip.replicas,
         moved / chip.hbm_bytes * chip.replicas,
         sent / chip.link_bytes * chip.replicas,

@@ -25,6 +25,7 @@ CONDITION = re.compile(r"condition=%([^\s,}]+)")
 GROUPS = re.compile(
     r"replica_groups=\{\{([\d,]*)\}|replica_groups=\[\d+,(\d+)\]"
 )
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 INDEX = re.compile(r"index=(\d+)")
 CONSTANT = re.compile(r"^ +%\S+ = s32\[\]\S* constant\((\d+)\)")
 
@@ -130,34 +131,53 @@ class Module:
         visit(self.entry, 1)
         return times
 
+    def _users(self, computation: str, name: str) -> list[tuple]:
+        """Return what reads an array, in fusions inside a fusion too.
+
+        Each is (instruction, its neighbours, the array's name among them).
+        """
+        users, inside = [], self.computations[computation]
+        for x in inside.values():
+            if x.opcode != "fusion" and name in x.operands:
+                users.append((x, inside, name))
+            for number, operand in enumerate(x.operands):
+                if x.opcode == "fusion" and operand == name:
+                    inner = CALLED.search(x.rest)[1]
+                    users += self._users(inner, self._parameter(inner, number))
+        return users
+
+    def _parameter(self, computation: str, number: int) -> str:
+        """Return the name of a computation's parameter."""
+        return next(
+            x.name
+            for x in self.computations[computation].values()
+            if x.opcode == "parameter" and x.operands == (str(number),)
+        )
+
     def _fused(self, fusion: Instruction, shapes: dict[str, str]) -> int:
         """Return the bytes of a fusion, of slices only what is cut out."""
-        inside = self.computations[CALLED.search(fusion.rest)[1]]
+        called = CALLED.search(fusion.rest)[1]
         total, output = 0, size(fusion.shape)
-        for x in inside.values():
-            if x.opcode != "parameter":
+        for number, operand in enumerate(fusion.operands):
+            if not size(shapes[operand]):
                 continue
-            outer = shapes[fusion.operands[int(x.operands[0])]]
-            users = [u for u in inside.values() if x.name in u.operands]
-            if not size(outer):
-                continue
-            if users and all(u.opcode == "dynamic-slice" for u in users):
-                total += sum(size(u.shape, True) for u in users)
-            elif users and all(self._updates(u, x) for u in users):
-                for u in users:
+            users = self._users(called, self._parameter(called, number))
+            if users and all(u.opcode == "dynamic-slice" for u, *_ in users):
+                total += sum(size(u.shape, True) for u, *_ in users)
+            elif users and all(self._updates(u, name) for u, _, name in users):
+                for u, inside, _ in users:
                     update = inside[u.operands[1]].shape
                     total += size(update, True)
                     output -= size(u.shape, True) - size(update, True)
             else:
-                total += size(outer)
+                total += size(shapes[operand])
         return total + max(output, 0)
 
     @staticmethod
-    def _updates(user: Instruction, parameter: Instruction) -> bool:
-        """Return whether an instruction writes into a parameter in place."""
+    def _updates(user: Instruction, name: str) -> bool:
+        """Return whether an instruction writes into an array in place."""
         return (
-            user.opcode == "dynamic-update-slice"
-            and user.operands[0] == parameter.name
+            user.opcode == "dynamic-update-slice" and user.operands[0] == name
         )
 
     def _bytes(self, x: Instruction, shapes: dict[str, str]) -> int:
@@ -190,6 +210,15 @@ class Module:
                 self._bytes(x, shapes) for x in computation.values()
             )
         return total
+
+    def cycles(self) -> int:
+        """Return the cycles that the compiler itself expects of a step."""
+        return sum(
+            number * int(cycles)
+            for name, number in self.times().items()
+            for x in self.computations[name].values()
+            for cycles in CYCLES.findall(x.rest)
+        )
 
     def collectives(self) -> list[dict]:
         """Return what replicas exchange: kind, times, bytes, group's size."""

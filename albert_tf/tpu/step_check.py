@@ -149,6 +149,7 @@ def cost_facts(step: Step, micro_batch: int, compiled: Compiled) -> dict:
         "model_flops_share": bound.model_share,
         "bytes_per_replica": bound.bytes_moved,
         "flops_per_byte": bound.flops / bound.bytes_moved,
+        "estimated_cycles": bound.cycles,
         "collectives": bound.collectives,
         "seconds": {
             "compute": bound.compute,
@@ -197,6 +198,8 @@ def cost_lines(facts: dict) -> list[str]:
         )
     return [
         *lines,
+        "the compiler's own estimate, to compare forms of a step: "
+        f"{facts['estimated_cycles'] / 1e9:.3f} billion cycles",
         "at peak rates (a lower bound, real steps take longer): "
         f"arithmetic {seconds['compute'] * 1e3:.1f} ms, memory "
         f"{seconds['memory'] * 1e3:.1f} ms, network "

@@ -16,11 +16,17 @@ TEXT = """HloModule step, is_scheduled=true
   ROOT %u = f32[3,8,4]{2,1,0:T(8,128)} dynamic-update-slice(%p0, %b, %p2)
 }
 
+%cut (o0: s32[], o1: f32[3,8,4]) -> f32[1,8,4] {
+  %o0 = s32[]{:T(128)} parameter(0)
+  %o1 = f32[3,8,4]{2,1,0:T(8,128)} parameter(1)
+  ROOT %s = f32[1,8,4]{2,1,0:T(8,128)} dynamic-slice(%o1, %o0), sizes={1,8,4}
+}
+
 %pop (q0: f32[3,8,4], q1: s32[]) -> f32[8,4] {
   %q0 = f32[3,8,4]{2,1,0:T(8,128)} parameter(0)
   %q1 = s32[]{:T(128)} parameter(1)
-  %s = f32[1,8,4]{2,1,0:T(8,128)} dynamic-slice(%q0, %q1), sizes={1,8,4}
-  ROOT %c = f32[8,4]{1,0:T(8,128)} bitcast(%s)
+  %in = f32[1,8,4]{2,1,0:T(8,128)} fusion(%q1, %q0), kind=kLoop, calls=%cut
+  ROOT %c = f32[8,4]{1,0:T(8,128)} bitcast(%in)
 }
 
 %body (x: (s32[], f32[8,4], f32[3,8,4])) -> (s32[], f32[8,4], f32[3,8,4]) {
@@ -28,7 +34,7 @@ TEXT = """HloModule step, is_scheduled=true
   %i = s32[]{:T(128)} get-tuple-element(%x), index=0
   %h = f32[8,4]{1,0:T(8,128)S(1)} get-tuple-element(%x), index=1
   %k = f32[3,8,4]{2,1,0:T(8,128)} get-tuple-element(%x), index=2
-  %f = f32[3,8,4]{2,1,0:T(8,128)} fusion(%k, %h, %i), calls=%push
+  %f = f32[3,8,4] fusion(%k, %h, %i), calls=%push, c={"estimated_cycles":"70"}
   ROOT %t = (s32[], f32[8,4]{1,0}, f32[3,8,4]{2,1,0}) tuple(%i, %h, %f)
 }
 
@@ -81,7 +87,10 @@ def test_loops_run_as_often_as_their_bounds_say():
 
 
 def test_bytes_are_those_of_memory_and_of_slices():
-    """Scratchpad is free, a slice is not its whole stack, loops multiply."""
+    """Scratchpad is free, a slice is not its whole stack, loops multiply.
+
+    The slice that is read is cut out by a fusion inside the fusion.
+    """
     one = 8 * 4 * 4
     # Forward: one slice written (its source is in the scratchpad; the copy of
     # it is counted as read), the loop's counter read. Backward: one read.
@@ -89,6 +98,11 @@ def test_bytes_are_those_of_memory_and_of_slices():
     back = one
     main = 32 + 32 + (4 + 4)  # fetch a, write the sum, copy the counter
     assert Module(TEXT).bytes_moved() == 3 * (body + back) + main
+
+
+def test_cycles_are_the_compilers_as_often_as_loops_run():
+    """One instruction of the forward loop's body says what it takes."""
+    assert Module(TEXT).cycles() == 3 * 70
 
 
 def test_collectives_are_found_with_their_groups():
