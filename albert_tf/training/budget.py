@@ -44,6 +44,13 @@ EVALUATION_COST = 0.4  # of an example, in training steps of it
 MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
 
 
+class Choice(NamedTuple):
+    """The value of a setting, and why."""
+
+    value: Any
+    reason: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Means:
     """What a run has to itself.
@@ -55,6 +62,7 @@ class Means:
       hidden_size: width of the model.
       eval_examples: held-out examples.
       replicas: that share a batch.
+      dtype: the precision in which its devices are faster.
     """
 
     seconds: float
@@ -63,13 +71,7 @@ class Means:
     hidden_size: int
     eval_examples: int = 0
     replicas: int = 1
-
-
-class Choice(NamedTuple):
-    """The value of a setting, and why."""
-
-    value: Any
-    reason: str
+    dtype: Choice = Choice("float32", "nothing is known of the devices")
 
 
 def _significant(number: float) -> float:
@@ -153,6 +155,7 @@ def checkpoint_steps(means: Means, values: dict) -> Choice:
 
 
 RULES: dict[str, Callable[[Means, dict], Choice]] = {
+    "dtype": lambda means, _: means.dtype,
     "optimizer": lambda *_: Choice(OPTIMIZER, "the best of the trials"),
     "train_batch_size": batch_size,
     "num_train_steps": train_steps,

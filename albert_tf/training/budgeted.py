@@ -17,6 +17,7 @@ from albert_tf.training.budget import Choice, Means
 from albert_tf.training.distribution import of_chief
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import Phase
+from albert_tf.training.precision import faster
 from albert_tf.training.timetable import (
     CLOSING_SECONDS,
     KeepTime,
@@ -142,6 +143,7 @@ class Workshop:
             self.config.hidden_size,
             phases[-1].metadata.count(EVAL),
             self.strategy.num_replicas_in_sync,
+            Choice(*faster(self.config, self.strategy)),
         )
 
     def measure(self, configs: Configs, most: float) -> tuple[float, float]:

@@ -42,6 +42,17 @@ def fast_bfloat16(config: AlbertConfig) -> tuple[bool, str]:
     return bool(names) and width >= NARROWEST, why
 
 
+def faster(
+    config: AlbertConfig, strategy: tf.distribute.Strategy
+) -> tuple[str, str]:
+    """Return the precision that is faster in all workers, and why."""
+    if is_tpu(strategy):
+        return "bfloat16", "a TPU"
+    fast, why = fast_bfloat16(config)
+    slow = any_process(strategy, not fast)
+    return "float32" if slow else "bfloat16", why
+
+
 def with_dtype(
     training: TrainingConfig,
     config: AlbertConfig,
@@ -50,10 +61,6 @@ def with_dtype(
     """Return the settings with the precision that `auto` stands for."""
     if training.dtype != "auto":
         return training
-    fast, why = True, "a TPU"
-    if not is_tpu(strategy):
-        fast, why = fast_bfloat16(config)
-        fast = not any_process(strategy, not fast)  # alike in all workers
-    dtype = "bfloat16" if fast else "float32"
+    dtype, why = faster(config, strategy)
     print(f"--dtype=auto is {dtype}: {why}")
     return dataclasses.replace(training, dtype=dtype)

@@ -65,7 +65,9 @@ def test_the_loop_is_the_default_of_tpus_unless_given():
 def test_flops_are_by_hand_with_one_more_forward_pass():
     """What is repeated is the forward pass of both halves of the layers."""
     t, p, e, h, i, v, layers = 8, 3, 8, 16, 32, 50, 2
-    encoder = layers * (4 * t * h * h + 2 * t * t * h + 2 * t * h * i)
+    layer = 4 * t * h * h + 2 * t * t * h + 2 * t * h * i
+    last = 2 * t * h * h + (p + 1) * (2 * h * h + 2 * t * h + 2 * h * i)
+    encoder = (layers - 1) * layer + last
     rest = t * e * h + h * h + p * (h * e + e * v) + 2 * h
     assert plan().flops() == (3 * 2 * (encoder + rest), 2 * encoder)
     assert plan(rematerialize="none").flops() == (6 * (encoder + rest), 0)

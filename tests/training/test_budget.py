@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import budget
-from albert_tf.training.budget import Means
+from albert_tf.training.budget import Choice, Means
 from albert_tf.training.budgeted import check, values_of
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.training_config import TrainingConfig
@@ -48,6 +48,14 @@ def test_what_is_said_stays_and_the_rest_follows():
     assert (values["learning_rate"], values["beta_2"]) == (0.5, 0.9)
 
 
+def test_the_precision_is_the_faster_one():
+    """Of the devices, unless one is said."""
+    fast = dataclasses.replace(TRIAL, dtype=Choice("bfloat16", "a TPU"))
+    assert choose()["dtype"] == "float32"
+    assert choose(fast)["dtype"] == "bfloat16"
+    assert choose(fast, dtype="float32")["dtype"] == "float32"
+
+
 def test_the_batch_grows_with_the_root_of_the_tokens():
     """From 1e8 tokens on; as a power of two, cut evenly among replicas."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
@@ -83,7 +91,7 @@ def test_choices_are_shown_as_flags_with_reasons():
     choices = budget.choose(TRIAL, DEFAULTS, {"optimizer"})
     lines = budget.describe(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
-    assert "--beta_2=0.98  " in lines[4] and "half-life" in lines[4]
+    assert "--beta_2=0.98  " in lines[5] and "half-life" in lines[5]
     assert not any("optimizer" in line for line in lines)
 
 
