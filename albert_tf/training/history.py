@@ -98,26 +98,27 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
 class Scalars:
     """TensorBoard scalars of a run, a folder for each split.
 
-    They are written where the run says `flush`: on a store such as `gs://`
-    each time writes the whole file again.
+    They wait for `flush`: on a store such as `gs://` each time writes the
+    whole file again.
     """
 
     def __init__(self, directory: str):
         self.directory = directory
         self.writers: dict = {}
+        self.waiting: dict[str, list] = {}
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Write scalars of a split at a step."""
-        if split not in self.writers:
-            folder = files.join(self.directory, "tensorboard", split)
-            self.writers[split] = tf.summary.create_file_writer(
-                folder, max_queue=1 << 30, flush_millis=1 << 30
-            )
-        with self.writers[split].as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
+        """Take scalars of a split at a step."""
+        self.waiting.setdefault(split, []).append((step, values))
 
     def flush(self) -> None:
-        """Write what there is to disk."""
-        for writer in self.writers.values():
-            writer.flush()
+        """Write what waits."""
+        for split, rows in self.waiting.items():
+            if split not in self.writers:
+                folder = files.join(self.directory, "tensorboard", split)
+                self.writers[split] = tf.summary.create_file_writer(folder)
+            with self.writers[split].as_default():  # Its end flushes.
+                for step, values in rows:
+                    for name, value in values.items():
+                        tf.summary.scalar(name, value, step)
+        self.waiting = {}

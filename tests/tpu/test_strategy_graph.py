@@ -181,8 +181,8 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
     """It has one share of the examples, and each core one iterator."""
     nodes = steps(cores, data_dir).host.node_def
-    # Of the stream, which alone is made of endless epochs.
-    hosts = [n.device for n in nodes if n.op == "RangeDataset"]
+    # Of the stream, which alone is made of epochs.
+    hosts = [n.device for n in nodes if n.op == "FlatMapDataset"]
     assert distribution.hosts(trainer_of(cores).strategy) == len(hosts)
     fed = [n.device for n in nodes if n.op == "MakeIterator"]
     job = "/job:worker/replica:0/task"

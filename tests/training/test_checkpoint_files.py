@@ -74,7 +74,7 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
     taken = checkpoints.restore_latest(str(folder), state)
     assert taken == str(folder / "ckpt-2")
     assert (state["a/kernel"].numpy() == 2.0).all()
-    assert "ckpt-3 is damaged: Checksum" in capsys.readouterr().out
+    assert "ckpt-3 is damaged: TensorBundle" in capsys.readouterr().out
     with pytest.raises(InputError, match="must fit the model.*\n.*missing b"):
         checkpoints.restore_latest(str(folder), {"b": state["a/kernel"]})
 
