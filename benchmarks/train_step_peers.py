@@ -264,26 +264,36 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
-    """Serve steps until standard input ends."""
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+def serve(make: Callable[[], Callable], result: str) -> None:
+    """Serve steps, which `make` makes and which give a result of that name."""
     sys.stdout = sys.stderr
-    make, argument = IMPLEMENTATIONS[sys.argv[1]]
     start = time.perf_counter()
     try:
-        case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
-        step = make(case, argument)
+        step = make()
         step()
     except ImportError as error:
         answer(missing=str(error))
         return
     answer(first=time.perf_counter() - start)
     for _ in sys.stdin:
-        start = time.perf_counter()
-        loss = step()
-        seconds = time.perf_counter() - start
-        answer(seconds=seconds, loss=loss, megabytes=megabytes())
+        start, cpu = time.perf_counter(), time.process_time()
+        value = step()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        answer(
+            seconds=seconds,
+            cpu=cpu,
+            megabytes=megabytes(),
+            **{result: value},
+        )
+
+
+def main() -> None:
+    """Serve steps until standard input ends."""
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    make, argument = IMPLEMENTATIONS[sys.argv[1]]
+    case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
+    serve(lambda: make(case, argument), "loss")
 
 
 if __name__ == "__main__":

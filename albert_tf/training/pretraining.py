@@ -252,7 +252,7 @@ def pretrain(
         budget.prepare(run.output_dir, run.init_state, optimizer)
     require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
-    training = with_dtype(training, config, strategy)
+    training = with_dtype(training, strategy)
     chief = run.do_train and distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
     phases_in = functools.partial(phases_of, run, config, folders, replicas)
