@@ -5,8 +5,8 @@
 Makes the model, then runs a step for each line on standard input and prints
 its seconds. All do the same work: ALBERT's two losses with the masked-LM head
 at the predicted positions only, clipping by the global norm and AdamW, without
-dropout, in float32. KerasHub and transformers lack parts of that loss; what is
-missing is added here.
+dropout, in float32 or with products in bfloat16. KerasHub and transformers
+lack parts of that loss; what is missing is added here.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
@@ -50,9 +50,12 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
         num_attention_heads=case.heads,
         intermediate_size=case.intermediate,
     )
+    training = TrainingConfig(
+        train_batch_size=case.batch, jit_compile=jit or None, dtype=case.dtype
+    )
     trainer = Trainer(
         make_strategy(DistributionConfig()),
-        lambda: AlbertForPretraining(config),
+        lambda: AlbertForPretraining(config, training.dtype_policy),
         PretrainingObjective(),
         OptimizerConfig(
             optimizer="adamw",
@@ -61,7 +64,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
             weight_decay_rate=DECAY,
             clip_norm=CLIP,
         ),
-        TrainingConfig(train_batch_size=case.batch, jit_compile=jit or None),
+        training,
     )
     iterator = trainer.iterator(
         lambda **_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
@@ -92,7 +95,7 @@ def _tensorflow_step(case: Case, outputs, variables, update, jit: bool):
     @tf.function(jit_compile=jit)
     def train(batch):
         with tf.GradientTape() as tape:
-            mlm, sop = outputs(batch)
+            mlm, sop = (tf.cast(x, tf.float32) for x in outputs(batch))
             losses = (
                 cross_entropy(batch["masked_lm_ids"], mlm),
                 cross_entropy(batch["sentence_order_labels"], sop),
@@ -111,6 +114,8 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     import keras
     import keras_hub
 
+    half = case.dtype == "bfloat16"
+    keras.config.set_dtype_policy("mixed_bfloat16" if half else "float32")
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=case.vocab,
         num_layers=case.layers,
@@ -225,10 +230,11 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int = 2048) -> Callable[[], float]:
-    """One float32 matrix product in TensorFlow, the machine's limit."""
+    """One matrix product in TensorFlow, the machine's limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])
+    square = tf.cast(square, case.dtype)
     product = tf.function(lambda x: tf.matmul(x, x)[0, 0])
 
     def step() -> float:
