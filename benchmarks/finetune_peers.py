@@ -17,6 +17,37 @@ IMPLEMENTATIONS = ("albert_tf", "Hugging Face", "Hugging Face compiled")
 RATE = 1e-5
 
 
+def our_trainer(case: dict):
+    """Return the task and the trainer that `finetune.py` runs."""
+    from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+    from albert_tf.finetuning.recipes import RecipeConfig
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.tasks.registry import find
+    from albert_tf.tasks.task import TaskConfig
+    from albert_tf.training import distribution
+    from albert_tf.training.optimizers import OptimizerConfig
+    from albert_tf.training.training_config import TrainingConfig
+
+    wanted = TaskConfig(max_seq_length=case["max_seq_length"])
+    head = find(case["task"]).with_config(wanted).head
+    config = AlbertConfig.from_json_file(case["albert_config_file"])
+    training = TrainingConfig(
+        num_train_steps=1000000,
+        train_batch_size=case["batch_size"],
+        eval_batch_size=case["batch_size"],
+        dtype=case["dtype"],
+    )
+    return FinetuningTrainer(
+        distribution.make_strategy(distribution.DistributionConfig()),
+        lambda: head.build_model(config, training.dtype_policy),
+        head,
+        OptimizerConfig(optimizer="adamw", learning_rate=RATE),
+        training,
+        RecipeConfig(),
+        config,
+    )
+
+
 def ours(case: dict) -> Callable[[], int]:
     """This project: the trainer and the evaluator of `finetune.py`."""
     from albert_tf.base import program
@@ -24,63 +55,37 @@ def ours(case: dict) -> Callable[[], int]:
     with program.quiet_start():
         import tensorflow as tf
 
-    from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
-    from albert_tf.finetuning.recipes import RecipeConfig
-    from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks import batches
     from albert_tf.tasks.features import Features
-    from albert_tf.tasks.registry import find
-    from albert_tf.tasks.task import TaskConfig
-    from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.training_config import TrainingConfig
 
     arrays, size = dict(np.load(case["rows"])), case["batch_size"]
     labels, most = {"labels": arrays.pop("labels")}, case["max_seq_length"]
     rows = Features(**arrays, arrays=labels, pad_id=0, max_seq_length=most)
-    task = find(case["task"]).with_config(TaskConfig(max_seq_length=most))
-    config = AlbertConfig.from_json_file(case["albert_config_file"])
-    training = TrainingConfig(
-        num_train_steps=1000000,
-        train_batch_size=size,
-        eval_batch_size=size,
-        dtype=case["dtype"],
-    )
-    trainer = FinetuningTrainer(
-        tf.distribute.get_strategy(),
-        lambda: task.head.build_model(config, training.dtype_policy),
-        task.head,
-        OptimizerConfig(optimizer="adamw", learning_rate=RATE),
-        training,
-        RecipeConfig(),
-        config,
-    )
-    if case["part"] == "evaluation":
+    trainer = our_trainer(case)
 
-        def evaluate() -> int:
-            trainer.evaluator.predict(
-                lambda: batches.evaluation_batches(rows, size, True),
-                task.head.measured_outputs,
-            )
-            return len(rows)
-
-        return evaluate
+    def evaluate() -> int:
+        trainer.evaluator.predict(
+            lambda: batches.evaluation_batches(rows, size, True),
+            trainer.objective.measured_outputs,
+        )
+        return len(rows)
 
     # The landed version rounds lengths up without being told.
     known = batches.training_batches.__kwdefaults__
     step = {"step": 1} if "step" in known else {}
-    iterator = trainer.iterator(
-        lambda batch_size, **place: batches.training_batches(
+
+    def place_batches(batch_size, **place):
+        return batches.training_batches(
             rows, batch_size=batch_size, seed=1, group=size, **place, **step
-        ),
-        0,
-    )
+        )
+
+    iterator, number = trainer.iterator(place_batches, 0), len(rows) // size
 
     def learn() -> int:
-        number = len(rows) // size
         trainer.run_steps(iterator, tf.constant(number)).report.numpy()
         return number * size
 
-    return learn
+    return evaluate if case["part"] == "evaluation" else learn
 
 
 def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
@@ -127,6 +132,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
         model.parameters(), lr=RATE, eps=EPSILON, fused=True
     )
     learns, rng = case["part"] == "training", np.random.default_rng(1)
+    half = case["dtype"] == "bfloat16"
     model.train(learns)
     if learns:
         batches = [
@@ -135,7 +141,6 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
             if len(b["input_ids"]) == len(batches[0]["input_ids"])
         ]
     call = torch.compile(model, dynamic=True) if compiled else model
-    half = case["dtype"] == "bfloat16"
 
     def learn(batch):
         optimizer.zero_grad(set_to_none=True)
@@ -146,10 +151,8 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
         optimizer.step()
 
     def evaluate(batch):
-        with (
-            torch.inference_mode(),
-            torch.autocast("cpu", torch.bfloat16, half),
-        ):
+        precision = torch.autocast("cpu", torch.bfloat16, half)
+        with torch.inference_mode(), precision:
             call(**batch)
 
     def work() -> int:

@@ -33,10 +33,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.training.distribution import (
-        DistributionConfig,
-        make_strategy,
-    )
+    from albert_tf.training import distribution
     from albert_tf.training.objectives import PretrainingObjective
     from albert_tf.training.optimizers import OptimizerConfig
     from albert_tf.training.trainer import Trainer
@@ -54,8 +51,8 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
         train_batch_size=case.batch, jit_compile=jit or None, dtype=case.dtype
     )
     trainer = Trainer(
-        make_strategy(DistributionConfig()),
-        lambda: AlbertForPretraining(config, training.dtype_policy),
+        distribution.make_strategy(distribution.DistributionConfig()),
+        lambda: AlbertForPretraining(config, case.policy),
         PretrainingObjective(),
         OptimizerConfig(
             optimizer="adamw",
@@ -114,8 +111,7 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     import keras
     import keras_hub
 
-    half = case.dtype == "bfloat16"
-    keras.config.set_dtype_policy("mixed_bfloat16" if half else "float32")
+    keras.config.set_dtype_policy(case.policy)
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=case.vocab,
         num_layers=case.layers,
@@ -150,9 +146,8 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     models = (backbone, head, order)
     unique = {id(v): v for m in models for v in m.trainable_variables}
     variables = list(unique.values())
-    optimizer = keras.optimizers.AdamW(
-        RATE, weight_decay=DECAY, epsilon=EPSILON
-    )
+    more = {"weight_decay": DECAY, "epsilon": EPSILON}
+    optimizer = keras.optimizers.AdamW(RATE, **more)
     optimizer.build(variables)
     return _tensorflow_step(
         case,
