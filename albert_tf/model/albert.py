@@ -188,13 +188,10 @@ class AlbertModel(AlbertNetwork):
             layers=layers,
             places=tf.zeros_like(input_ids[:, :1]) if pooled_only else None,
         )
-        pooled_output = self.pooler(hidden_states[-1][:, 0])
+        outputs = {"pooled_output": self.pooler(hidden_states[-1][:, 0])}
         if pooled_only:
-            return {"pooled_output": pooled_output}
-        outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": pooled_output,
-        }
+            return outputs
+        outputs["sequence_output"] = hidden_states[-1]
         more = {
             "embedding_output": embedding_output,
             "hidden_states": hidden_states,

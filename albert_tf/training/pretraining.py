@@ -241,8 +241,7 @@ def pretrain(
       optimizer: the rule and its schedule.
       training: batch, steps and cadence.
       devices: where to run.
-      hooks: to act between the steps, beside the usual ones; they come behind
-        an evaluation and before a checkpoint.
+      hooks: beside the usual ones, behind evaluations, before checkpoints.
       said: names of the settings that a budget leaves as they are.
     """
     budget = budgeted.Budget(run.budget_hours * run.do_train, said)
