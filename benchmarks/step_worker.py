@@ -1,4 +1,4 @@
-"""A process that makes steps of `train_step_peers.py` on demand."""
+"""A process that makes steps of a library on demand."""
 
 import json
 import os
@@ -13,18 +13,28 @@ class Worker:
       name: of `IMPLEMENTATIONS`.
       case: of `CASES`, or a case's fields as JSON.
       python: to run it with.
+      script: that makes the steps.
+      environment: beside this process's own.
     """
 
-    def __init__(self, name: str, case: str, python: str):
+    def __init__(
+        self,
+        name: str,
+        case: str,
+        python: str,
+        script: str = "train_step_peers.py",
+        environment: dict[str, str] | None = None,
+    ):
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")
-        script = os.path.join(os.path.dirname(__file__), "train_step_peers.py")
+        script = os.path.join(os.path.dirname(__file__), script)
         self.process = subprocess.Popen(
             [python, script, name, case],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
+            env=os.environ | (environment or {}),
         )
         self.seconds: list[float] = []
         self.last: dict = {}

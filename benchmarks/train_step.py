@@ -14,6 +14,8 @@ A peer's environment, for example:
 """
 
 import argparse
+import dataclasses
+import json
 import statistics
 import sys
 
@@ -45,9 +47,13 @@ def flops(case: str) -> int:
     return c.batch * training_flops(config, c.tokens, c.predictions)
 
 
-def start(names: list[str], case: str, peer_python: str) -> list[Worker]:
+def start(
+    names: list[str], case: str, dtype: str, peer_python: str
+) -> list[Worker]:
     """Start the implementations one after the other; say which are missing."""
     workers = []
+    fields = dataclasses.replace(CASES[case], dtype=dtype)
+    case = json.dumps(dataclasses.asdict(fields))
     for name in names:
         python = sys.executable if name in OURS else peer_python
         worker = Worker(name, case, python)
@@ -67,7 +73,7 @@ def report(workers: list[Worker], case: str) -> list[str]:
         rate = PRODUCT_FLOPS / medians[LIMIT]
         limit = flops(case) / rate
         lines.append(
-            f"{flops(case) / 1e9:.0f} GFLOP a step, matrix products at "
+            f"{flops(case) / 1e9:.0f} GFLOP a step, such matrix products at "
             f"{rate / 1e9:.0f} GFLOP/s: {limit:.3f} s at the limit"
         )
     head = ("s / step", "min", "examples / s", "of the limit", "peak MB")
@@ -93,6 +99,9 @@ def main() -> None:
     """Measure one case and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=CASES, default="base-128")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32"
+    )
     parser.add_argument("--rounds", type=int, default=9, help="steps of each")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument(
@@ -100,13 +109,16 @@ def main() -> None:
     )
     given = parser.parse_args()
     names = given.only or list(IMPLEMENTATIONS)
-    workers = start(names, given.case, given.peer_python)
+    workers = start(names, given.case, given.dtype, given.peer_python)
     for _ in range(WARMUP + given.rounds):
         for worker in workers:
             worker.step()
     for worker in workers:
         worker.seconds = worker.seconds[WARMUP:]
-    print(f"{given.case}, medians of {given.rounds} interleaved steps")
+    print(
+        f"{given.case}, {given.dtype}, medians of {given.rounds} "
+        "interleaved steps"
+    )
     print("\n".join(report(workers, given.case)))
     for worker in workers:
         worker.close()

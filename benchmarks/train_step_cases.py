@@ -20,6 +20,11 @@ class Case:
     embedding: int = 128
     dtype: str = "float32"  # or bfloat16, of products; weights are float32
 
+    @property
+    def policy(self) -> str:
+        """The Keras policy of `dtype`."""
+        return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
+
     def data(self) -> dict[str, np.ndarray]:
         """Return one random batch, the same in every library."""
         rng = np.random.default_rng(0)

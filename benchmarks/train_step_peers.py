@@ -5,8 +5,8 @@
 Makes the model, then runs a step for each line on standard input and prints
 its seconds. All do the same work: ALBERT's two losses with the masked-LM head
 at the predicted positions only, clipping by the global norm and AdamW, without
-dropout, in float32. KerasHub and transformers lack parts of that loss; what is
-missing is added here.
+dropout, in float32 or with products in bfloat16. KerasHub and transformers
+lack parts of that loss; what is missing is added here.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
@@ -33,10 +33,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.training.distribution import (
-        DistributionConfig,
-        make_strategy,
-    )
+    from albert_tf.training import distribution
     from albert_tf.training.objectives import PretrainingObjective
     from albert_tf.training.optimizers import OptimizerConfig
     from albert_tf.training.trainer import Trainer
@@ -50,9 +47,12 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
         num_attention_heads=case.heads,
         intermediate_size=case.intermediate,
     )
+    training = TrainingConfig(
+        train_batch_size=case.batch, jit_compile=jit or None, dtype=case.dtype
+    )
     trainer = Trainer(
-        make_strategy(DistributionConfig()),
-        lambda: AlbertForPretraining(config),
+        distribution.make_strategy(distribution.DistributionConfig()),
+        lambda: AlbertForPretraining(config, case.policy),
         PretrainingObjective(),
         OptimizerConfig(
             optimizer="adamw",
@@ -61,7 +61,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
             weight_decay_rate=DECAY,
             clip_norm=CLIP,
         ),
-        TrainingConfig(train_batch_size=case.batch, jit_compile=jit or None),
+        training,
     )
     iterator = trainer.iterator(
         lambda **_: tf.data.Dataset.from_tensors(case.data()).repeat(), 0
@@ -92,7 +92,7 @@ def _tensorflow_step(case: Case, outputs, variables, update, jit: bool):
     @tf.function(jit_compile=jit)
     def train(batch):
         with tf.GradientTape() as tape:
-            mlm, sop = outputs(batch)
+            mlm, sop = (tf.cast(x, tf.float32) for x in outputs(batch))
             losses = (
                 cross_entropy(batch["masked_lm_ids"], mlm),
                 cross_entropy(batch["sentence_order_labels"], sop),
@@ -111,6 +111,7 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     import keras
     import keras_hub
 
+    keras.config.set_dtype_policy(case.policy)
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=case.vocab,
         num_layers=case.layers,
@@ -145,9 +146,8 @@ def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
     models = (backbone, head, order)
     unique = {id(v): v for m in models for v in m.trainable_variables}
     variables = list(unique.values())
-    optimizer = keras.optimizers.AdamW(
-        RATE, weight_decay=DECAY, epsilon=EPSILON
-    )
+    more = {"weight_decay": DECAY, "epsilon": EPSILON}
+    optimizer = keras.optimizers.AdamW(RATE, **more)
     optimizer.build(variables)
     return _tensorflow_step(
         case,
@@ -225,10 +225,11 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int = 2048) -> Callable[[], float]:
-    """One float32 matrix product in TensorFlow, the machine's limit."""
+    """One matrix product in TensorFlow, the machine's limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])
+    square = tf.cast(square, case.dtype)
     product = tf.function(lambda x: tf.matmul(x, x)[0, 0])
 
     def step() -> float:
@@ -264,26 +265,36 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
-    """Serve steps until standard input ends."""
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+def serve(make: Callable[[], Callable], result: str) -> None:
+    """Serve steps, which `make` makes and which give a result of that name."""
     sys.stdout = sys.stderr
-    make, argument = IMPLEMENTATIONS[sys.argv[1]]
     start = time.perf_counter()
     try:
-        case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
-        step = make(case, argument)
+        step = make()
         step()
     except ImportError as error:
         answer(missing=str(error))
         return
     answer(first=time.perf_counter() - start)
     for _ in sys.stdin:
-        start = time.perf_counter()
-        loss = step()
-        seconds = time.perf_counter() - start
-        answer(seconds=seconds, loss=loss, megabytes=megabytes())
+        start, cpu = time.perf_counter(), time.process_time()
+        value = step()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        answer(
+            seconds=seconds,
+            cpu=cpu,
+            megabytes=megabytes(),
+            **{result: value},
+        )
+
+
+def main() -> None:
+    """Serve steps until standard input ends."""
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    make, argument = IMPLEMENTATIONS[sys.argv[1]]
+    case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
+    serve(lambda: make(case, argument), "loss")
 
 
 if __name__ == "__main__":

@@ -107,9 +107,9 @@ class Settings:
         """Return whether batches of "train" or "eval" go by length."""
         return bucketed(self.run, strategy, part)
 
-    def with_dtype(self, strategy, config: AlbertConfig) -> "Settings":
+    def with_dtype(self, strategy) -> "Settings":
         """Return the settings with the precision that `auto` stands for."""
-        training = with_dtype(self.training, config, strategy)
+        training = with_dtype(self.training, strategy)
         return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
@@ -302,7 +302,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     if taught:
         distillation.load_teacher(s.recipe.teacher, job)  # or refuse it
     strategy = prepared or distribution.make_strategy(s.devices)
-    s = s.with_dtype(strategy, job.config)
+    s = s.with_dtype(strategy)
     if taught:
         cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
         by_length = s.bucketed(strategy, "eval")

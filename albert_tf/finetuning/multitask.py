@@ -218,7 +218,7 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)
-    s = s.with_dtype(strategy, next(iter(jobs.values())).config)
+    s = s.with_dtype(strategy)
     pieces = s.training.gradient_accumulation_steps
     unit = strategy.num_replicas_in_sync * pieces
     sizes = portions(weights, s.training.train_batch_size, unit)

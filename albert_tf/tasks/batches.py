@@ -41,8 +41,8 @@ def batcher(
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function from int64 indices [B] to a batch of [B, (C,) T].
 
-    An index of -1 is padding: example 0 with `example_weights` 0. With a step,
-    T is the longest row's tokens rounded up to a multiple of it.
+    An index of -1 is padding: example 0 with weight 0. With a step, T is the
+    longest row's tokens rounded up to a multiple of it.
     """
     most = features.max_seq_length
     # Tensors made here are captured; arrays would be copied into graphs.
@@ -56,10 +56,8 @@ def batcher(
         arrays = {k: tf.constant(v) for k, v in features.arrays.items()}
 
     def width(row_lengths):
-        if not step:
-            return most
         longest = tf.reduce_max(row_lengths)
-        return tf.minimum(-(-longest // step) * step, most)
+        return tf.minimum(-(-longest // step) * step, most) if step else most
 
     def batch(indices):
         rows = rows_of(features, indices)  # [B] or [B, C]

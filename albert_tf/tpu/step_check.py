@@ -99,7 +99,7 @@ def make_plan(
             unit,
         )
         training = dataclasses.replace(training, train_batch_size=batch)
-    training = with_dtype(training, config, CompiledForTpu())
+    training = with_dtype(training, CompiledForTpu())
     return Plan(config, run.compat, optimizer, training, tokens, predictions)
 
 

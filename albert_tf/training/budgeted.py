@@ -143,7 +143,7 @@ class Workshop:
             self.config.hidden_size,
             phases[-1].metadata.count(EVAL),
             self.strategy.num_replicas_in_sync,
-            Choice(*faster(self.config, self.strategy)),
+            Choice(*faster(self.strategy)),
         )
 
     def measure(self, configs: Configs, most: float) -> tuple[float, float]:

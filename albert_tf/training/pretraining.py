@@ -245,8 +245,7 @@ def pretrain(
       optimizer: the rule and its schedule.
       training: batch, steps and cadence.
       devices: where to run.
-      hooks: to act between the steps, beside the usual ones; they come behind
-        an evaluation and before a checkpoint.
+      hooks: beside the usual ones, behind evaluations, before checkpoints.
       said: names of the settings that a budget leaves as they are.
     """
     budget = budgeted.Budget(run.budget_hours * run.do_train, said)
@@ -256,7 +255,7 @@ def pretrain(
         budget.prepare(run.output_dir, run.init_state, optimizer)
     require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
-    training = with_dtype(training, config, strategy)
+    training = with_dtype(training, strategy)
     chief = run.do_train and distribution.is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
     phases_in = functools.partial(phases_of, run, config, folders, replicas)

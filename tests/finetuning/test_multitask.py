@@ -123,7 +123,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
     tasks = {name: job.task for name, job in jobs.items()}
     batches = mixed_batches(jobs, [12, 4], s, ONE_DEVICE)
     batch = next(iter(batches(start=0, **ONE_HOST)))
-    assert part_of(batch, "rte")["input_ids"].shape == (4, 16)
+    assert len(part_of(batch, "rte")["input_ids"]) == 4
     keras.utils.set_random_seed(1)
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
     model = SharedModel(config, tasks, "float32")

@@ -118,8 +118,8 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
     told = capsys.readouterr().out
     assert "Chosen for budget_hours=0.004:" in told
-    assert "--optimizer=muon " in told and "--learning_rate=" not in told
-    assert "--dtype=float32 " in told  # too narrow for bfloat16
+    assert "--optimizer=muon " in told and "--dtype=" in told
+    assert "--learning_rate=" not in told
     flags = dict(
         line[2:].split("=", 1)
         for line in (output / "run.flags").read_text().splitlines()
