@@ -170,15 +170,12 @@ class AlbertModel(AlbertNetwork):
         """Encode a batch, as `AlbertNetwork.call` takes it.
 
         Args:
-          input_ids: int32 [B, T].
-          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
-          segment_ids: int32 [B, T], 0 in the first segment, 1 in the second.
+          input_ids, input_mask, segment_ids: int32 [B, T], see there.
           seed: see the module.
           return_all: whether to return what every block computed.
           layers: how many layers run; None is all.
-          places: int32 [B, P], the tokens whose output is wanted: of these,
-            and of [CLS], alone the last block computes it, unless
-            `return_all`. None is all, P = T.
+          places: int32 [B, P], the tokens whose output is wanted; beside
+            [CLS] the last block computes no other. None is all, P = T.
 
         Returns:
           `sequence_output` [B, P, H] and `pooled_output` [B, H]; with
@@ -188,9 +185,8 @@ class AlbertModel(AlbertNetwork):
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
-        asked = None
-        if places is not None:
-            asked = tf.pad(places, [[0, 0], [1, 0]])  # [CLS] first
+        # [CLS], for the pooler, comes first.
+        asked = None if places is None else tf.pad(places, [[0, 0], [1, 0]])
         hidden_states, attention_probs = self.encoder(
             x,
             input_mask,
@@ -206,12 +202,11 @@ class AlbertModel(AlbertNetwork):
             "sequence_output": last if places is None else last[:, 1:],
             "pooled_output": self.pooler(last[:, 0]),
         }
-        more = {
-            "embedding_output": embedding_output,
-            "hidden_states": hidden_states,
-            "attention_probs": attention_probs,
-        }
-        return outputs | more if return_all else outputs
+        if return_all:
+            outputs["embedding_output"] = embedding_output
+            outputs["hidden_states"] = hidden_states
+            outputs["attention_probs"] = attention_probs
+        return outputs
 
 
 @registered

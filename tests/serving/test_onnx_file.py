@@ -33,10 +33,11 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
         feed["mlm_positions"] = positions
         names = [output.name for output in session.get_outputs()]
         found = dict(zip(names, session.run(names, feed), strict=True))
-        wanted = pretrained_model(*map(tf.constant, (*inputs, positions)))
+        wanted = pretrained_model(*map(tf.constant, inputs))
         for name in ("sequence_output", "pooled_output", "sop_logits"):
             close(found[name], wanted[name])
-        close(found["mlm_logits"], wanted["mlm_logits"], 1e-4)
+        masked = tf.gather(wanted["mlm_logits"], positions, batch_dims=1)
+        close(found["mlm_logits"], masked, 1e-4)
 
 
 def test_weights_are_stored_once(folder, pretrained_model):

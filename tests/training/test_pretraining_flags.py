@@ -88,12 +88,15 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_batch_is_cut_evenly(parsed, name):
-    """Replicas and micro-batches divide it; small ones are multiples of 8."""
+    """Replicas and micro-batches divide it.
+
+    Those that are not chosen for the scratchpad are multiples of 8.
+    """
     slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
     replicas = slices.get(name, 8 if name.endswith("-8") else 1)
     pieces = replicas * parsed[name]["gradient_accumulation_steps"]
     micro, rest = divmod(parsed[name]["train_batch_size"], pieces)
-    assert rest == 0 and micro % 8 == 0
+    assert rest == 0 and (micro % 8 == 0 or name.endswith("_v5e-8"))
 
 
 @pytest.mark.parametrize("name", NAMES)
