@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 
@@ -225,23 +226,31 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return (resolver.task_type, resolver.task_id) == first
 
 
+@functools.cache
+def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
+    """Return a compiled function: a process's number -> those of all.
+
+    A sum, because TensorFlow traces each gathering anew; compiled, because a
+    sum outside of a graph leaves threads behind when a worker is gone.
+    """
+    replicas = strategy.num_replicas_in_sync // workers
+
+    def numbers(number):
+        context = tf.distribute.get_replica_context()
+        worker = context.replica_id_in_sync_group // replicas
+        zero = tf.zeros_like(number)
+        return all_sum(tf.one_hot(worker, workers, number, zero)) // replicas
+
+    return on_devices(strategy, numbers)
+
+
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
     """Return in every process the numbers of all; waits for the last one."""
     workers = processes(strategy)
     if workers == 1:
         return [number]
-    replicas = strategy.num_replicas_in_sync // workers
-    # A sum, because TensorFlow traces each gathering anew.
-    each_replica = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.one_hot(
-            context.replica_id_in_sync_group // replicas,
-            workers,
-            tf.constant(number, tf.int64),
-            tf.constant(0, tf.int64),
-        )
-    )
-    sums = strategy.reduce(tf.distribute.ReduceOp.SUM, each_replica, axis=None)
-    return [x // replicas for x in sums.numpy().tolist()]
+    number = tf.constant(number, tf.int64)
+    return _numbers_of(strategy, workers)(number).numpy().tolist()
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:

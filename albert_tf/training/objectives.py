@@ -52,7 +52,8 @@ def masked_states(
     positions = batch["masked_lm_positions"]
     outputs = model.albert(*(batch[k] for k in keys), places=positions)
     return {
-        "states": outputs["sequence_output"],  # [B, P, H]
+        # Workers gather no bfloat16.
+        "states": tf.cast(outputs["sequence_output"], tf.float32),  # [B, P, H]
         "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
         "weights": batch["masked_lm_weights"],
     }

@@ -1,9 +1,23 @@
 """A collapsed model is told early, through the whole of a run."""
 
+import goldens
+import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_pretraining import run
 
+from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.training.history import HEALTH, History
+from albert_tf.training.objectives import masked_states
+
+
+def test_what_workers_gather_is_no_bfloat16():
+    """TensorFlow's collectives of CPUs have float32 and integers alone."""
+    inputs = goldens.random_inputs(goldens.CONFIG)
+    batch = inputs | {"masked_lm_weights": np.ones([3, 4], np.float32)}
+    model = AlbertForPretraining(goldens.CONFIG, dtype="mixed_bfloat16")
+    states = masked_states(model, batch)["states"]
+    assert states.dtype == tf.float32 and states.shape[:2] == (3, 4)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def ends(folder, processes, number, what):
 
 
 def test_a_worker_that_vanishes_ends_the_others(data_dir, config, tmp_path):
-    """Killed or frozen; 2, 4 and 1 processes in turn make the unbroken run."""
+    """Killed or frozen, of 2 and of 4; one process alone goes on to the end."""
     schedules = ["--depth_schedule=1:0.5,2", "--do_eval"]
     line = command(data_dir, config[0], tmp_path / "broken") + schedules
     folder = tmp_path / "broken"
@@ -67,12 +67,11 @@ def test_a_worker_that_vanishes_ends_the_others(data_dir, config, tmp_path):
         assert "has ended or gives no sign of life" in error
     assert "error: worker 1 at localhost:" in killed[0]
     assert any("error: worker 0 at localhost:" in error for error in frozen)
-    whole = command(data_dir, config[0], tmp_path / "whole") + schedules
-    for one in (line, whole):
-        subprocess.run(one, check=True)
-    expected, found = values(tmp_path / "whole"), values(folder)
-    difference = max(np.abs(expected[n] - found[n]).max() for n in expected)
-    assert 0 < difference < 1e-5
+    alone = subprocess.run(line, check=True, capture_output=True, text=True)
+    assert "hosts was 4 and is 1: another order of examples" in alone.stderr
+    found = values(folder)
+    assert found["optimizer/iterations"] == 60
+    assert all(np.isfinite(value).all() for value in found.values())
 
 
 def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
