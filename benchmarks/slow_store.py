@@ -145,7 +145,6 @@ def start(folder: str, hosts: int) -> dict[str, float]:
     )
     next(batches)
     first = time.monotonic() - begin
-    first = time.monotonic() - begin
     return {
         "checked s": checked,
         "first batch s": first,

@@ -159,3 +159,9 @@ def test_a_file_that_is_no_config(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_json_file(str(path))
+
+
+def test_weights_of_no_size_are_refused():
+    """A new model's start divides by their size."""
+    with pytest.raises(InputError, match="`initializer_range`"):
+        AlbertConfig(initializer_range=0.0)
