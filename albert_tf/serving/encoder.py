@@ -174,7 +174,10 @@ class Encoder:
         self.pool = function(self.pooled)
 
     def outputs(self, **inputs) -> Tensors:
-        """Return `AlbertModel`'s outputs for ids, mask and segments [R, T]."""
+        """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
+
+        With `places` [R, P] the tokens are those that stand there.
+        """
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
 

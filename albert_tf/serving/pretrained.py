@@ -50,8 +50,8 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     )
 
     def likeliest(positions, **inputs) -> Tensors:
-        tokens = encoder.encode(**inputs)["sequence_output"]
-        masks = tf.gather(tokens, positions, batch_dims=1)  # [B, P, H]
+        encoded = encoder.encode(**inputs, places=positions)
+        masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
         # The table may have more rows than there are pieces.
         known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
@@ -78,7 +78,7 @@ def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     """Return what gives the probability [B] that `text_pair` follows `text`."""
 
     def in_order(**inputs) -> Tensors:
-        logits = model.sop(encoder.encode(**inputs)["pooled_output"])
+        logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
     return Signature(

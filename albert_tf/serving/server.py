@@ -176,8 +176,9 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
         alone, example = kind.make(encoder, function(outputs), task)
         signatures[default] = alone
         signatures["tf_example"] = of_examples(encoder, example)
-    numbers = of(kind.numbers or kind.heads, encoder.outputs)
-    soft = of(kind.soft, encoder.outputs) if kind.soft else numbers
+    encode = encoder.pooled if kind.pooled else encoder.outputs
+    numbers = of(kind.numbers or kind.heads, encode)
+    soft = of(kind.soft, encode) if kind.soft else numbers
     return Server(
         encoder,
         named_variables(model),
