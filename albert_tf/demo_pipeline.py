@@ -18,7 +18,9 @@ class DemoConfig:
     """Where the demo works, and how long it trains."""
 
     output_dir: str = setting("demo", "Folder for everything.")
-    pretraining_steps: int = setting(2500, "Steps of pretraining.", minimum=2)
+    pretraining_hours: float = setting(
+        0.1, "Hours of pretraining.", minimum=0.001
+    )
     finetuning_steps: int = setting(200, "Steps of fine-tuning.", minimum=2)
 
     def __post_init__(self):

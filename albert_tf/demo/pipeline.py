@@ -54,13 +54,10 @@ STEPS = {
         --input_file={dir}/corpus/corpus.txt
         --spm_model_file={dir}/tokenizer/spiece.model
         --output_dir={dir}/records --max_seq_length=64 --dupe_factor=4
-        --eval_fraction=0.03""",
+        --masking=dynamic --eval_fraction=0.03""",
     "pretraining": """pretrain.py --data_dir={dir}/records
         --albert_config_file={dir}/demo_model.json
-        --output_dir={dir}/pretrained --num_train_steps={pretraining_steps}
-        --train_batch_size=64 --optimizer=adamw --learning_rate=0.002
-        --beta_2=0.98 --bias_correction --weight_decay_rate=0.1
-        --num_warmup_steps={tenth} --eval_steps={tenth}""",
+        --output_dir={dir}/pretrained --budget_hours={pretraining_hours}""",
     "fine-tuning": f"{FINETUNING} --output_dir={{dir}}/finetuned",
     "fine-tuning-from-random-weights": f"""{FINETUNING} --init=random
         --output_dir={{dir}}/finetuned_random""",
@@ -188,7 +185,7 @@ def ask(output_dir: str) -> None:
 
 
 def demo(
-    output_dir: str, pretraining_steps: int, finetuning_steps: int
+    output_dir: str, pretraining_hours: float, finetuning_steps: int
 ) -> None:
     """Run what is not yet done, and print what came out of it."""
     start = time.monotonic()
@@ -197,8 +194,7 @@ def demo(
     make_corpus(files.join(output_dir, "corpus"))
     values = {
         "dir": output_dir,
-        "pretraining_steps": pretraining_steps,
-        "tenth": pretraining_steps // 10,
+        "pretraining_hours": pretraining_hours,
         "finetuning_steps": finetuning_steps,
     }
     for name, step in STEPS.items():

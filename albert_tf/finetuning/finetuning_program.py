@@ -9,7 +9,8 @@ with program.quiet_start():
     from albert_tf.finetuning.job import DEFAULTS
     from albert_tf.finetuning.multitask import finetune_together
     from albert_tf.training.history import RunResult
-    from albert_tf.training.run import Hook, check_hooks
+    from albert_tf.training.hooks import check_hooks
+    from albert_tf.training.run import Hook
 
 # The released fine-tuning scripts' names of the same settings.
 RELEASED_NAMES = {

@@ -12,18 +12,24 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.data.records import EVAL, input_pipeline
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training import budget, checkpoint_files, checkpoints
+from albert_tf.training import (
+    budget,
+    checkpoint_files,
+    checkpoints,
+    record_folders,
+)
 from albert_tf.training.budget import Choice, Means
 from albert_tf.training.distribution import of_chief
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.phase_work import mean_work, step_work
 from albert_tf.training.phases import Phase
 from albert_tf.training.precision import faster
+from albert_tf.training.pretraining_config import PretrainingConfig
+from albert_tf.training.record_folders import Folders
 from albert_tf.training.timetable import (
     CLOSING_SECONDS,
     KeepTime,
     Timetable,
-    mean_work,
-    step_work,
 )
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -204,6 +210,7 @@ class Budget:
         self.hours, self.began = hours, time.monotonic()
         self.said = {ALSO.get(name, name) for name in said}
         self.kept: dict[str, Any] | None = None
+        self.schedules: dict[str, Choice] = {}
         self.keeper: KeepTime | None = None
 
     def prepare(
@@ -223,12 +230,37 @@ class Budget:
                 output_dir=f"{output_dir} with {prefix}",
             )
 
+    def with_schedules(
+        self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
+    ) -> PretrainingConfig:
+        """Return a run with the schedules that are chosen for it, or were.
+
+        Args:
+          run: what is read, and how.
+          config: the architecture.
+          folders: the records.
+        """
+        if not self.hours:
+            return run
+        chosen = budget.schedules(config, record_folders.are_dynamic(folders))
+        self.schedules = {
+            name: choice
+            for name, choice in chosen.items()
+            if name not in self.said
+        }
+        values = values_of(self.schedules)
+        if self.kept:
+            before = self.kept["choices"]
+            values = {k: before[k] for k in values if k in before}
+        return dataclasses.replace(run, **values)
+
     def _choose(self, workshop: Workshop, configs: Configs):
         """Return {setting: value}, and the seconds of a step."""
         if self.kept:
             return self.kept["choices"], self.kept["step_seconds"]
         end = self.began + self.hours * 3600
         choices, seconds = measured_choices(workshop, configs, self.said, end)
+        choices = self.schedules | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
         print("\n".join(budget.describe(choices)), flush=True)
         return values_of(choices), seconds

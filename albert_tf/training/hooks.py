@@ -1,7 +1,7 @@
 """The usual hooks of a run: log, evaluate, keep the best, warn, save, stop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
@@ -16,6 +16,19 @@ from albert_tf.training.training_config import TrainingConfig
 # Where updates that are not finite are skipped, a run without a single other
 # one for so long ends.
 MAX_BAD_STEPS = 100
+
+
+def check_hooks(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
+    """Return hooks that a user passes, or refuse what is none."""
+    kinds = [type(hook).__name__ for hook in hooks]
+    wrong = [
+        getattr(hook, "__name__", kind)
+        for hook, kind in zip(hooks, kinds, strict=True)
+        if not isinstance(hook, Hook)
+    ]
+    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
+    require(not wrong, rule, hooks=", ".join(wrong))
+    return tuple(hooks)
 
 
 class RequireFinite(Hook):

@@ -8,9 +8,10 @@ with program.quiet_start():
     from albert_tf.training import pretraining
     from albert_tf.training.distribution import DistributionConfig
     from albert_tf.training.history import RunResult
+    from albert_tf.training.hooks import check_hooks
     from albert_tf.training.optimizers import OptimizerConfig
     from albert_tf.training.pretraining_config import PretrainingConfig
-    from albert_tf.training.run import Hook, check_hooks
+    from albert_tf.training.run import Hook
     from albert_tf.training.training_config import TrainingConfig
 
 

@@ -66,6 +66,11 @@ def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
     return None
 
 
+def are_dynamic(folders: Folders) -> bool:
+    """Return whether all records are masked while they are read."""
+    return all(m.masking(TRAIN) == DYNAMIC for m in folders.values())
+
+
 def check_alike(folders: Folders) -> None:
     """Refuse folders whose ids or masks mean different things."""
     kinds = {

@@ -21,6 +21,7 @@ from albert_tf.base.settings import Fact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.history import History, Scalars
 from albert_tf.training.pace import Pace, next_stop
+from albert_tf.training.phase_work import work_ahead
 from albert_tf.training.phases import Phase, at
 from albert_tf.training.trainer import Trainer
 
@@ -140,6 +141,15 @@ class Run:
         return self.trainer.step
 
     @property
+    def steps_left(self) -> float:
+        """The steps to come, as many of the present phase as take as long."""
+        left = self.last - self.step
+        if len(self.phases) == 1:
+            return left
+        config = self.trainer.model.config
+        return left * work_ahead(self.phases, self.step, self.phase, config)
+
+    @property
     def phase(self) -> Phase:
         """The phase of the last update, the first one before there is any."""
         return at(self.phases, max(self.step - 1, 0))
@@ -195,7 +205,7 @@ class Run:
 
     def farewell(self) -> str:
         """Say why the run ends before its last step, and what is left."""
-        hours = self.pace.seconds * (self.last - self.step) / 3600
+        hours = self.pace.seconds * self.steps_left / 3600
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
             f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
@@ -243,14 +253,13 @@ class Run:
     def _values(self, sums, pace: float) -> dict[str, float]:
         """Return what steps gave; `pace` is steps a second."""
         trainer = self.trainer
+        rate = trainer.optimizer.learning_rate(self.step - 1)
         return {
             **trainer.evaluator.summarize(sums.report.numpy()),
             "gradient_norm": float(sums.norm),
-            "learning_rate": float(
-                trainer.optimizer.learning_rate(self.step - 1)
-            ),
+            "learning_rate": float(rate),
             "examples_per_second": pace * self.phase.batch_size,
-            "hours_left": (self.last - self.step) / pace / 3600,
+            "hours_left": self.steps_left / pace / 3600,
         }
 
 
@@ -272,19 +281,6 @@ class Hook:
 
     def end(self, run: Run) -> None:
         """Be called once, where the run ends, unless by an error."""
-
-
-def check_hooks(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
-    """Return hooks that a user passes, or refuse what is none."""
-    kinds = [type(hook).__name__ for hook in hooks]
-    wrong = [
-        getattr(hook, "__name__", kind)
-        for hook, kind in zip(hooks, kinds, strict=True)
-        if not isinstance(hook, Hook)
-    ]
-    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
-    require(not wrong, rule, hooks=", ".join(wrong))
-    return tuple(hooks)
 
 
 class StopOnSignal(Hook):

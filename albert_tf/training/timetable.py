@@ -9,14 +9,14 @@ import bisect
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import training_flops
 from albert_tf.training import hooks
 from albert_tf.training.distribution import of_chief
 from albert_tf.training.pace import SECONDS_PER_LOOP
+from albert_tf.training.phase_work import step_work, work_ahead
 from albert_tf.training.phases import Phase, moved
 from albert_tf.training.run import Hook, Run
 
@@ -152,31 +152,6 @@ def rehearse(
     return evaluation, time.monotonic() - start
 
 
-def step_work(phase: Phase, config: AlbertConfig) -> float:
-    """Return the FLOPs of a step of a phase; 1 where its data are unknown."""
-    metadata = phase.metadata
-    if metadata is None:
-        return 1.0
-    return phase.batch_size * training_flops(
-        config.with_layers(phase.layers),
-        metadata.max_seq_length,
-        metadata.max_predictions_per_seq,
-    )
-
-
-def mean_work(
-    phases: Sequence[Phase], place: float, config: AlbertConfig
-) -> float:
-    """Return the mean FLOPs of a step from a place in the schedule on."""
-    steps = [
-        max(phase.last_step - max(phase.first_step, place), 0.0)
-        for phase in phases
-    ]
-    works = [step_work(phase, config) for phase in phases]
-    whole = sum(n * work for n, work in zip(steps, works, strict=True))
-    return whole / sum(steps) if sum(steps) else works[-1]
-
-
 class KeepTime(Hook):
     """Move the end of a run so that it meets its time; stands before `Save`.
 
@@ -262,8 +237,7 @@ class KeepTime(Hook):
     def _left(self, run) -> float:
         """Return the seconds for the steps to come and what they entail."""
         table, place = self.timetable, self.course.at(run.step)
-        ahead = mean_work(self.schedule, place, self.config)
-        table.ahead = ahead / step_work(self.phase, self.config)
+        table.ahead = work_ahead(self.schedule, place, self.phase, self.config)
         due = table.checkpoint if run.due(table.save_steps) else 0.0
         return table.seconds - self.used() - due
 

@@ -40,9 +40,7 @@ def test_a_failed_step_is_not_marked(script, tmp_path):
 
 def test_commands_are_what_a_user_would_type():
     """Every place is filled, also in folders whose names have blanks."""
-    values = dict.fromkeys(
-        ("pretraining_steps", "tenth", "finetuning_steps"), 7
-    )
+    values = {"pretraining_hours": 0.1, "finetuning_steps": 7}
     words = {
         name: pipeline.arguments(step, dir="a folder", **values)
         for name, step in pipeline.STEPS.items()
@@ -53,7 +51,8 @@ def test_commands_are_what_a_user_would_type():
         "--input_file=a folder/corpus/corpus.txt",
     ]
     assert words["pretraining"][0] == "pretrain.py"
-    assert "--num_train_steps=7" in words["pretraining"]
+    assert "--budget_hours=0.1" in words["pretraining"]
+    assert "--num_train_steps=7" in words["fine-tuning"]
     for line in words.values():
         flags = line[2:] if line[0] == "-m" else line[1:]
         assert all(re.fullmatch(r"--\w+(=[^{}]+)?", flag) for flag in flags)

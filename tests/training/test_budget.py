@@ -3,12 +3,14 @@
 import dataclasses
 
 import pytest
+import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import budget
 from albert_tf.training.budget import Choice, Means
 from albert_tf.training.budgeted import check, values_of
 from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.phases import read_schedules
 from albert_tf.training.training_config import TrainingConfig
 
 # A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
@@ -84,6 +86,38 @@ def test_evaluations_take_their_share(examples, number):
     values = choose(means)
     assert values["num_train_steps"] == 2280
     assert values["eval_steps"] == 2280 // number
+
+
+@pytest.mark.parametrize(
+    "layers, groups, sharing, depths",
+    [
+        (4, 1, "all", "2:0.4,4"),
+        (5, 1, "all", "3:0.4,5"),
+        (6, 4, "all", "4:0.4,6"),
+        (3, 3, "all", None),
+        (1, 1, "all", None),
+        (4, 1, "attention", None),
+    ],
+)
+def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
+    """Where layers share all, and each group of them still has one."""
+    config = dataclasses.replace(
+        tiny.CONFIG,
+        num_hidden_layers=layers,
+        num_hidden_groups=groups,
+        sharing=sharing,
+    )
+    values = values_of(budget.schedules(config, dynamic=False))
+    assert values == ({"depth_schedule": depths} if depths else {})
+    read_schedules("records", depths, None, config)
+
+
+def test_masks_change_only_where_they_are_made_while_reading():
+    """Many at first, and at the end the rate at which a model is judged."""
+    values = values_of(budget.schedules(tiny.CONFIG, dynamic=True))
+    masks = values["mask_schedule"]
+    rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
+    assert [rate for rate, _ in rates] == [0.3, 0.2, 0.15]
 
 
 def test_choices_are_shown_as_flags_with_reasons():

@@ -1,5 +1,6 @@
 """Runs with a budget: what they keep, how they go on, what they write."""
 
+import dataclasses
 import types
 
 import pytest
@@ -9,10 +10,13 @@ from tiny_pretraining import values
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.training import checkpoint_files, checkpoints, hooks, run
+from albert_tf.data.records import Metadata
+from albert_tf.training import budget, checkpoint_files, checkpoints, hooks, run
+from albert_tf.training.budgeted import Budget
 from albert_tf.training.hooks import Save
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import Phase, moved
+from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.timetable import KeepTime, Timetable
 
@@ -97,6 +101,37 @@ def test_phases_move_with_the_end_but_for_what_is_over():
     assert moved(phases, 50, [20, 30, 40])[0].last_step == 51
 
 
+RECORDS = {
+    name: Metadata(16, 3, 50, "", {}, {"masking": masking})
+    for name, masking in (("static", "static"), ("dynamic", "dynamic"))
+}
+
+
+@pytest.mark.parametrize(
+    "folders, said, kept, schedules",
+    [
+        (["dynamic"], set(), None, (budget.MASK_SCHEDULE, "2:0.4,4")),
+        (["static"], set(), None, (None, "2:0.4,4")),
+        (["dynamic", "static"], set(), None, (None, "2:0.4,4")),
+        (["dynamic"], {"depth_schedule"}, None, (budget.MASK_SCHEDULE, None)),
+        (["dynamic"], set(), {"mask_schedule": "0.2:0.5,0.15"}, (..., None)),
+        (["dynamic"], set(), {}, (None, None)),
+    ],
+)
+def test_schedules_are_chosen_once(folders, said, kept, schedules):
+    """What is said stays; a run that goes on has those that it began with."""
+    job = Budget(1.0, said)
+    job.kept = None if kept is None else {"choices": kept}
+    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
+    chosen = job.with_schedules(
+        PretrainingConfig("records", albert_config_file="c", output_dir="o"),
+        config,
+        {name: RECORDS[name] for name in folders},
+    )
+    mask = kept["mask_schedule"] if schedules[0] is ... else schedules[0]
+    assert (chosen.mask_schedule, chosen.depth_schedule) == (mask, schedules[1])
+
+
 def pretrain(data_dir, config, output, **more):
     """Run the program for some seconds."""
     return albert_tf.pretrain(
@@ -120,6 +155,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     assert "Chosen for budget_hours=0.004:" in told
     assert "--optimizer=muon " in told and "--dtype=" in told
     assert "--learning_rate=" not in told
+    assert "--depth_schedule=1:0.4,2 " in told and "mask_schedule" not in told
     flags = dict(
         line[2:].split("=", 1)
         for line in (output / "run.flags").read_text().splitlines()
@@ -127,6 +163,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     step = int(values(output)["optimizer/iterations"])
     assert flags["budget_hours"] == "0.0"
     assert flags["num_train_steps"] == str(step)
+    assert flags["depth_schedule"] == "1:0.4,2"
     assert flags["learning_rate"] == "0.003" and flags["beta_2"] != "0.999"
     before = values(output)
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)

@@ -2,15 +2,20 @@
 
 import json
 import pathlib
+import re
 
 import programs
 import pytest
+
+from albert_tf.training import budget
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "pretraining"
 DOMAIN = "domain"
 FILES = sorted(path.stem for path in FOLDER.glob("*.flags"))
-NAMES = [name for name in FILES if name != DOMAIN]  # of new models
+HOURS = {"one_hour": 1, "one_night": 8, "one_gpu_day": 24}
+# Of new models, as published.
+NAMES = [name for name in FILES if name not in (DOMAIN, *HOURS)]
 
 # Parses each file with the flags of pretrain.py, all in one process.
 SCRIPT = """
@@ -46,10 +51,10 @@ def test_every_size_has_its_flagfiles():
     """The four sizes as published, on one host of v5e and v3, and others."""
     sizes = ("base", "large", "xlarge", "xxlarge")
     hosts = {f"{s}_{t}" for s in sizes for t in ("v5e-8", "v3-8")}
-    assert set(NAMES) == {*sizes, *hosts, "base_gpu", "laptop"}
+    assert set(NAMES) == {*sizes, *hosts, "base_gpu"}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "laptop"])
+@pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
     """Section 4.1: LAMB, batch 4096, rate 0.00176, 125,000 steps."""
     expected = {
@@ -72,9 +77,20 @@ def test_the_model_is_that_of_the_name(parsed, name):
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
     config = json.loads(path.read_text())
-    assert config["hidden_size"] == widths.get(size, 256)
-    version = {size: "v1", "laptop": "tiny"}.get(name, "v2")
-    assert path.stem.endswith(version)
+    assert config["hidden_size"] == widths[size]
+    assert path.stem.endswith("v1" if name == size else "v2")
+
+
+@pytest.mark.parametrize("name", HOURS)
+def test_a_budget_is_left_its_choices(parsed, name):
+    """It has the hours of its name, and says nothing that they decide."""
+    values, published = parsed[name], parsed["base"]
+    assert values["budget_hours"] == HOURS[name]
+    assert (ROOT / values["albert_config_file"]).exists()
+    chosen = {*budget.RULES, "mask_schedule", "depth_schedule"}
+    text = (FOLDER / f"{name}.flags").read_text()
+    assert not any(re.search(rf"^--{flag}\b", text, re.M) for flag in chosen)
+    assert published["budget_hours"] == 0
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
