@@ -235,12 +235,14 @@ class Budget:
     ) -> PretrainingConfig:
         """Return a run with the schedules that are chosen for it, or were.
 
+        They are for new models: one that is there knows all of its layers.
+
         Args:
           run: what is read, and how.
           config: the architecture.
           folders: the records.
         """
-        if not self.hours:
+        if not self.hours or run.init_checkpoint:
             return run
         chosen = budget.schedules(config, record_folders.are_dynamic(folders))
         self.schedules = {

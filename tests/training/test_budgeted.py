@@ -132,6 +132,15 @@ def test_schedules_are_chosen_once(folders, said, kept, schedules):
     assert (chosen.mask_schedule, chosen.depth_schedule) == (mask, schedules[1])
 
 
+def test_a_model_that_is_there_keeps_its_depth():
+    """Fewer layers would undo what a model of `init_checkpoint` knows."""
+    files = {"albert_config_file": "c", "output_dir": "o"}
+    going_on = PretrainingConfig("records", **files, init_checkpoint="model")
+    folders = {"dynamic": RECORDS["dynamic"]}
+    chosen = Budget(1.0, set()).with_schedules(going_on, tiny.CONFIG, folders)
+    assert chosen == going_on
+
+
 def pretrain(data_dir, config, output, **more):
     """Run the program for some seconds."""
     return albert_tf.pretrain(
