@@ -38,6 +38,7 @@ SMALLER = {
     "intermediate_size": 32,
     "dupe_factor": 1,
     "eval_fraction": 0.2,
+    "budget_hours": 0.003,
     "num_train_steps": 4,
     "train_batch_size": 8,
     "num_warmup_steps": 1,
