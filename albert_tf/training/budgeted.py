@@ -214,21 +214,26 @@ class Budget:
         self.keeper: KeepTime | None = None
 
     def prepare(
-        self, output_dir: str, init_state: str, optimizer: OptimizerConfig
-    ) -> None:
-        """Refuse settings that go with no budget; read what a run left."""
+        self,
+        run: PretrainingConfig,
+        optimizer: OptimizerConfig,
+        config: AlbertConfig,
+        folders: Folders,
+    ) -> PretrainingConfig:
+        """Refuse settings that go with no budget; see `with_schedules`."""
         if not self.hours:
-            return
-        check(self.said, init_state, optimizer.optimizer)
-        prefix = checkpoints.latest(output_dir)
+            return run
+        check(self.said, run.init_state, optimizer.optimizer)
+        prefix = checkpoints.latest(run.output_dir)
         if prefix:
             self.kept = checkpoint_files.about(prefix).get("budget")
             require(
                 self.kept,
                 "`budget_hours` goes on with a run that it began, and with no "
                 "other; choose another folder.",
-                output_dir=f"{output_dir} with {prefix}",
+                output_dir=f"{run.output_dir} with {prefix}",
             )
+        return self.with_schedules(run, config, folders)
 
     def with_schedules(
         self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
@@ -242,7 +247,7 @@ class Budget:
           config: the architecture.
           folders: the records.
         """
-        if not self.hours or run.init_checkpoint:
+        if run.init_checkpoint:
             return run
         chosen = budget.schedules(config, record_folders.are_dynamic(folders))
         self.schedules = {

@@ -252,8 +252,7 @@ def pretrain(
     prepared = distribution.prepare_devices(devices)
     with distribution.agreed(prepared):
         config, folders, tokenizer = prepare(run, training)
-        budget.prepare(run.output_dir, run.init_state, optimizer)
-        run = budget.with_schedules(run, config, folders)
+        run = budget.prepare(run, optimizer, config, folders)
     require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)
     training = with_dtype(training, strategy)
