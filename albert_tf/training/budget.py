@@ -1,8 +1,9 @@
 """What a run of so many hours should be: settings, each with its reason.
 
-`RULES` has a row for each setting that a budget chooses, in the order in which
-they are chosen: a later one sees the earlier ones, and what the user said.
-Numbers that trials gave are constants, with the trial.
+`RULES` has a row for each setting that follows from the pace, in the order in
+which they are chosen: a later one sees the earlier ones, and what the user
+said. `choose_schedules` chooses what the model and its records decide. Numbers
+that trials gave are constants, with the trial.
 
 A trial is a run on records of 64 tokens, its measure the held-out MLM loss
 when the rate is fully decayed.
@@ -162,8 +163,8 @@ def checkpoint_steps(means: Means, values: dict) -> Choice:
     return Choice(steps, f"one in {between:.0f} s, which a kill may cost")
 
 
-def schedules(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
-    """Choose what changes on the way; it follows from no pace.
+def choose_schedules(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
+    """Return what changes on the way, and why; no pace is needed for it.
 
     Args:
       config: the architecture.

@@ -210,7 +210,7 @@ class Budget:
         self.hours, self.began = hours, time.monotonic()
         self.said = {ALSO.get(name, name) for name in said}
         self.kept: dict[str, Any] | None = None
-        self.schedules: dict[str, Choice] = {}
+        self.schedule_choices: dict[str, Choice] = {}
         self.keeper: KeepTime | None = None
 
     def prepare(
@@ -249,13 +249,13 @@ class Budget:
         """
         if run.init_checkpoint:
             return run
-        chosen = budget.schedules(config, record_folders.are_dynamic(folders))
-        self.schedules = {
+        dynamic = record_folders.are_dynamic(folders)
+        self.schedule_choices = {
             name: choice
-            for name, choice in chosen.items()
+            for name, choice in budget.choose_schedules(config, dynamic).items()
             if name not in self.said
         }
-        values = values_of(self.schedules)
+        values = values_of(self.schedule_choices)
         if self.kept:
             before = self.kept["choices"]
             values = {k: before[k] for k in values if k in before}
@@ -267,7 +267,7 @@ class Budget:
             return self.kept["choices"], self.kept["step_seconds"]
         end = self.began + self.hours * 3600
         choices, seconds = measured_choices(workshop, configs, self.said, end)
-        choices = self.schedules | choices
+        choices = self.schedule_choices | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
         print("\n".join(budget.describe(choices)), flush=True)
         return values_of(choices), seconds

@@ -107,14 +107,14 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
         num_hidden_groups=groups,
         sharing=sharing,
     )
-    values = values_of(budget.schedules(config, dynamic=False))
+    values = values_of(budget.choose_schedules(config, dynamic=False))
     assert values == ({"depth_schedule": depths} if depths else {})
     read_schedules("records", depths, None, config)
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
     """Many at first, and at the end the rate at which a model is judged."""
-    values = values_of(budget.schedules(tiny.CONFIG, dynamic=True))
+    values = values_of(budget.choose_schedules(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
     assert [rate for rate, _ in rates] == [0.3, 0.2, 0.15]

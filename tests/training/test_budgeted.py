@@ -102,23 +102,24 @@ def test_phases_move_with_the_end_but_for_what_is_over():
 
 
 RECORDS = {
-    name: Metadata(16, 3, 50, "", {}, {"masking": masking})
-    for name, masking in (("static", "static"), ("dynamic", "dynamic"))
+    masking: Metadata(16, 3, 50, "", {}, {"masking": masking})
+    for masking in ("static", "dynamic")
 }
+BEFORE = "0.2:0.5,0.15"  # what an earlier version chose
 
 
 @pytest.mark.parametrize(
-    "folders, said, kept, schedules",
+    "folders, said, kept, masks, depths",
     [
-        (["dynamic"], set(), None, (budget.MASK_SCHEDULE, "2:0.4,4")),
-        (["static"], set(), None, (None, "2:0.4,4")),
-        (["dynamic", "static"], set(), None, (None, "2:0.4,4")),
-        (["dynamic"], {"depth_schedule"}, None, (budget.MASK_SCHEDULE, None)),
-        (["dynamic"], set(), {"mask_schedule": "0.2:0.5,0.15"}, (..., None)),
-        (["dynamic"], set(), {}, (None, None)),
+        (["dynamic"], set(), None, budget.MASK_SCHEDULE, "2:0.4,4"),
+        (["static"], set(), None, None, "2:0.4,4"),
+        (["dynamic", "static"], set(), None, None, "2:0.4,4"),
+        (["dynamic"], {"depth_schedule"}, None, budget.MASK_SCHEDULE, None),
+        (["dynamic"], set(), {"mask_schedule": BEFORE}, BEFORE, None),
+        (["dynamic"], set(), {}, None, None),
     ],
 )
-def test_schedules_are_chosen_once(folders, said, kept, schedules):
+def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
     """What is said stays; a run that goes on has those that it began with."""
     job = Budget(1.0, said)
     job.kept = None if kept is None else {"choices": kept}
@@ -128,8 +129,7 @@ def test_schedules_are_chosen_once(folders, said, kept, schedules):
         config,
         {name: RECORDS[name] for name in folders},
     )
-    mask = kept["mask_schedule"] if schedules[0] is ... else schedules[0]
-    assert (chosen.mask_schedule, chosen.depth_schedule) == (mask, schedules[1])
+    assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
 
 
 def test_a_model_that_is_there_keeps_its_depth():
