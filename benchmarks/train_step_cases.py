@@ -43,9 +43,11 @@ class Case:
         }
 
 
-TINY = {"hidden": 312, "layers": 4, "heads": 12, "intermediate": 1248}
+TINY = {"hidden": 256, "layers": 4, "heads": 4, "intermediate": 1024}
+ALBERT_TINY = {"hidden": 312, "layers": 4, "heads": 12, "intermediate": 1248}
 CASES = {
     "base-128": Case(4, 128, 20),
     "base-512": Case(1, 512, 77),
-    "tiny-128": Case(32, 128, 20, **TINY),
+    "albert_tiny-128": Case(32, 128, 20, **ALBERT_TINY),
+    "tiny-64": Case(64, 64, 10, **TINY),
 }
