@@ -175,6 +175,7 @@ def atomic_folder(path: str) -> Iterator[str]:
             yield temporary
             _upload(temporary, path.rstrip("/"))
         return
+    path = os.path.realpath(path)
     temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
     try:
         make_folder(temporary)

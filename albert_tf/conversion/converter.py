@@ -35,7 +35,6 @@ def convert(
     Raises:
       InputError: anything does not fit; then there is no output folder.
     """
-    output = output.rstrip("/")
     check_output(output)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, config_file)

@@ -130,7 +130,7 @@ def write_model_dir(
     overwrite: bool = False,
 ) -> None:
     """Write a model directory, whole or not at all."""
-    path = str(path).rstrip("/")
+    path = str(path)
     check_free(path, overwrite)
     with files.atomic_folder(path) as temporary:
         config.save(temporary)

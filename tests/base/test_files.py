@@ -112,6 +112,17 @@ def test_a_folder_replaces_another(folder):
     assert not list(folder.glob("sub.*"))
 
 
+@pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
+def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
+    """The folder itself is replaced; a link still leads to it."""
+    (folder / "link").symlink_to(folder / "sub")
+    with files.atomic_folder(f"{folder}/{path}") as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert files.names(f"{folder}/{path}") == ["new"]
+    assert (folder / "link").is_symlink()
+    assert not [n for n in files.names(folder) if ".tmp" in n or ".old" in n]
+
+
 def test_glob_says_what_is_wrong(folder):
     """Patterns without a file, folders, and nothing at all are errors."""
     both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
