@@ -6,6 +6,7 @@ made by `setting(...)` and whose `__post_init__` calls `validate(self)`;
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         )
     if choices and not number:
         return
+    if number and abs(value) == math.inf:
+        raise InputError(f"`{name}` must be finite. Received: {name}={value}")
     # `not >=` rather than `<`, so that NaN is refused too.
     if low is not None and not value >= low:
         raise InputError(

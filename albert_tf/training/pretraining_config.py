@@ -75,6 +75,7 @@ class PretrainingConfig:
         "End after so many hours with the rate decayed; steps, rate and all "
         "else that is not given is chosen for them. 0 is no budget.",
         minimum=0.0,
+        maximum=10000.0,
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(

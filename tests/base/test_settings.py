@@ -47,6 +47,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
         ({"beta_1": 1.5}, "at most 0.999999. Received: beta_1=1.5"),
         ({"learning_rate": -1.0}, "at least 0.0. Received: learning_rate=-1"),
         ({"learning_rate": float("nan")}, "Received: learning_rate=nan"),
+        ({"clip_norm": float("inf")}, "finite. Received: clip_norm=inf"),
     ],
 )
 def test_a_value_out_of_range_is_named(values, message):
