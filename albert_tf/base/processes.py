@@ -2,11 +2,14 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import multiprocessing
 import os
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,6 +35,21 @@ def _context(function: Callable) -> multiprocessing.context.BaseContext:
     module = getattr(function, "func", function).__module__
     context.set_forkserver_preload([module])
     return context
+
+
+@contextlib.contextmanager
+def _main_left_out() -> Iterator[None]:
+    """Let no process that starts in the body run the user's script again.
+
+    Nothing of it is needed there, and what it calls without asking for its
+    `__name__` would start processes once more.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _end_with_parent() -> None:
@@ -80,7 +98,11 @@ def ordered_map(
         num_processes, _context(function), _end_with_parent
     )
     with pool:
-        submit = functools.partial(pool.submit, function)
+
+        def submit(item):
+            with _main_left_out():
+                return pool.submit(function, item)
+
         try:
             yield from _in_order(submit, items, WINDOW * num_processes)
         except concurrent.futures.process.BrokenProcessPool:

@@ -100,6 +100,20 @@ def test_processes_end_with_the_one_that_uses_them():
     assert not any(map(alive, pids))
 
 
+def test_a_users_script_needs_no_guard(tmp_path):
+    """What is called at the top of a script is done once, not in each child."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import math\n"
+        "from albert_tf.base.processes import ordered_map\n"
+        "print(sum(ordered_map(math.sqrt, [4, 9, 16], 2)))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True
+    )
+    assert (ended.stdout, ended.stderr) == ("9.0\n", "")
+
+
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
     """Neither one process nor a single item needs another process."""
