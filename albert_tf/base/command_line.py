@@ -22,12 +22,13 @@ from absl import app, flags, logging
 from albert_tf.base.errors import InputError
 
 FLAGS = flags.FLAGS
+INTERRUPTED = 130  # what a shell calls the status after Ctrl-C
 Result = TypeVar("Result")
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, status: int = 1) -> int:
     print(f"error: {message}", file=sys.stderr, flush=True)
-    return 1
+    return status
 
 
 def run(main: Callable[[], None], positional: str | None = None) -> None:
@@ -50,6 +51,8 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             main()
         except (InputError, OSError) as error:
             return _fail(str(error))
+        except KeyboardInterrupt:
+            return _fail("interrupted", INTERRUPTED)
         return 0
 
     # The programs print; what TensorFlow logs at lower levels is noise.
@@ -208,6 +211,9 @@ class Program:
             flags.DEFINE_alias(alias, name)
 
     def _configs(self, values: Mapping[str, Any]) -> list[Any]:
+        for name, field in self.fields().items():
+            if self.required(field) and values[name] in (None, ""):
+                raise InputError(f"`{name}` must be given. Received: none")
         return [
             cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
             for cls in self.classes
@@ -252,10 +258,10 @@ class Program:
                 )
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)
-        for name, field in fields.items():
-            if self.required(field) and passed.get(name) is None:
-                raise InputError(f"`{name}` must be given. Received: none")
-        unsaid = {name: self.default(field) for name, field in fields.items()}
+        unsaid = {
+            name: None if self.required(field) else self.default(field)
+            for name, field in fields.items()
+        }
         return self._configs(unsaid | passed)
 
     def signature(self) -> inspect.Signature:

@@ -99,6 +99,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ),
         ({"train_stp": 1}, "did you mean `train_step`?"),
         ({}, "`model_dir` must be given."),
+        ({"model_dir": ""}, "`model_dir` must be given."),
         ({"model_dir": None}, "`model_dir` must be a text. Received"),
         ({"model_dir": 3}, "`model_dir` must be a text. Received: model_dir=3"),
         ({"steps": "3"}, "`steps` must be a whole number. Received: steps='3'"),
@@ -122,6 +123,19 @@ def test_a_wrong_keyword_is_named(values, said):
     with pytest.raises(InputError) as error:
         program(**known | values)
     assert said in str(error.value)
+
+
+def test_ctrl_c_ends_with_a_line():
+    """No stack trace, and the status that shells have for it."""
+    code = (
+        "from albert_tf.base import command_line\n"
+        "def main(): raise KeyboardInterrupt\n"
+        "command_line.run(main)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():

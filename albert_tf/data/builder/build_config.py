@@ -52,7 +52,10 @@ class BuildConfig:
         maximum=9999,
     )
     num_processes: int | None = setting(
-        None, "Processes; by default all cores. Not in the output.", minimum=1
+        None,
+        "Processes; by default all cores. Not in the output.",
+        minimum=1,
+        maximum=1024,
     )
     scratch_dir: str | None = setting(
         None,
