@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import itertools
 import multiprocessing
 import os
