@@ -50,8 +50,11 @@ class MaskingConfig:
         "Most predictions of one example; by default masked_lm_prob times "
         "max_seq_length.",
         minimum=1,
+        maximum=65536,
     )
-    ngram: int = setting(3, "Longest masked n-gram, in words.", minimum=1)
+    ngram: int = setting(
+        3, "Longest masked n-gram, in words.", minimum=1, maximum=100
+    )
     favor_shorter_ngram: bool = setting(
         True, "Draw n-grams with p(n) ~ 1/n; false reverses the order."
     )

@@ -92,6 +92,15 @@ def test_script_reports_a_mistake(corpus, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["max_seq_length", "max_predictions_per_seq", "ngram"]
+)
+def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
+    """They are refused before anything is read."""
+    with pytest.raises(InputError, match=f"`{name}` must be at most"):
+        settings(corpus, tmp_path / "out", **{name: 2**31})
+
+
 # Without the time, which would make a name of the test that changes.
 CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
 

@@ -35,7 +35,10 @@ class PairsConfig:
     """How documents are cut into pairs of segments."""
 
     max_seq_length: int = setting(
-        512, "Tokens of an example, special ones included.", minimum=8
+        512,
+        "Tokens of an example, special ones included.",
+        minimum=8,
+        maximum=65536,
     )
     short_seq_prob: float = setting(
         0.1,
