@@ -9,6 +9,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
+from glob import escape
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class InspectConfig:
 def find_paths(patterns: str) -> list[str]:
     """Return the files of comma-separated files, globs and folders."""
     globs = [
-        files.join(p, "*.tfrecord*") if files.is_folder(p) else p
+        files.join(escape(p), "*.tfrecord*") if files.is_folder(p) else p
         for p in patterns.split(",")
     ]
     return [path for p in globs for path in files.glob(p, "`input_file`")]

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from glob import escape
 from glob import glob as local_glob
 from typing import Any, BinaryIO
 
@@ -56,12 +57,17 @@ def size(path: str) -> int:
     return os.path.getsize(path)
 
 
-def matches(pattern: str) -> list[str]:
+def matches(pattern: str, folder: str = "") -> list[str]:
     """Return the sorted paths that a glob pattern matches, maybe none.
 
     On a local disk, hidden files are matched as in a shell: only by a pattern
     that has their dot.
+
+    Args:
+      pattern: the pattern.
+      folder: where it is looked for; its name is no pattern.
     """
+    pattern = join(escape(folder), pattern)
     if is_remote(pattern):
         return sorted(remote("glob", pattern))
     return sorted(local_glob(pattern))

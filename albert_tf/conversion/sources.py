@@ -62,7 +62,7 @@ def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
     """Return the file of the first pattern that matches in any folder."""
     for pattern in patterns:
         for folder in folders:
-            paths = files.matches(files.join(folder, pattern))
+            paths = files.matches(pattern, folder)
             rule = "Only one vocabulary may stand beside the weights."
             require(len(paths) < 2, rule, vocabularies=", ".join(paths))
             if paths:

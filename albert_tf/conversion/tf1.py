@@ -37,7 +37,7 @@ RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 def _ordered(prefix: str) -> list[str]:
     """Return the prefixes of the checkpoints in a folder, or of one."""
-    paths = files.matches(files.join(prefix, "*" + INDEX))
+    paths = files.matches("*" + INDEX, prefix)
     return sorted(path.removesuffix(INDEX) for path in paths)
 
 
@@ -110,7 +110,7 @@ def find_config(prefix: str) -> str:
         folders = [files.join(module, HUB_ASSETS), module]
     for place in folders:
         exact = files.join(place, CONFIG_FILE)
-        others = files.matches(files.join(place, "*config*.json"))
+        others = files.matches("*config*.json", place)
         if files.exists(exact):
             return exact
         if len(others) == 1:

@@ -46,7 +46,9 @@ class TrainTokenizerConfig(TextConfig):
     output_dir: str | None = setting(
         None, "Where the tokenizer is written.", required=True
     )
-    vocab_size: int = setting(30000, "Pieces of the vocabulary.", minimum=14)
+    vocab_size: int = setting(
+        30000, "Pieces of the vocabulary.", minimum=14, maximum=10**7
+    )
     model_type: str = setting(
         "unigram",
         "How pieces are found; the release has unigram.",
@@ -62,6 +64,7 @@ class TrainTokenizerConfig(TextConfig):
         10_000_000,
         "Most sentences used; from more, this many are drawn.",
         minimum=101,
+        maximum=10**12,
     )
     on_bad_text: str = setting(
         "fail",

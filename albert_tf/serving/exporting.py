@@ -141,7 +141,7 @@ def model_size(folder: str) -> int:
     return sum(
         files.size(path)
         for name in names
-        for path in files.matches(files.join(folder, name))
+        for path in files.matches(name, folder)
     )
 
 

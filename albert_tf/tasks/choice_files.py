@@ -117,7 +117,7 @@ def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
     names = {"": [path]}
     if files.is_folder(path):
         names = {
-            level: files.matches(files.join(path, level, "*.txt"))
+            level: files.matches("*.txt", files.join(path, level))
             for level in layout.levels
         }
     for level, paths in names.items():

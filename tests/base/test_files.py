@@ -33,6 +33,14 @@ def test_matches_are_those_of_tensorflow(folder, pattern):
     assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
 
 
+@pytest.mark.parametrize("scheme", ["{}", "file://{}"])
+def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
+    """One with brackets or stars is looked into as any other."""
+    place = scheme.format(folder / "b[1]*?")
+    files.write_text(files.join(place, "a.txt"), "a")
+    assert files.matches("*.txt", place) == [files.join(place, "a.txt")]
+
+
 def test_hidden_files(folder):
     """They are matched by a pattern with their dot alone, as in a shell."""
     assert files.matches(f"{folder}/*.txt") == [

@@ -90,6 +90,8 @@ def test_too_large_vocabulary(corpus, tmp_path):
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         train_tokenizer(config(corpus, output, vocab_size=5000))
+    with pytest.raises(InputError, match="must be at most"):
+        config(corpus, output, vocab_size=2**31)
     assert not output.exists()
     size = int(re.search(r"largest possible is (\d+)", str(error.value))[1])
     train_tokenizer(config(corpus, output, vocab_size=size))

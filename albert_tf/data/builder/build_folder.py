@@ -52,7 +52,7 @@ class BuildFolder:
         )
 
     def _records(self) -> list[str]:
-        return files.matches(files.join(self.output_dir, "*.tfrecord"))
+        return files.matches("*.tfrecord", self.output_dir)
 
     def claim(self) -> bool:
         """Take the folder; return whether the build is already complete."""
@@ -72,7 +72,7 @@ class BuildFolder:
                 "folder.",
                 output_dir=self.output_dir,
             )
-        for left_over in files.matches(files.join(self.output_dir, "*.tmp*")):
+        for left_over in files.matches("*.tmp*", self.output_dir):
             files.remove(left_over)
         files.write_json(self._manifest, self.identity)
         return False
