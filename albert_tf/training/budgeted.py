@@ -247,7 +247,7 @@ class Budget:
           config: the architecture.
           folders: the records.
         """
-        if run.init_checkpoint:
+        if run.init_checkpoint and not self.kept:
             return run
         dynamic = record_folders.are_dynamic(folders)
         self.schedule_choices = {

@@ -188,7 +188,7 @@ class KeepTime(Hook):
 
     def used(self) -> float:
         """Return the seconds of the run up to now."""
-        return self.now() - self.began
+        return self.kept.get("seconds") or self.now() - self.began
 
     def state(self) -> dict[str, Any]:
         """Return what a resume needs, while a checkpoint is written."""
@@ -197,9 +197,24 @@ class KeepTime(Hook):
             "step_seconds": self.timetable.step_seconds,
             "last": self.last,
             "course": self.course,
-            "ends": self.ends,
+            "borders": self.borders,
             "choices": self.choices,
         }
+
+    def _move(self, run, step: int, known: dict[int, int]) -> None:
+        """Let phases that are not over at a step end where their places are.
+
+        Args:
+          run: whose phases they are.
+          step: updates made.
+          known: {place of an end in the schedule: its step}; others follow
+            from the course.
+        """
+        places = [phase.last_step for phase in self.schedule]
+        ends = [known.get(x, round(self.course.step_at(x))) for x in places]
+        run.phases = moved(run.phases, step, ends)
+        ends = [phase.last_step for phase in run.phases]
+        self.borders = list(zip(places, ends, strict=True))
 
     def begin(self, run):
         table, training = self.timetable, run.trainer.training
@@ -208,9 +223,7 @@ class KeepTime(Hook):
         table.evaluation = evaluation / table.step_seconds
         self.last = self.kept.get("last", training.num_train_steps)
         self.schedule = run.phases
-        self.ends = [phase.last_step for phase in run.phases]
-        self.ends = self.kept.get("ends", self.ends)
-        run.phases = moved(run.phases, -1, self.ends)
+        self._move(run, -1, dict(self.kept.get("borders", ())))
         run.kept["budget"] = self.state
         with run.trainer.strategy.scope():
             run.trainer.optimizer.begin_course(list(self.course))
@@ -246,9 +259,7 @@ class KeepTime(Hook):
         self.last, end = last, run.trainer.training.num_train_steps
         self.course = self.course.turned(run.step, last, end)
         run.trainer.optimizer.course.assign(list(self.course))
-        ends = [round(self.course.step_at(p.last_step)) for p in self.schedule]
-        run.phases = moved(run.phases, run.step, ends)
-        self.ends = [phase.last_step for phase in run.phases]
+        self._move(run, run.step, {})
         run.move_end(last)
 
     def after(self, run, stretch):

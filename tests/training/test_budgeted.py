@@ -1,9 +1,11 @@
 """Runs with a budget: what they keep, how they go on, what they write."""
 
 import dataclasses
+import pathlib
 import types
 
 import pytest
+import tensorflow as tf
 import tiny
 import tiny_pretraining
 from tiny_pretraining import values
@@ -11,7 +13,14 @@ from tiny_pretraining import values
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import Metadata
-from albert_tf.training import budget, checkpoint_files, checkpoints, hooks, run
+from albert_tf.training import (
+    budget,
+    budgeted,
+    checkpoint_files,
+    checkpoints,
+    hooks,
+    run,
+)
 from albert_tf.training.budgeted import Budget
 from albert_tf.training.hooks import Save
 from albert_tf.training.optimizers import OptimizerConfig
@@ -187,3 +196,17 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
         pretrain(data_dir, (str(trained[0]),), trained[1])
     with pytest.raises(InputError, match="follows from `budget_hours`"):
         tiny_pretraining.run(data_dir, config[0], "x", budget_hours=1.0)
+
+
+def test_records_that_are_damaged_are_named_while_measuring(
+    data_dir, config, tmp_path, monkeypatch
+):
+    """TensorFlow's error of a file is a line that names it."""
+    path = next(pathlib.Path(data_dir).glob("train-*"))
+
+    def read(*_):
+        raise tf.errors.DataLossError(None, None, f"corrupted record at {path}")
+
+    monkeypatch.setattr(budgeted, "probe", read)
+    with pytest.raises(InputError, match=f"Received: {path}"):
+        pretrain(data_dir, config, tmp_path / "model")

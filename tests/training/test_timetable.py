@@ -188,6 +188,24 @@ def test_a_kill_and_a_pause_take_no_time():
     assert broken.run.step == pytest.approx(whole.run.step, rel=0.01)
     assert broken.rates[451] == pytest.approx(whole.rates[451], abs=1e-6)
     assert broken.jump() < 0.04
+    broken.now += 5000.0
+    finished = broken.process()  # There is nothing left to train.
+    assert finished.used() == broken.saved[1]["seconds"]
+
+
+def test_other_phases_go_on_where_the_course_is():
+    """Borders that a run had stay where they were; new ones follow, by hand."""
+    run = Simulation(Machine()).run
+    ends = 100, 300, 1000
+    starts = 0, *ends[:-1]
+    run.phases = tuple(
+        Phase(a, b, 16) for a, b in zip(starts, ends, strict=True)
+    )
+    kept = {"course": [400, 200.0, 2.0], "borders": [[100, 150], [1000, 800]]}
+    keeper = KeepTime(Timetable(9.0, 1.0, 1, 1), 0.0, None, kept)
+    keeper.begin(run)
+    assert [phase.last_step for phase in run.phases] == [150, 450, 800]
+    assert keeper.state()["borders"] == [(100, 150), (300, 450), (1000, 800)]
 
 
 def test_more_hours_lengthen_what_is_left():
