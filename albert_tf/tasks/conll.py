@@ -112,9 +112,9 @@ def read_rows_of_words(
                 words=len(words),
                 tags=len(tags),
             )
-        if words:
+        if words or not tagged:  # predictions are those of all rows
             sentences.append(Sentence(words, tags, row.where, None))
-    return sentences
+    return sentences if any(s.words for s in sentences) else []
 
 
 def read_conll(

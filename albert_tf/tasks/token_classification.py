@@ -156,6 +156,8 @@ class TokenClassification(Task):
         self, words: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """Return a sentence's windows, and each word's row and place in it."""
+        if not words:
+            return [], np.zeros(0, np.int32), np.zeros(0, np.int32)
         ids = np.concatenate(words)
         lengths = [len(word) for word in words]
         firsts = np.cumsum(lengths) - lengths  # first piece of each word

@@ -86,8 +86,8 @@ def test_tags_are_learnt(pretrained, tmp_path):
         model.predict(["the good film", *map(" ".join, WORDS[1:2])])
         == (TAGS[:2])
     )
-    both = model.words_and_tags(["the good film"])
-    assert both == [list(zip(WORDS[0], TAGS[0], strict=True))]
+    both = model.words_and_tags(["", "the good film", " "])
+    assert both == [[], list(zip(WORDS[0], TAGS[0], strict=True)), []]
     assert model.score(WORDS, TAGS)["f1"] == 1.0
     numbers = [[KINDS.index(tag) for tag in tags] for tags in TAGS]
     how = {"verbose": 0, "batch_size": 4}
