@@ -8,6 +8,9 @@ V vocabulary, P predictions, or tokens that are asked for.
 A `seed`, see `dropout.py`, means training; None means inference.
 """
 
+import types
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from albert_tf.model import compiled_ops
@@ -47,16 +50,16 @@ class AlbertEncoder(ConfiguredLayer):
         )
         self.ffns = self.blocks(FeedForward, "ffn", map(c.ffn_index, layers))
 
-    def blocks(self, cls: type, kind: str, indices) -> dict:
+    def blocks(self, cls: type, kind: str, indices) -> Mapping:
         """Return {(index, inner index): block}, each used by many layers."""
         blocks = {}
         for g in sorted(set(indices)):
             for k in range(self.config.inner_group_num):
                 name = f"{kind}_{g}_{k}"
                 blocks[g, k] = self.sublayer(cls, name)
-                # Keras does not track what stands in such a dict.
                 setattr(self, name, blocks[g, k])
-        return blocks
+        # TensorFlow would track a dict, and saves none with such keys.
+        return types.MappingProxyType(blocks)
 
     def layer_blocks(
         self, config: AlbertConfig, i: int
