@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.tasks.batches import batcher, example_lengths
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.head import LABEL_WEIGHTS
@@ -117,7 +118,9 @@ def batches_of_text(
     def any_shape(x):
         return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)
 
-    signature = tf.nest.map_structure(any_shape, next(generate()))
+    first = next(generate(), None)
+    require(first is not None, "The data set must have an example.")
+    signature = tf.nest.map_structure(any_shape, first)
     batches = tf.data.Dataset.from_generator(
         generate, output_signature=signature
     )

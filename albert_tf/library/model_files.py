@@ -111,7 +111,9 @@ def open_model(path: str) -> ModelFiles:
 
 def check_free(path: str, overwrite: bool) -> None:
     """Refuse to write a model directory over anything else than one."""
-    if not files.exists(path) or not files.names(path):
+    if not files.exists(path) or (
+        files.is_folder(path) and not files.names(path)
+    ):
         return
     require(
         overwrite and files.exists(files.join(path, CONFIG_FILE)),

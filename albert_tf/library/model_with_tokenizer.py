@@ -19,6 +19,17 @@ from albert_tf.text.tokenizers import Tokenizer
 KERAS_FILES = (".keras", ".h5")
 
 
+def check_length(max_length: int | None, config: AlbertConfig) -> None:
+    """Refuse inputs that a model cannot take."""
+    positions = config.max_position_embeddings
+    require(
+        max_length is None or 3 <= max_length <= positions,
+        "`max_length` must be at most the model's `max_position_embeddings`, "
+        f"{positions}, and at least 3.",
+        max_length=max_length,
+    )
+
+
 class ModelWithTokenizer(KeepsTokenizer, keras.Model):
     """A Keras model that knows its tokenizer and can become a folder.
 
@@ -40,15 +51,9 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        positions = config.max_position_embeddings
-        require(
-            (max_length or 0) <= positions,
-            "`max_length` must be at most the model's "
-            f"`max_position_embeddings`, {positions}.",
-            max_length=max_length,
-        )
+        check_length(max_length, config)
         self.config, self.tokenizer = config, tokenizer
-        self.max_length = max_length or positions
+        self.max_length = max_length or config.max_position_embeddings
         self.built = True
 
     @property

@@ -92,7 +92,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
         if one:
             texts = tf.reshape(texts, [1])
-            text_pairs = text_pairs and tf.reshape(text_pairs, [1])
+            if text_pairs is not None:
+                text_pairs = tf.reshape(text_pairs, [1])
         rows = self.tokenizer(texts, text_pairs, self.max_length)
         return {
             k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()

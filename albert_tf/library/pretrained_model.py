@@ -11,11 +11,19 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.library.model_files import open_model
-from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
+from albert_tf.library.model_with_tokenizer import (
+    ModelWithTokenizer,
+    check_length,
+)
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import registered
-from albert_tf.serving.embedding import make_step, vectors_of
+from albert_tf.serving.embedding import (
+    EmbedConfig,
+    check,
+    make_step,
+    vectors_of,
+)
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
@@ -132,6 +140,7 @@ class Albert(ModelWithTokenizer):
           of several texts, a list of that.
         """
         self.need("mlm")
+        require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
         for text in texts:
@@ -145,6 +154,8 @@ class Albert(ModelWithTokenizer):
         ids = tokenizer.encode_masked(text)
         row, _ = packed_row(tokenizer, ids, nothing, self.max_length)
         places = np.flatnonzero(row == tokenizer.mask_id)
+        rule = f"A {MASK_TEXT} must be within the first `max_length` tokens."
+        require(len(places), rule, max_length=self.max_length)
         logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
         # The table may have more rows than there are pieces.
         probabilities = tf.nn.softmax(logits[0])[:, : tokenizer.vocab_size]
@@ -178,6 +189,10 @@ class Albert(ModelWithTokenizer):
           batch_size: texts computed at once.
         """
         texts, length = checked_texts(texts, "texts"), self.max_length
+        require(texts, "`texts` must have a text.", texts=texts)
+        check_length(max_length, self.config)
+        how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
+        layer = check(EmbedConfig(output_file=".npy", **how), self.config)
         nothing, tokenizer = np.zeros(0, np.int32), self.need_tokenizer()
         rows = [
             packed_row(tokenizer, ids, nothing, max_length or length)
@@ -186,8 +201,7 @@ class Albert(ModelWithTokenizer):
         features = Features.from_rows(
             rows, {}, tokenizer.pad_id, max_length or length
         )
-        layers = self.config.num_hidden_layers * self.config.inner_group_num
-        step = make_step(self.albert, pooling, layer % (layers + 1))
+        step = make_step(self.albert, pooling, layer)
         return vectors_of(features, batch_size, step)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from albert_tf.base.errors import require
 from albert_tf.library.model_files import ModelFiles
+from albert_tf.library.model_with_tokenizer import check_length
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.task import Task
@@ -78,13 +79,8 @@ def task_of_class(
     else:
         task = cls.new_task(labels, **options)
     task = task.with_data(of_class(DataConfig, settings))
+    check_length(max_length, opened.config)
     positions = opened.config.max_position_embeddings
-    require(
-        (max_length or 0) <= positions,
-        "`max_length` must be at most the model's `max_position_embeddings`, "
-        f"{positions}.",
-        max_length=max_length,
-    )
     length = max_length or min(task.config.max_seq_length, positions)
     if not learnt:
         settings = cls.lengths(length) | settings

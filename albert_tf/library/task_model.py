@@ -19,6 +19,13 @@ from albert_tf.tasks.task import Task
 BATCH_SIZE = 32
 
 
+def examples_at_once(batch_size: int | None) -> int:
+    """Return a batch size, the default for None."""
+    rule = "`batch_size` must be at least 1."
+    require(batch_size is None or batch_size > 0, rule, batch_size=batch_size)
+    return batch_size or BATCH_SIZE
+
+
 class TaskModel(NetworkModel):
     """An ALBERT with the head of a task, which takes raw strings.
 
@@ -173,7 +180,7 @@ class TaskModel(NetworkModel):
         if raw_data.is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             return {"x": x} | {k: v for k, v in more.items() if v is not None}
-        size = size or BATCH_SIZE
+        size = examples_at_once(size)
         if isinstance(x, tf.data.Dataset):
             return {"x": self._streamed(x, size, part)}
         x, y, weights = self.unpacked(x, y, weights)
@@ -186,7 +193,7 @@ class TaskModel(NetworkModel):
         x, y, weights = self.unpacked(x, y, weights)
         examples = self.examples(x, y, "train")
         raw_data.check_weights(weights, examples)
-        size = size or BATCH_SIZE
+        size = examples_at_once(size)
         first = int(len(examples) * (1 - share))
         rule = "`validation_split` must leave an example on either side."
         require(0 < first < len(examples), rule, validation_split=share)
@@ -260,6 +267,9 @@ class TaskModel(NetworkModel):
         number = {label: i for i, label in enumerate(labels)}
         if class_weight is None:
             return None
+        unknown = set(class_weight) - {*number, *number.values()}
+        rule = f"`class_weight` must be of classes, {', '.join(labels)}."
+        require(not unknown, rule, unknown=", ".join(map(str, unknown)))
         return {number.get(k, k): x for k, x in class_weight.items()}
 
     def evaluate(
@@ -287,7 +297,7 @@ class TaskModel(NetworkModel):
     def _predicted(self, examples, batch_size, **kwargs) -> Sequence[Any]:
         task = self.task_for(examples)
         features = task.features(examples, self.need_tokenizer())
-        size, head = batch_size or BATCH_SIZE, task.head
+        size, head = examples_at_once(batch_size), task.head
         order = np.arange(len(features))
         if self.bucketed and not (head.token_outputs or self.kept_labels):
             batches, order = feature_batches.batches_by_length(features, size)
@@ -314,7 +324,7 @@ class TaskModel(NetworkModel):
           **kwargs: of `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
-        if raw_data.is_encoded(x[0]):
+        if x and raw_data.is_encoded(x[0]):
             return super().predict(x[0], **how)
         return self.answers(self.predictions(*x, **how))
 

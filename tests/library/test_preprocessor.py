@@ -38,6 +38,8 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
     agree(layer((TEXTS, PAIRS)), pairs)
     both = tf.data.Dataset.from_tensor_slices((TEXTS, PAIRS)).batch(3)
     agree(next(iter(both.map(layer))), pairs)
+    one = {name: rows[0] for name, rows in tokenizer(["a"], [""]).items()}
+    agree(Preprocessor(tokenizer, len(one["input_ids"]))("a", ""), one)
 
 
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):

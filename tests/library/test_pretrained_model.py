@@ -108,6 +108,16 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
     np.testing.assert_allclose(again(texts), model(texts), atol=1e-6)
 
 
+def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
+    """The SavedModel that Keras writes gives what the model gives."""
+    ids = keras.Input([None], dtype="int32")
+    model = keras.Model(ids, albert(ids)["pooled_output"])
+    model.export(tmp_path / "saved", verbose=False)
+    saved = tf.saved_model.load(str(tmp_path / "saved"))
+    batch = np.arange(12, dtype=np.int32).reshape(2, 6)
+    np.testing.assert_allclose(saved.serve(batch), model(batch), atol=1e-6)
+
+
 def test_an_input_embedding_has_a_gradient(albert):
     """The parts can be called one by one, and a tape watches between them."""
     batch = albert.tokenizer(TEXTS)
@@ -146,6 +156,15 @@ def test_an_input_embedding_has_a_gradient(albert):
         ),
         (lambda a, path: a.tokenizer(["a"], max_length=2), "at least 3"),
         (lambda a, path: a.save(path), "`path` must be a new or empty folder"),
+        (lambda a, path: a.save(__file__), "`path` must be a new or empty"),
+        (lambda a, path: load(path, max_length=-3), "and at least 3"),
+        (lambda a, path: a.embed(["a"], max_length=99), "`max_length` must be"),
+        (lambda a, path: a.embed(["a"], layer=9), "`layer` must be from 0 to"),
+        (lambda a, path: a.embed(["a"], "sum"), "`pooling` must be one of"),
+        (lambda a, path: a.embed(["a"], batch_size=0), "`batch_size` must be"),
+        (lambda a, path: a.embed([]), "must have a text"),
+        (lambda a, path: a.fill_mask("[MASK]", 0), "`top_k` must be at least"),
+        (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "within the first"),
     ],
 )
 def test_refuses_what_does_not_fit(albert, pretrained, action, message):

@@ -284,6 +284,16 @@ TEXTS = ["a good film", "a bad film"]
         ),
         (lambda m, path: m.predict([1, 2]), "must be a list of strings"),
         (lambda m, path: m.predict(TEXTS, TEXTS), "must be a list of strings"),
+        (lambda m, path: m.predict(TEXTS, batch_size=-1), "`batch_size` must"),
+        (lambda m, path: m.predict(), "one of each at least"),
+        (
+            lambda m, path: m.fit(TEXTS, LABELS, class_weight={"ugly": 2.0}),
+            "must be of classes, bad, good. Received: unknown=ugly",
+        ),
+        (
+            lambda m, path: m.fit(tf.data.Dataset.from_tensors(TEXTS).take(0)),
+            "must have an example",
+        ),
         (lambda m, path: m.predict([]), "one of each at least"),
         (lambda m, path: m.predict("a film"), "data file"),
         (lambda m, path: Classifier.load(path), "`labels` must be given"),
