@@ -172,12 +172,13 @@ def on_devices(strategy: tf.distribute.Strategy, function: Callable):
     It returns what the first one does.
     """
 
-    @tf.function
     def run(*args):
         results = strategy.run(function, args)
         return strategy.experimental_local_results(results)[0]
 
-    return run
+    # TensorFlow takes the functions of one `def` as one, and warns that it is
+    # traced often.
+    return tf.function(functools.partial(run))
 
 
 def all_sum(value):

@@ -1,6 +1,7 @@
 """Which devices a run takes, and who writes."""
 
 import json
+import logging
 
 import pytest
 import tensorflow as tf
@@ -13,9 +14,19 @@ from albert_tf.training.distribution import (
     distribute,
     is_chief,
     make_strategy,
+    on_devices,
 )
 
 WORKERS = {"worker": ["localhost:1", "localhost:2"]}
+
+
+def test_many_compiled_functions_are_no_warning(caplog):
+    """Each is traced once, as where several runs follow each other."""
+    strategy = tf.distribute.get_strategy()
+    with caplog.at_level(logging.WARNING, "tensorflow"):
+        for _ in range(12):
+            assert on_devices(strategy, lambda: tf.constant(1))() == 1
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
