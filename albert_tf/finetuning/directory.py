@@ -30,9 +30,15 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
       The job. Where no evaluation tunes its threshold and no flag gives it,
       it has that of the weights that are there.
     """
-    task = job.task
+    task, resumes = job.task, checkpoints.latest(run.output_dir)
+    require(
+        is_finetuned(run.output_dir) or not resumes,
+        "`output_dir` must not hold a model that is not fine-tuned; choose "
+        "another folder.",
+        output_dir=run.output_dir,
+    )
     checkpoints.claim(run.output_dir, job.config)
-    if is_finetuned(run.output_dir) and checkpoints.latest(run.output_dir):
+    if resumes:
         earlier = load_task(run.output_dir)
         require(
             same_task(task, earlier),

@@ -131,6 +131,19 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
     assert "another task, or other labels" in message
 
 
+def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
+    """Nothing is written to it, however the way to it is written."""
+    folder = shutil.copytree(pretrained, tmp_path / "m")
+    before = sorted(os.listdir(folder))
+    said = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
+    for source, rule in said.items():
+        message = refusal(
+            model_dir=source, output_dir=str(folder), do_train=True, **opinions
+        )
+        assert rule in message
+    assert sorted(os.listdir(folder)) == before
+
+
 def test_the_script(finished, opinions, tmp_path):
     """The script takes released names, and its flagfile replays."""
     done = programs.run(
