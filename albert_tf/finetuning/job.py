@@ -30,6 +30,11 @@ DEFAULTS = {
 }
 
 
+def one_folder(*paths: str) -> bool:
+    """Return whether paths, however they are written, lead to one folder."""
+    return len(set(map(os.path.realpath, paths))) == 1
+
+
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
     """What a fine-tuning run reads, does and writes."""
@@ -68,7 +73,10 @@ class FinetuningConfig:
         0, "Evaluate on such a sample of each split; 0 is all.", minimum=0
     )
     num_train_epochs: float = setting(
-        3.0, "Passes over the data, without `num_train_steps`.", minimum=0.0
+        3.0,
+        "Passes over the data, without `num_train_steps`.",
+        minimum=0.0,
+        maximum=1e6,
     )
     warmup_proportion: float = setting(
         0.1,
@@ -131,7 +139,8 @@ class FinetuningConfig:
             "Received: none",
         )
         require(
-            not self.do_train or self.output_dir != self.model_dir,
+            not self.do_train
+            or not one_folder(self.output_dir, self.model_dir),
             "`output_dir` must differ from `model_dir`.",
             output_dir=self.output_dir,
         )
@@ -161,8 +170,7 @@ class FinetuningConfig:
         """Whether the results stand beside the weights that they are of."""
         if self.do_train or self.ensemble:
             return self.do_train
-        directories = (self.source_dir, self.output_dir)
-        return len(set(map(os.path.realpath, directories))) == 1
+        return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
         """Refuse to write one model's results among another model's files."""

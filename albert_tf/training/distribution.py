@@ -41,7 +41,10 @@ class DistributionConfig:
     tpu_zone: str | None = setting(None, "Zone of the TPU.")
     gcp_project: str | None = setting(None, "Project of the TPU.")
     num_cpu_replicas: int = setting(
-        1, "Logical CPU devices for `mirrored` without GPUs.", minimum=1
+        1,
+        "Logical CPU devices for `mirrored` without GPUs.",
+        minimum=1,
+        maximum=1024,
     )
 
     peak_tflops: float | None = setting(

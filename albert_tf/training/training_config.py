@@ -5,6 +5,8 @@ import dataclasses
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE
 
+MOST_EXAMPLES = 2**20  # of a batch
+
 # What another way to compute the same step means for a resumed run.
 ROUNDING = "the same run to rounding, not to the bit"
 MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
@@ -15,7 +17,11 @@ class TrainingConfig:
     """Batch, steps, cadence and precision of a run."""
 
     num_train_steps: int = setting(
-        125000, "Steps of the whole run.", minimum=1, change="another schedule"
+        125000,
+        "Steps of the whole run.",
+        minimum=1,
+        maximum=2**31 - 1,
+        change="another schedule",
     )
     stop_step: int = setting(
         0,
@@ -36,13 +42,17 @@ class TrainingConfig:
         4096,
         "Examples per step, over all replicas.",
         minimum=1,
+        maximum=MOST_EXAMPLES,
         change="the data go on at the example step x batch",
     )
     gradient_accumulation_steps: int = setting(
         1, "Micro-batches of a replica's batch.", minimum=1, change=MASKS
     )
     eval_batch_size: int = setting(
-        64, "Examples per evaluation batch, over all replicas.", minimum=1
+        64,
+        "Examples per evaluation batch, over all replicas.",
+        minimum=1,
+        maximum=MOST_EXAMPLES,
     )
     loss_normalization: str = setting(
         "global",

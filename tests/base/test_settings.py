@@ -9,6 +9,8 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.finetuning.job import FinetuningConfig
+from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.training_config import TrainingConfig
 
@@ -54,6 +56,22 @@ def test_a_value_out_of_range_is_named(values, message):
     """The error gives the rule, the legal values and what was received."""
     with pytest.raises(InputError, match=message):
         OptimizerConfig(**values)
+
+
+@pytest.mark.parametrize(
+    "cls, name",
+    [
+        (TrainingConfig, "num_train_steps"),
+        (TrainingConfig, "train_batch_size"),
+        (TrainingConfig, "eval_batch_size"),
+        (DistributionConfig, "num_cpu_replicas"),
+        (FinetuningConfig, "num_train_epochs"),
+    ],
+)
+def test_what_no_machine_holds_is_refused(cls, name):
+    """Before it is tried."""
+    with pytest.raises(InputError, match=f"`{name}` must be at most"):
+        cls(**{name: 10**20})
 
 
 def test_a_users_mistake_is_one_line_and_status_1():
