@@ -34,7 +34,8 @@ def _fail(message: str, status: int = 1) -> int:
 def run(main: Callable[[], None], positional: str | None = None) -> None:
     """Run a script's `main` under absl; a user's mistake is one line, exit 1.
 
-    Files that cannot be read or written (`OSError`) count as the user's.
+    Files that cannot be read or written, and a standard input that is not
+    UTF-8, count as the user's.
 
     Args:
       main: reads the flags.
@@ -49,7 +50,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
         try:
             main()
-        except (InputError, OSError) as error:
+        except (InputError, OSError, UnicodeDecodeError) as error:
             return _fail(str(error))
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)

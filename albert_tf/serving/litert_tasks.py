@@ -19,6 +19,7 @@ from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.text.packing import checked_texts
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
@@ -101,7 +102,7 @@ def answer(runner: Runner, query: dict, top_k: int) -> dict:
 
 def choose(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the likeliest of `choices` for a `question` about a `context`."""
-    choices = tuple(query["choices"])
+    choices = tuple(checked_texts(query["choices"], "choices"))
     require(choices, "`choices` must not be empty.", choices=[])
     question = Choices("", query["context"], query["question"], choices, None)
     task = dataclasses.replace(runner.task, number=len(choices))

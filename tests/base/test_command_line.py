@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 import pathlib
 import subprocess
 import sys
@@ -125,17 +126,29 @@ def test_a_wrong_keyword_is_named(values, said):
     assert said in str(error.value)
 
 
-def test_ctrl_c_ends_with_a_line():
-    """No stack trace, and the status that shells have for it."""
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("raise KeyboardInterrupt", 130, "interrupted"),
+        ("sys.stdin.read()", 1, "'utf-8' codec can't decode byte 0xe9"),
+    ],
+)
+def test_a_program_ends_with_a_line(line, status, said):
+    """No stack trace, and after Ctrl-C the status that shells have for it."""
     code = (
+        "import sys\n"
         "from albert_tf.base import command_line\n"
-        "def main(): raise KeyboardInterrupt\n"
-        "command_line.run(main)"
+        f"command_line.run(lambda: exec({line!r}))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
+        [sys.executable, "-c", code],
+        input=b"\xe9\n",
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
     )
-    assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")
+    assert ended.returncode == status
+    (told,) = ended.stderr.decode().splitlines()
+    assert told.startswith(f"error: {said}")
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
