@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.records import EVAL, input_pipeline
+from albert_tf.data.records import EVAL, checks, input_pipeline
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training import (
     budget,
@@ -157,7 +157,8 @@ class Workshop:
         start = time.monotonic()
         trainer = self.make(*configs)
         phase = self.phases_in(configs[1])[0]
-        seconds, measuring = probe(trainer, phase, most)
+        with checks.errors_explained(phase.data_dir, phase.metadata):
+            seconds, measuring = probe(trainer, phase, most)
         del trainer
         gc.collect()
         return seconds, time.monotonic() - start - measuring

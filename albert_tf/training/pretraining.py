@@ -270,8 +270,7 @@ def pretrain(
     claims = claimed(strategy, run.output_dir, write)
     with claims if run.do_train else contextlib.nullcontext():
         shop = budgeted.Workshop(strategy, config, make, phases_in)
-        with record_folders.errors_explained(folders):
-            optimizer, training = budget.settle(shop, optimizer, training)
+        optimizer, training = budget.settle(shop, optimizer, training)
         if chief:
             write_flags(run, optimizer, training, devices)
         trainer, course = make(optimizer, training), phases_in(training)
