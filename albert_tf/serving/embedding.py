@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, H width.
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -154,6 +155,7 @@ def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
 def array_file(path: str, shape: tuple) -> Iterator[Callable]:
     """Yield a function that appends rows to an `.npy` file of that shape."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    files.make_folder(os.path.dirname(path) or ".")
     with files.atomic_path(path) as temporary:
         with files.opened(temporary, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)

@@ -53,7 +53,7 @@ def made(pretrained_dir, source, tmp_path):
     """Return a function that embeds, and reads what was written."""
 
     def make(**values):
-        path = str(tmp_path / "x.npy")
+        path = str(tmp_path / "new" / "x.npy")  # whose folder is made
         embed(
             EmbedConfig(
                 model_dir=pretrained_dir,

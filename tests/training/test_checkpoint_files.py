@@ -145,3 +145,14 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
     assert names == {"ckpt-1", "ckpt-2", "checkpoint", "notes"}
     read = checkpoints.reader(str(folder / "ckpt-2"))
     assert (read("a/kernel") == 1.0).all()
+
+
+def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
+    """It is refused before anything is written there, not when it is read."""
+    folder = tmp_path / "run[1]"
+    with pytest.raises(InputError, match="must have no `\\["):
+        checkpoints.restore_latest(str(folder), variables())
+    variable = tf.Variable(1.0)
+    prefix = tf.train.Checkpoint(a=variable).write(str(folder / "ckpt-1"))
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.train.load_checkpoint(prefix)
