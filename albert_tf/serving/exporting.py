@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.serving import litert, onnx_file
@@ -15,6 +15,7 @@ from albert_tf.serving.model_servers import load_server, served_task
 from albert_tf.serving.server import Server
 from albert_tf.tasks.task import TASK_FILE
 from albert_tf.text.tokenizers import TOKENIZER_FILE
+from albert_tf.training.checkpoint_files import reason
 
 GRAPH_FILE = "saved_model.pb"
 
@@ -102,7 +103,13 @@ def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
     assets = asset_paths(config.model_dir, server)
     root.assets = [tf.saved_model.Asset(path) for path in assets]
     root.graphs = server.encoder.graphs
-    tf.saved_model.save(root, to, signatures=server.concrete())
+    try:
+        tf.saved_model.save(root, to, signatures=server.concrete())
+    except tf.errors.ResourceExhaustedError as error:
+        rule = f"`export_dir` must be writable: {reason(error)}."
+        raise InputError(
+            f"{rule} Received: export_dir={config.export_dir}"
+        ) from None
 
 
 def copy_assets(server: Server, config: ExportConfig, to: str) -> None:

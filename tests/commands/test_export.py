@@ -187,6 +187,20 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
+    """TensorFlow's error is a line with the folder, which is not there."""
+
+    def save(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.setattr(Server, "concrete", lambda self: {})
+    config = ExportConfig(pretrained_dir, str(tmp_path / "x"))
+    with pytest.raises(InputError, match="writable: No space left.*/x$"):
+        export(config, ServingConfig(max_seq_length=4))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_model_directory_must_be_whole(tmp_path):
     """A folder without a config is named, and nothing is written."""
     config = ExportConfig(str(tmp_path), str(tmp_path / "out"))
