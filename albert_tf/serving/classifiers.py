@@ -5,7 +5,6 @@ Shapes: B batch, C classes (1 for a number), H hidden width.
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
 from albert_tf.model.sentence_vectors import unit_mean
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Signature
@@ -54,16 +53,6 @@ def unit_vectors(
     return {"embedding": mean}
 
 
-def soft_vectors(
-    model, task: Task, encoded: Tensors, inputs: Tensors
-) -> Tensors:
-    """Refuse a mask that leaves padding in, for so would the mean."""
-    raise InputError(
-        "`precision` must not be int8 for a model of vectors of texts, whose "
-        "means leave out padding. Received: precision=int8"
-    )
-
-
 def one_text(
     encoder: Encoder, compute, task: Task
 ) -> tuple[Signature, Signature]:
@@ -75,4 +64,4 @@ def one_text(
 CLASSIFICATION = Kind("classify", texts, best_label, scores, pooled=True)
 MULTILABEL = Kind("classify", texts, chosen_labels, scores, pooled=True)
 REGRESSION = Kind("score", texts, scores, pooled=True)
-EMBEDDING = Kind("embed", one_text, unit_vectors, soft=soft_vectors)
+EMBEDDING = Kind("embed", one_text, unit_vectors)

@@ -134,6 +134,4 @@ def pretrained_server(
     if encoder.tokenizer and "sop" in there:
         signatures["sentence_order"] = sentence_order(encoder, model)
     default = "text" if encoder.tokenizer else "ids"
-    return Server(
-        encoder, weights, signatures, default, number_inputs, numbers, numbers
-    )
+    return Server(encoder, weights, signatures, default, number_inputs, numbers)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.base.errors import require
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import (
     Encoder,
@@ -242,18 +241,4 @@ def span_outputs(
     return model(**inputs)
 
 
-def soft_outputs(
-    model, task: Task, encoded: Tensors, inputs: Tensors
-) -> Tensors:
-    """Return the same, padding left in: who asks looks at the context alone."""
-    require(
-        task.config.answer_head != "beam",
-        "`precision` must not be int8 for a model with answer_head=beam, "
-        "whose log probabilities 8 bits cannot hold.",
-        precision="int8",
-    )
-    everything = tf.ones_like(inputs["input_ids"])
-    return model.spans(encoded["sequence_output"], everything)
-
-
-QUESTIONS = Kind("answer", answer, span_outputs, soft=soft_outputs)
+QUESTIONS = Kind("answer", answer, span_outputs)

@@ -27,7 +27,6 @@ class Server:
       default: the signature that `serving_default` is.
       number_inputs: what `numbers` takes.
       numbers: outputs for ids [B, T], for formats without strings.
-      soft_numbers: the same where the mask is float32, near 1 at padding.
       task: of a fine-tuned model.
     """
 
@@ -37,7 +36,6 @@ class Server:
     default: str
     number_inputs: list[tf.TensorSpec]
     numbers: Callable[..., Tensors]
-    soft_numbers: Callable[..., Tensors]
     task: Task | None = None
 
     def call(self, name: str, *request) -> Tensors:
@@ -146,7 +144,6 @@ class Kind(NamedTuple):
         the task's requests, and what takes examples.
       heads: the outputs of the head, and what they mean.
       numbers: those that formats without strings hold; None for the same.
-      soft: `numbers` under a mask that is near 1 at padding.
       pooled: whether `heads` need `pooled_output` alone.
     """
 
@@ -154,7 +151,6 @@ class Kind(NamedTuple):
     make: Callable[..., tuple[Signature, Signature]]
     heads: Heads
     numbers: Heads | None = None
-    soft: Heads | None = None
     pooled: bool = False
 
 
@@ -178,7 +174,6 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
         signatures["tf_example"] = of_examples(encoder, example)
     encode = encoder.pooled if kind.pooled else encoder.outputs
     numbers = of(kind.numbers or kind.heads, encode)
-    soft = of(kind.soft, encode) if kind.soft else numbers
     return Server(
         encoder,
         named_variables(model),
@@ -186,6 +181,5 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
         default,
         encoder.ids(),
         numbers,
-        soft,
         task,
     )

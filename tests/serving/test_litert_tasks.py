@@ -214,21 +214,6 @@ def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
         close(found[name][1, :used], value[0], tolerance * scale)
 
 
-@pytest.mark.slow
-def test_int8_is_refused_for_a_beam(pretrained_dir, tmp_path):
-    """The beam's log probabilities have no 8 bits."""
-    file = tmp_path / "q.json"
-    write_questions(file)
-    with pytest.raises(InputError, match="int8.*answer_head=beam"):
-        exported(
-            tmp_path,
-            pretrained_dir,
-            question_task("beam"),
-            precision="int8",
-            calibration_file=str(file),
-        )
-
-
 FRESH = """
 import sys
 from albert_tf.litert_runner import RunnerConfig, answers

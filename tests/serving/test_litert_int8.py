@@ -1,0 +1,113 @@
+"""LiteRT files of 8 bits, by the quantizer of the LiteRT project."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import TEXTS, close, model_dir, packed
+
+from albert_tf.base.errors import InputError
+from albert_tf.model.sentence_vectors import unit_mean
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.serving.litert_model import Runner
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
+
+pytest.importorskip("ai_edge_quantizer")
+
+
+@pytest.fixture
+def calibration_file(tmp_path):
+    """A file of text, a line each."""
+    lines = [" ".join(text.split()) or "a" for text in TEXTS]
+    (tmp_path / "text.txt").write_text("\n".join(["text", *lines]))
+    return str(tmp_path / "text.txt")
+
+
+def exported(model, out, precision, calibration_file) -> str:
+    """Write an export of 8 bits; return its folder."""
+    config = ExportConfig(
+        str(model),
+        str(out),
+        to="litert",
+        precision=precision,
+        calibration_file=calibration_file,
+    )
+    export(config, ServingConfig())
+    return str(out)
+
+
+def tables(folder: str, shape: tuple) -> list:
+    """Return the types of the tensors of a shape that a file has values of."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(f"{folder}/model.tflite", "rb") as file:
+        content = file.read()
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    return [
+        tensor.type
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tuple(tensor.shape) == shape
+        and model.buffers[tensor.buffer].data is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("dynamic_int8", 0.1), ("int8", 0.15)]
+)
+def test_masks_are_filled_from_the_one_table(
+    pretrained_dir,
+    pretrained_model,
+    tokenizer,
+    tmp_path,
+    calibration_file,
+    precision,
+    tolerance,
+):
+    """A pretrained model's file has it once; numbers stay near Python's."""
+    from ai_edge_litert.schema_py_generated import TensorType
+
+    out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)
+    words = pretrained_model.albert.embeddings.word_embeddings
+    assert tables(out, tuple(words.shape)) == [TensorType.INT8]
+    runner = Runner(out)
+    text = "the small garden on the river."
+    inputs = packed(tokenizer, [text])
+    positions = np.arange(8, dtype=np.int32)[None]
+    features = runner.packed([tokenizer.encode(text)])
+    found = runner.call(features.dense(), positions)
+    wanted = pretrained_model(*map(tf.constant, [*inputs, positions]))
+    wanted |= pretrained_model.albert(*map(tf.constant, inputs))
+    for name in ("mlm_logits", "sequence_output", "pooled_output"):
+        value = wanted[name].numpy()
+        difference = np.abs(found[name] - value)
+        assert difference.mean() < tolerance * value.std(), name
+
+
+def test_padding_has_no_part_in_int8(
+    pretrained_dir, tokenizer, tmp_path, calibration_file
+):
+    """Vectors of texts, means over tokens, are the same whatever is padded."""
+    task = find("embedding").with_config(TaskConfig(max_seq_length=12))
+    model = model_dir(tmp_path / "model", pretrained_dir, task)
+    out = exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
+    runner = Runner(out)
+    inputs = runner.packed([tokenizer.encode("she walks")]).dense()
+    found = runner.call(inputs)["embedding"]
+    outputs = model.albert(*map(tf.constant, inputs.values()))
+    wanted = unit_mean(outputs["sequence_output"], inputs["input_mask"])
+    close(found, wanted, 0.1)
+    noise = np.where(inputs["input_mask"], inputs["input_ids"], 9)
+    np.testing.assert_array_equal(
+        runner.call(inputs | {"input_ids": noise})["embedding"], found
+    )
+
+
+def test_a_missing_extra_is_named(pretrained_dir, tmp_path, monkeypatch):
+    """What to install is said before any work."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"albert-tf\[litert\].*dynamic_int8"):
+        exported(pretrained_dir, tmp_path / "o", "dynamic_int8", None)
