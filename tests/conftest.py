@@ -1,35 +1,42 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
 import dataclasses
+import gc
 import random
 import shutil
 from unittest import mock
 
 import numpy as np
+import programs
 import pytest
 
-from albert_tf.base import files, program
+from albert_tf.base import program
 
 with program.quiet_start():
     import keras
-    import programs
     import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    programs.server()  # while no device was looked for
     import tiny
+    import tiny_pretraining
     import tiny_runs
     import tiny_tasks
 
-    from albert_tf.data.builder import build
-    from albert_tf.data.builder.build_config import BuildConfig
-    from albert_tf.data.builder.pairs import PairsConfig
-    from albert_tf.data.masking import MaskingConfig
+    from albert_tf.base import files
     from albert_tf.data.vocabulary_training import (
         TrainTokenizerConfig,
         train_tokenizer,
     )
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
+    from albert_tf.text.tokenizers import load_tokenizer
     from albert_tf.training import checkpoints, hooks
+
+# What is imported stays, and tracing makes many objects that stay for a while:
+# without this a tenth of the time goes into looking at them.
+gc.freeze()
+gc.set_threshold(20_000, 10, 10)
 
 # For the tests of replicas.
 tf.config.set_logical_device_configuration(
@@ -142,6 +149,13 @@ def pretrained(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def shallow(tmp_path_factory):
+    """Return a model directory of one layer, which is traced sooner."""
+    folder = tmp_path_factory.mktemp("shallow")
+    return tiny_tasks.make_model_dir(folder, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
 def opinions(tmp_path_factory):
     """Return the flags of a learnable data set of the user's own."""
     folder = tmp_path_factory.mktemp("data")
@@ -182,19 +196,9 @@ def data_dir(tmp_path_factory, tokenizer_dir):
     documents = ["\n".join(words[i : i + 80]) for i in range(0, 1600, 80)]
     text = folder / "text.txt"
     text.write_text("\n\n".join(documents), encoding="utf-8")
-    build.run(
-        BuildConfig(
-            input_file=str(text),
-            output_dir=str(folder / "records"),
-            dupe_factor=1,
-            eval_fraction=0.1,
-            num_processes=1,
-        ),
-        TokenizerConfig(spm_model_file=str(tokenizer_dir / "spiece.model")),
-        PairsConfig(max_seq_length=16),
-        MaskingConfig(),
-    )
-    return str(folder / "records")
+    model, records = tokenizer_dir / "spiece.model", folder / "records"
+    tiny_pretraining.build_records(text, records, model, 16)
+    return str(records)
 
 
 @pytest.fixture

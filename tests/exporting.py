@@ -2,17 +2,23 @@
 
 import dataclasses
 import itertools
+import math
 import shutil
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.server import Server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
+DEFAULT_SERVING = ServingConfig()
 LENGTH = 24
 TEXTS = [
     "The small garden on the river.",
@@ -85,6 +91,22 @@ def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
     return model_dir(folder, pretrained_dir, task)
 
 
+def server_of(folder, **settings) -> Server:
+    """Return the server of a model directory."""
+    return load_server(str(folder), ServingConfig(**settings))
+
+
+def written(source, out, serving=DEFAULT_SERVING, **settings) -> str:
+    """Export a model directory; return the folder."""
+    export(ExportConfig(str(source), str(out), **settings), serving)
+    return str(out)
+
+
+def loaded(folder):
+    """Return the signatures of a SavedModel."""
+    return tf.saved_model.load(str(folder)).signatures
+
+
 def copied(pretrained_dir, folder):
     """Return a copy of a model directory that may be changed."""
     shutil.copytree(pretrained_dir, folder)
@@ -139,3 +161,20 @@ def xla_operations(served) -> set[str]:
         if function.attr["_XlaMustCompile"].b
         for node in function.node_def
     }
+
+
+def product_flops(graph) -> int:
+    """Return twice the multiply-adds of all matrix products in a graph."""
+    total = 0
+    for op in graph.get_operations():
+        left = op.inputs[0].shape if op.inputs else None
+        if op.type == "MatMul":
+            inner = left[0 if op.get_attr("transpose_a") else 1]
+        elif op.type == "BatchMatMulV2":
+            inner = left[-2 if op.get_attr("adj_x") else -1]
+        elif op.type == "Einsum":
+            inner = left[-1]
+        else:
+            continue
+        total += 2 * inner * math.prod(op.outputs[0].shape)
+    return total

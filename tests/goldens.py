@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.conversion.released_names import GOOGLE, places
+from albert_tf.conversion.released_names import GOOGLE, places, variable_shapes
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.checkpoints import named_variables
@@ -58,6 +58,15 @@ class Golden:
     outputs: dict[str, np.ndarray]
     grads: dict[str, np.ndarray]
 
+    def model(self, **kwargs) -> AlbertForPretraining:
+        """Return a model with the recorded weights."""
+        return build(self.config, to_ours(self.weights, self.config), **kwargs)
+
+    def outputs_of(self, model, **kwargs) -> dict:
+        """Return a model's outputs for the recorded inputs."""
+        names = "input_ids input_mask segment_ids masked_lm_positions".split()
+        return model(*(self.inputs[name] for name in names), **kwargs)
+
 
 def section(arrays, prefix: str) -> dict[str, np.ndarray]:
     """Return {rest of the name: array} of the names below a prefix."""
@@ -97,15 +106,17 @@ def build(config: AlbertConfig, table: dict, **kwargs) -> AlbertForPretraining:
     return model
 
 
+def variant(name: str, **changes) -> AlbertConfig:
+    """Return `CONFIG` with the changes of a variant, and others."""
+    return dataclasses.replace(CONFIG, **VARIANTS[name] | changes)
+
+
 def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
     """Return weights in which nothing is 0 or 1 by default."""
     rng = np.random.default_rng(seed)
-    model = AlbertForPretraining(config)
     return {
-        name: rng.normal(0.5 * name.endswith("gamma"), 0.3, v.shape).astype(
-            np.float32
-        )
-        for name, v in named_variables(model).items()
+        name: rng.normal(0.5 * name.endswith("gamma"), 0.3, shape).astype("f4")
+        for name, shape in variable_shapes(config).items()
     }
 
 
@@ -120,3 +131,9 @@ def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
         "segment_ids": rng.integers(0, 2, (b, t), np.int32),
         "masked_lm_positions": rng.integers(0, 4, (b, p), np.int32),
     }
+
+
+def random_model(name: str = "shared", **changes):
+    """Return a model of a variant with random weights, and inputs for it."""
+    config = variant(name, **changes)
+    return build(config, random_weights(config)), random_inputs(config)

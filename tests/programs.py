@@ -1,7 +1,7 @@
 """Programs in processes of their own that need not import TensorFlow.
 
-A server imports it once and forks a process for each program; there, all else
-is as after `python`: no device was looked for, no flag is known.
+A server, forked when TensorFlow is imported, forks a process for each program;
+there, all else is as after `python`: no device was looked for, no flag known.
 """
 
 import functools
@@ -38,6 +38,8 @@ def _execute(arguments: list[str]) -> int:
 def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
     for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDWR), number)
+    sys.stdin = open(0, encoding="utf-8")
+    sys.stdout, sys.stderr = (open(n, "w", encoding="utf-8") for n in (1, 2))
     os.chdir(cwd)
     status = _execute(arguments)
     sys.stdout.flush()
@@ -45,28 +47,28 @@ def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
     os._exit(status)
 
 
-def serve() -> None:
-    """Run what stands in lines on stdin; answer with exit statuses."""
-    import keras  # noqa: F401
-    import tensorflow_text  # noqa: F401
-
-    for line in sys.stdin:
+def _serve(asked, answers) -> None:
+    """Run what stands in lines; answer with exit statuses."""
+    for name in [n for n in sys.modules if n.split(".")[0] == "albert_tf"]:
+        del sys.modules[name]
+    for line in asked:
         if not (child := os.fork()):
             _start(**json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(status, flush=True)
+        print(status, file=answers, flush=True)
 
 
 @functools.cache
-def _server() -> subprocess.Popen:
-    code = f"import sys; sys.path.append({os.path.dirname(__file__)!r})"
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{code}; import programs; programs.serve()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def server():
+    """Fork the server; return what it is asked with, and what it answers."""
+    (asked, asks), (answered, answers) = os.pipe(), os.pipe()
+    if not os.fork():
+        os.close(asks)
+        _serve(open(asked), open(answers, "w"))
+        os._exit(0)
+    os.close(asked)
+    os.close(answers)
+    return open(asks, "w"), open(answered)
 
 
 def run(*arguments: object, cwd: object = ".", stdin: str = ""):
@@ -78,11 +80,19 @@ def run(*arguments: object, cwd: object = ".", stdin: str = ""):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
         asked = {"arguments": command, "cwd": str(cwd), "streams": streams}
-        server = _server()
-        print(json.dumps(asked), file=server.stdin, flush=True)
-        status = int(server.stdout.readline())
+        asks, answered = server()
+        print(json.dumps(asked), file=asks, flush=True)
+        status = int(answered.readline())
         outputs = []
         for path in streams[1:]:
             with open(path, encoding="utf-8") as file:
                 outputs.append(file.read())
     return subprocess.CompletedProcess(command, status, *outputs)
+
+
+def fresh(*arguments: object, **how: object) -> str:
+    """Run `python` with arguments, which imports anew; return its output."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, **how)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

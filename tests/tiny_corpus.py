@@ -64,8 +64,7 @@ def settings(corpus, output, **changes):
     )
     return [
         dataclasses.replace(
-            config,
-            **{k: v for k, v in changes.items() if hasattr(config, k)},
+            config, **{k: v for k, v in changes.items() if hasattr(config, k)}
         )
         for config in configs
     ]

@@ -6,7 +6,13 @@ from unittest import mock
 import tiny
 
 import albert_tf
+from albert_tf.data.builder import build
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training import checkpoints, pretraining
+from albert_tf.training.run import Hook
 
 DEFAULTS = {
     "num_train_steps": 4,
@@ -15,7 +21,19 @@ DEFAULTS = {
     "eval_steps": 2,
     "learning_rate": 0.01,
     "num_warmup_steps": 2,
+    "random_seed": 5,
 }
+
+
+class Look(Hook):
+    """Looks at a run, and stops it before its first step is traced."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def begin(self, run):
+        self.look(run)
+        run.stop("having seen it")
 
 
 def values(output_dir):
@@ -44,3 +62,14 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
             **DEFAULTS | (training or {}) | kwargs,
         )
     return result.metrics.get("eval", {})
+
+
+def build_records(text, output, model, tokens, **masking):
+    """Build records of a text file, with a tenth of them held out."""
+    settings = {"dupe_factor": 1, "eval_fraction": 0.1, "num_processes": 1}
+    build.run(
+        BuildConfig(input_file=str(text), output_dir=str(output), **settings),
+        TokenizerConfig(spm_model_file=str(model)),
+        PairsConfig(max_seq_length=tokens),
+        MaskingConfig(**masking),
+    )

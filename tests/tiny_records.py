@@ -18,10 +18,11 @@ KINDS = {
 
 
 def serialized(**features):
-    """Serialise an example of features of integers, floats or bytes."""
+    """Serialise an example of features of integers, floats, bytes or texts."""
     example = tf.train.Example()
     for key, values in features.items():
-        name, kind = KINDS[type(values[0])]
+        values = [x.encode() if isinstance(x, str) else x for x in values]
+        name, kind = KINDS[type(values[0]) if values else bytes]
         feature = tf.train.Feature(**{name: kind(value=values)})
         example.features.feature[key].CopyFrom(feature)
     return example.SerializeToString()

@@ -38,14 +38,12 @@ MARKS = "\u302e\U0001d165\U0001d16d"
 WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
-@functools.cache
-def _trained() -> bytes:
-    """Return a trained model, for the settings that trainers write."""
+def trained(**settings) -> bytes:
+    """Return a trained model; `settings` are those of the trainer."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c"] * 10),
+        **settings,
         model_writer=model,
-        vocab_size=10,
         pad_id=0,
         unk_id=1,
         bos_id=-1,
@@ -60,7 +58,9 @@ def _trained() -> bytes:
 @functools.cache
 def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
     """Return a model of chosen pieces, in which longer pieces win."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(_trained())
+    # For the settings that trainers write.
+    content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     del proto.pieces[:]
     kinds = proto.SentencePiece
     for piece in special:

@@ -1,6 +1,6 @@
 """A model at fewer layers than its config has."""
 
-import dataclasses
+import functools
 
 import goldens
 import numpy as np
@@ -12,17 +12,11 @@ from albert_tf.model.shared_layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):
-    """Return a random model's table and inputs, and its outputs at a depth."""
-    config = dataclasses.replace(goldens.CONFIG, **changes)
-    table = goldens.random_weights(config)
-    model = goldens.build(config, table)
+    """Return a random model and inputs, and its outputs at a depth."""
+    model, inputs = goldens.random_model(**changes)
     model.albert.encoder.loop = loop
-    inputs = goldens.random_inputs(config)
-    return (
-        table,
-        inputs,
-        lambda **kwargs: model(*inputs.values(), layers=layers, **kwargs),
-    )
+    compute = functools.partial(model, *inputs.values(), layers=layers)
+    return inputs, compute
 
 
 @pytest.mark.parametrize(
@@ -36,10 +30,9 @@ def at_depth(layers, loop=PLAIN, **changes):
 )
 def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
     """With the same weights, and all groups, as NumPy computes it."""
-    table, inputs, model = at_depth(layers, **changes)
-    small = dataclasses.replace(
-        goldens.CONFIG, num_hidden_layers=layers, **changes
-    )
+    inputs, model = at_depth(layers, **changes)
+    table = goldens.random_weights(goldens.variant("shared", **changes))
+    small = goldens.variant("shared", num_hidden_layers=layers, **changes)
     out = model(return_all=True)
     for i in range(len(inputs["input_ids"])):
         _, states, maps, pooled = albert_numpy.encode(
@@ -64,7 +57,7 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
     }
     outputs = []
     for loop in (PLAIN, ON_TPU):
-        *_, model = at_depth(layers, loop, **changes)
+        _, model = at_depth(layers, loop, **changes)
         outputs.append(model(seed=tf.constant([3, 4]))["sequence_output"])
     np.testing.assert_allclose(*outputs, 0, 1e-5)
 
@@ -72,8 +65,8 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
 def test_the_first_layers_do_not_depend_on_how_many_follow():
     """Of one group, n layers of L are the first n, dropout included."""
     dropout = {"hidden_dropout_prob": 0.2}
-    *_, few = at_depth(2, **dropout)
-    *_, all_layers = at_depth(None, **dropout)
+    _, few = at_depth(2, **dropout)
+    _, all_layers = at_depth(None, **dropout)
     seed = tf.constant([1, 2])
     some, every = (
         model(return_all=True, seed=seed)["hidden_states"]

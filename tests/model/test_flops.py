@@ -1,44 +1,25 @@
 """Floating-point operations are those of the graph."""
 
-import dataclasses
-import math
-
 import goldens
 import pytest
 import tensorflow as tf
+from exporting import product_flops
 
 from albert_tf.model import flops
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 
 
-def graph_flops(config, tokens, predictions):
-    """Return twice the multiply-adds of all products in the model's graph."""
-    model = AlbertForPretraining(config)
-    shapes = [(1, tokens)] * 3 + [(1, predictions)]
-    specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
-    graph = tf.function(model).get_concrete_function(*specs).graph
-    total = 0
-    for op in graph.get_operations():
-        left = op.inputs[0].shape if op.inputs else None
-        if op.type == "MatMul":
-            inner = left[0 if op.get_attr("transpose_a") else 1]
-        elif op.type == "BatchMatMulV2":
-            inner = left[-2 if op.get_attr("adj_x") else -1]
-        elif op.type == "Einsum":
-            inner = left[-1]
-        else:
-            continue
-        total += 2 * inner * math.prod(op.outputs[0].shape)
-    return total
-
-
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
     """The formula counts exactly the matrix products of the traced model."""
-    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    config = goldens.variant(variant)
+    shapes = [(1, 11)] * 3 + [(1, 3)]
+    specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
+    traced = tf.function(AlbertForPretraining(config))
     found = flops.forward_flops(config, tokens=11, predictions=3)
-    assert sum(found.values()) == graph_flops(config, 11, 3)
+    graph = traced.get_concrete_function(*specs).graph
+    assert sum(found.values()) == product_flops(graph)
 
 
 def test_a_training_step_of_base_costs_255_gflop():

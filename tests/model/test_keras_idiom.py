@@ -74,16 +74,6 @@ def test_a_saved_functional_model_is_the_same(kind, tmp_path):
         assert config["classifier_dropout"] == 0.4
 
 
-def test_weights_alone_can_be_saved(tmp_path):
-    """`.weights.h5` of one model restores another to its outputs."""
-    first, second = (functional(LAYERS["classifier"]()) for _ in range(2))
-    assert np.abs(first(BATCH) - second(BATCH)).max() > 1e-4
-    path = str(tmp_path / "x.weights.h5")
-    first.save_weights(path)
-    second.load_weights(path)
-    np.testing.assert_array_equal(first(BATCH), second(BATCH))
-
-
 def test_inputs_are_a_dict_keywords_or_defaults():
     """All forms mean the same; no mask is all ones, no segments all zeros."""
     model = LAYERS["encoder"]()
@@ -150,13 +140,8 @@ def test_dropout_acts_in_every_block_under_fit():
 def test_initial_weights_do_not_depend_on_dropout():
     """Python's generator gives the layers the seeds that it always gave."""
     keras.utils.set_random_seed(5)
-    kernel = keras.layers.Embedding(
-        50,
-        8,
-        embeddings_initializer=(
-            keras.initializers.TruncatedNormal(stddev=0.02)
-        ),
-    )
+    drawn = keras.initializers.TruncatedNormal(stddev=0.02)
+    kernel = keras.layers.Embedding(50, 8, embeddings_initializer=drawn)
     kernel.build()
     keras.utils.set_random_seed(5)
     table = LAYERS["pretraining"]().albert.embeddings.word_embeddings
@@ -183,39 +168,15 @@ def test_parts_can_be_frozen():
     layer = LAYERS["classifier"]()
     layer.albert.trainable = False
     model = functional(layer)
-    assert {v.path.split("/")[-2] for v in model.trainable_variables} == {
-        "classifier"
-    }
+    learning = {v.path.split("/")[-2] for v in model.trainable_variables}
+    assert learning == {"classifier"}
     before = {k: v.numpy() for k, v in named_variables(layer).items()}
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
+    loss = keras.losses.SparseCategoricalCrossentropy(True)
+    model.compile("adam", loss, run_eagerly=True)
     model.fit(BATCH, np.arange(6) % 3, verbose=0)
     for name, variable in named_variables(layer).items():
         same = np.array_equal(before[name], variable)
         assert same == name.startswith("albert/"), name
-
-
-def test_precision_is_that_of_keras():
-    """The global policy holds where no `dtype` is given, but for logits."""
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        layer = LAYERS["classifier"]()
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert layer.albert.dtype_policy.name == "mixed_bfloat16"
-    assert layer.albert(BATCH)["sequence_output"].dtype == tf.bfloat16
-    assert layer(BATCH).dtype == tf.float32
-
-
-def test_two_encoders_stand_in_one_model():
-    """Each has its own weights and its own name."""
-    inputs = {n: keras.Input((8,), dtype="int32", name=n) for n in INPUTS}
-    left = AlbertModel(tiny.CONFIG, name="left")(inputs)["pooled_output"]
-    right = AlbertModel(tiny.CONFIG, name="right")(inputs)["pooled_output"]
-    score = keras.layers.Dot(1, normalize=True)([left, right])
-    model = keras.Model(inputs, score)
-    paths = [v.path for v in model.weights]
-    assert len(set(paths)) == len(paths)
-    assert {path.split("/")[0] for path in paths} == {"left", "right"}
 
 
 def test_gradient_reaches_the_embeddings():

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tiny_pretraining import run
+from tiny_pretraining import Look, run
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.batch_rules import with_half_life, with_rate
@@ -53,7 +53,8 @@ def test_a_run_counts_the_tokens_of_its_records(
 ):
     """Batch times length, and `run.flags` keeps the half-life."""
     output = tmp_path / "model"
-    run(data_dir, config[0], output, num_train_steps=1, beta_2_half_life=999.0)
+    seen = [Look(lambda run: None)]
+    run(data_dir, config[0], output, beta_2_half_life=999.0, hooks=seen)
     length = config[1].max_position_embeddings
     beta_2 = math.exp(-math.log(2) * 8 * length / 999)
     assert f"beta_2 is {beta_2:.6g} instead of 0.999" in capsys.readouterr().out

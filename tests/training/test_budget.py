@@ -6,11 +6,12 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.records import Metadata
 from albert_tf.training import budget
 from albert_tf.training.budget import Choice, Means
 from albert_tf.training.budgeted import check, values_of
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.phases import read_schedules
+from albert_tf.training.phases import make_phases, read_schedules
 from albert_tf.training.training_config import TrainingConfig
 
 # A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
@@ -118,6 +119,23 @@ def test_masks_change_only_where_they_are_made_while_reading():
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
     assert [rate for rate, _ in rates] == [0.3, 0.2, 0.15]
+
+
+def test_the_shortest_budget_gives_each_phase_a_step():
+    """Where hardly a step fits, the schedules that it chooses still hold."""
+    values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
+    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
+    values |= values_of(budget.choose_schedules(config, dynamic=True))
+    records = {"x": Metadata(64, 9, 50, "", {}, {"masking": "dynamic"})}
+    chosen = values["depth_schedule"], values["mask_schedule"]
+    phases = make_phases(
+        read_schedules("x", *chosen, config),
+        records,
+        values["num_train_steps"],
+        batch_size=values["train_batch_size"],
+    )
+    assert len(phases) == 4
+    assert all(phase.first_step < phase.last_step for phase in phases)
 
 
 def test_choices_are_shown_as_flags_with_reasons():

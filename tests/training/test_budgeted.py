@@ -23,11 +23,11 @@ from albert_tf.training import (
 )
 from albert_tf.training.budgeted import Budget
 from albert_tf.training.hooks import Save
-from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import Phase, moved
 from albert_tf.training.pretraining_config import PretrainingConfig
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.timetable import KeepTime, Timetable
+from albert_tf.training.training_config import TrainingConfig
 
 SECONDS = 20.0
 
@@ -44,17 +44,15 @@ class Die(Hook):
 
 
 def go(folder, clock, dies_at=99):
-    """Train with half a second a step; return the run."""
-    trainer = tiny.make_trainer(
-        optimizer=OptimizerConfig(learning_rate=0.01, num_warmup_steps=5)
-    )
-    make_steps = trainer.run_steps
+    """Train with half a second a step; return the run and its variables."""
+    settings = TrainingConfig(**tiny.TRAINING)
+    trainer = tiny.traced_once(tiny.make_trainer, settings, "on a course")
+    optimizer, make_steps = trainer.optimizer, trainer.run_steps
 
     def run_steps(iterator, steps):
         clock.now += 0.5 * int(steps)
         return make_steps(iterator, steps)
 
-    trainer.run_steps = run_steps
     started = Run(trainer, str(folder))
     about = started.last_good and checkpoint_files.about(started.last_good)
     table = Timetable(SECONDS, 0.5, 0, 7, closing=0.0)
@@ -62,9 +60,13 @@ def go(folder, clock, dies_at=99):
     keeper = KeepTime(
         table, clock.now, None, kept, now=lambda: clock.now, choices={"a": 1}
     )
-    more = keeper, Save(7, 5), Die(dies_at)
-    run.train(started, tiny.train_batches, more)
-    return started
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "run_steps", run_steps)
+        if optimizer.course is not None:  # which the traced steps read
+            patch.setattr(optimizer, "begin_course", optimizer.course.assign)
+        more = keeper, Save(7, 5), Die(dies_at)
+        run.train(started, tiny.train_batches, more)
+    return started, tiny.values(trainer)
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
@@ -76,7 +78,7 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     clock.monotonic = lambda: clock.now
     for module in (run, hooks):
         monkeypatch.setattr(module, "time", clock)
-    whole = go(tmp_path / "whole", clock)
+    whole, expected = go(tmp_path / "whole", clock)
     assert whole.step == whole.last == 40
     assert clock.now == 100 + SECONDS
     with pytest.raises(InterruptedError):
@@ -86,9 +88,8 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     assert prefix.endswith("ckpt-21") and kept["last"] == 40
     assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
     clock.now += 3600
-    broken = go(tmp_path / "broken", clock)
+    broken, found = go(tmp_path / "broken", clock)
     assert broken.last == 40
-    found, expected = map(tiny.values, (broken.trainer, whole.trainer))
     assert tiny.largest_difference(found, expected) == 0.0
 
 

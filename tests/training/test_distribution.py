@@ -47,9 +47,8 @@ def test_auto_takes_what_is_there(values, chosen):
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
     """TF_CONFIG with a cluster means several workers."""
     task = {"type": "worker", "index": 0}
-    monkeypatch.setenv(
-        "TF_CONFIG", json.dumps({"cluster": WORKERS, "task": task})
-    )
+    config = json.dumps({"cluster": WORKERS, "task": task})
+    monkeypatch.setenv("TF_CONFIG", config)
     assert choose(DistributionConfig()) == "multi_worker"
 
 
@@ -68,20 +67,16 @@ def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
-    with pytest.raises(InputError) as error:
+    said = "no TPU called mine. Received: tpu_name=mine$"
+    with pytest.raises(InputError, match=said):
         make_strategy(DistributionConfig(tpu_name="mine"))
-    assert str(error.value).endswith(
-        "no TPU called mine. Received: tpu_name=mine"
-    )
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_mirrored_has_a_replica_for_each_device(number):
     """Logical CPUs stand in for accelerators, one replica each."""
-    config = DistributionConfig(
-        distribution_strategy="mirrored", num_cpu_replicas=number
-    )
-    strategy = make_strategy(config)
+    kind = {"distribution_strategy": "mirrored", "num_cpu_replicas": number}
+    strategy = make_strategy(DistributionConfig(**kind))
     assert strategy.num_replicas_in_sync == number
     assert is_chief(strategy)
 

@@ -41,11 +41,10 @@ def outputs(model, batch):
     return {"tokens": ids[..., None] * [1.0, 2.0], **encoded}
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_sorted_batches_change_no_output(features, replicas):
+def test_sorted_batches_change_no_output(features):
     """Outputs stand in the examples' order; short ones end in zeros."""
     evaluator = Evaluator(
-        make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
+        make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.CONFIG),
         PretrainingObjective(),
         2,
@@ -64,7 +63,6 @@ def test_sorted_batches_change_no_output(features, replicas):
         expected = np.zeros([16, 2])
         expected[:n] = [10 + i, 20 + 2 * i]
         np.testing.assert_array_equal(sorted_["tokens"][i], expected)
-    for i, n in enumerate(LENGTHS):
         one, two = (x["sequence_output"][i, :n] for x in (plain, sorted_))
         np.testing.assert_allclose(one, two, atol=1e-5)
 

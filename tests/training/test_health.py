@@ -83,8 +83,7 @@ def test_other_rows_are_not_training():
 
 
 @pytest.mark.parametrize(
-    "share, warned",
-    [(0.15, False), (0.039, True), (0.4, True), (None, False)],
+    "share, warned", [(0.15, False), (0.039, True), (0.4, True), (None, False)]
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
     """20 predictions for 512 tokens, 3.9 %, are worth a warning."""

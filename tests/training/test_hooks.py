@@ -23,23 +23,16 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     The first update of 1e29 leaves weights whose losses are not finite, so
     that it is the second step at which they show.
     """
-    wild = OptimizerConfig(
-        optimizer="adamw", learning_rate=1e30, num_warmup_steps=8
-    )
-    started = make_run(
-        tmp_path,
-        optimizer=wild,
-        save_checkpoints_steps=1 if steps_per_loop == 1 else 7,
-        steps_per_loop=steps_per_loop,
-    )
-    good = "ckpt-1" if steps_per_loop == 1 else "none yet"
+    wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)
+    save_steps, good = (1, "ckpt-1") if steps_per_loop == 1 else (7, "none yet")
+    how = {"steps_per_loop": steps_per_loop, "optimizer": wild}
+    started = make_run(tmp_path, save_checkpoints_steps=save_steps, **how)
     with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
         go(started)
     if steps_per_loop == 1:
         good = checkpoints.latest(str(tmp_path))
-        table = {
-            n: tf.Variable(v) for n, v in tiny.values(started.trainer).items()
-        }
+        state = tiny.values(started.trainer).items()
+        table = {name: tf.Variable(value) for name, value in state}
         checkpoints.restore(good, table, ignore=())
         assert all(bool(tf.reduce_all(v == v)) for v in table.values())
 
@@ -58,15 +51,13 @@ def poisoned(bad_examples):
     return batches
 
 
+CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
+
+
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     """Weights equal those of a run in which the bad step did nothing."""
-    skipping = make_run(
-        tmp_path,
-        stop_step=3,
-        steps_per_loop=3,
-        on_nonfinite="skip",
-        save_checkpoints_steps=3,
-    )
+    steps = dict.fromkeys(CADENCE, 3)
+    skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
     expected = tiny.new_trainer()
     iterator = expected.iterator(tiny.train_batches, 0)
@@ -87,9 +78,8 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
         go(make_run(tmp_path, **values), batches=poisoned(range(48)))
-    skipping = make_run(
-        tmp_path, stop_step=6, save_checkpoints_steps=6, **values
-    )
+    steps = {"stop_step": 6, "save_checkpoints_steps": 6}
+    skipping = make_run(tmp_path, **steps, **values)
     go(skipping, batches=poisoned(range(32)))
     assert skipping.step == 6
     skipped = [r.get("skipped_updates") for r in skipping.history.rows[:2]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import vocabularies
-from tiny_pretraining import run, values
+from tiny_pretraining import Look, run, values
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -20,7 +20,6 @@ from albert_tf.training import checkpoint_files, checkpoints, new_model
 from albert_tf.training.compat import COMPAT, with_compat
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.pretraining_config import PretrainingConfig
-from albert_tf.training.run import Hook
 from albert_tf.training.training_config import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -30,13 +29,8 @@ LENGTH = 16
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     """Config, tokenizer, checkpoint, flags and curves are there and agree."""
     _, output, metrics = trained
-    assert set(metrics) == {
-        "loss",
-        "mlm_loss",
-        "sop_loss",
-        "mlm_accuracy",
-        "sop_accuracy",
-    }
+    names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
+    assert set(metrics) == set(names.split())
     assert load_tokenizer(str(output)).vocab_size == config[1].vocab_size
     assert checkpoints.for_inference(str(output)).endswith("ckpt-4")
     flags = (output / "run.flags").read_text().splitlines()
@@ -66,13 +60,11 @@ def test_a_new_model_begins_with_what_the_records_tell(
     special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
     seen = {}
 
-    class See(Hook):
-        def begin(self, run):
-            model = run.trainer.model
-            seen["bias"] = model.mlm.output_bias.numpy()
-            tables = model.albert.embeddings
-            seen["places"] = tables.position_embeddings.numpy()
-            seen["words"] = tables.word_embeddings.numpy()
+    def look(run):
+        seen["bias"] = run.trainer.model.mlm.output_bias.numpy()
+        tables = run.trainer.model.albert.embeddings
+        seen["places"] = tables.position_embeddings.numpy()
+        seen["words"] = tables.word_embeddings.numpy()
 
     for name, counts in (("none", None), ("counted", range(len(bias)))):
         path = records_dir / "piece_counts.json"
@@ -80,7 +72,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
         if counts:
             path.write_text(json.dumps(list(counts)))
         output = tmp_path / name
-        run(str(records_dir), config[0], output, hooks=[See()], **flags)
+        run(str(records_dir), config[0], output, hooks=[Look(look)], **flags)
         started = bias if counts and not flags else bias * 0
         sizes = np.linalg.norm(seen["places"], axis=1)
         assert (np.ptp(sizes) < 1e-6) != bool(flags)
@@ -98,22 +90,15 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
     """With `init_checkpoint` a new run begins where another one ended."""
     path, first, metrics = trained
     second = tmp_path / "second"
-    after = run(
-        data_dir,
-        path,
-        second,
-        init_checkpoint=str(first),
-        do_train=False,
-        do_eval=True,
-    )
+    how = {"do_train": False, "do_eval": True}
+    after = run(data_dir, path, second, init_checkpoint=str(first), **how)
     assert after == pytest.approx(metrics, rel=1e-6)
     assert checkpoints.latest(str(second)) is None
 
 
 def contents(folder):
     """Return {path: bytes} of all files of a folder."""
-    paths = (p for p in folder.rglob("*") if p.is_file())
-    return {p: p.read_bytes() for p in paths}
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
@@ -151,13 +136,8 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})
-    run(
-        data_dir,
-        config[0],
-        second,
-        init_checkpoint=str(first),
-        init_state="run",
-    )
+    how = {"init_checkpoint": str(first), "init_state": "run"}
+    run(data_dir, config[0], second, **how)
     assert "slots and step 2 of" in capsys.readouterr().out
     expected, found = values(whole), values(second)
     for name in expected:
@@ -188,13 +168,12 @@ def test_a_source_with_another_vocabulary_is_transplanted(
     checkpoints.save(str(source), expected)
     seen = {}
 
-    class See(Hook):
-        def begin(self, run):
-            weights = run.trainer.weights.items()
-            seen.update({name: value.numpy() for name, value in weights})
+    def look(run):
+        weights = run.trainer.weights.items()
+        seen.update({name: value.numpy() for name, value in weights})
 
     choices = {"init_checkpoint": str(source), "init_vocabulary": "transplant"}
-    run(data_dir, config[0], tmp_path / "new", hooks=[See()], **choices)
+    run(data_dir, config[0], tmp_path / "new", hooks=[Look(look)], **choices)
     changed = {"albert/embeddings/word_embeddings", "mlm/output_bias"}
     for name in expected.keys() - changed:
         np.testing.assert_array_equal(seen[name], expected[name], name)
@@ -206,10 +185,6 @@ def test_a_source_with_another_vocabulary_is_transplanted(
         mean = np.mean([old[names.index(name)] for name in origins], 0)
         np.testing.assert_allclose(rows[pieces.index(piece)], mean, rtol=1e-6)
     assert f"{len(pieces)} pieces: " in capsys.readouterr().out
-
-
-def remove_file(path):
-    path.unlink()
 
 
 def cut_file(path):
@@ -224,7 +199,9 @@ def keep_one_record(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [remove_file, cut_file, keep_one_record])
+@pytest.mark.parametrize(
+    "damage", [pathlib.Path.unlink, cut_file, keep_one_record]
+)
 def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     """One error with the file and the last good checkpoint, which is whole."""
     copy, output = tmp_path / "copy", tmp_path / "model"

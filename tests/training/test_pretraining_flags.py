@@ -113,13 +113,3 @@ def test_the_batch_is_cut_evenly(parsed, name):
     pieces = replicas * parsed[name]["gradient_accumulation_steps"]
     micro, rest = divmod(parsed[name]["train_batch_size"], pieces)
     assert rest == 0 and (micro % 8 == 0 or name.endswith("_v5e-8"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_file_cites_the_paper_and_its_check(name):
-    """The comment has the paper's address and the command that checks it."""
-    text = (FOLDER / f"{name}.flags").read_text()
-    assert "https://arxiv.org/abs/1909.11942" in text
-    if name != "base_gpu":
-        assert "python -m albert_tf.tpu_check --topology=" in text
-        assert f"--flagfile=configs/pretraining/{name}.flags\n" in text

@@ -6,35 +6,15 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny_pretraining import run, values
+import tiny_pretraining
+from tiny_pretraining import Look, run, values
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import find, input_pipeline
-from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training.history import History
 from albert_tf.training.run import Hook
 
 RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
-
-
-def build_records(folder, text, model, tokens, masking):
-    """Build records of a length, masked as they are written or read."""
-    build.run(
-        BuildConfig(
-            input_file=str(text),
-            output_dir=str(folder),
-            dupe_factor=1,
-            eval_fraction=0.1,
-            num_processes=1,
-        ),
-        TokenizerConfig(spm_model_file=str(model)),
-        PairsConfig(max_seq_length=tokens),
-        MaskingConfig(masking=masking),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +23,9 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
     model = tokenizer_dir / "spiece.model"
-    for name, tokens in (("short", 8), ("dynamic", 16)):
-        masking = "static" if name == "short" else name
-        build_records(folder / name, text, model, tokens, masking)
+    tiny_pretraining.build_records(text, folder / "short", model, 8)
+    how = {"masking": "dynamic"}
+    tiny_pretraining.build_records(text, folder / "dynamic", model, 16, **how)
     names = {name: str(folder / name) for name in ("short", "dynamic")}
     return names | {"long": data_dir}
 
@@ -77,14 +57,10 @@ def reads(monkeypatch):
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
-        slots, tokens = (
-            metadata.max_predictions_per_seq,
-            metadata.max_seq_length,
-        )
-        calls.append((tokens, slots, start, batch_size))
-        return read(
-            data_dir, metadata, start=start, batch_size=batch_size, **kwargs
-        )
+        slots = metadata.max_predictions_per_seq
+        calls.append((metadata.max_seq_length, slots, start, batch_size))
+        place = {"start": start, "batch_size": batch_size}
+        return read(data_dir, metadata, **place, **kwargs)
 
     monkeypatch.setattr(input_pipeline, "train_batches", batches)
     return calls
@@ -103,38 +79,33 @@ def test_each_phase_reads_its_own(train, reads, capsys):
     train("model", "{short}:0.5,{long}:0.2,{short}")
     assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
     out, said = capsys.readouterr()
-    table = [
-        x.split()[:6] for x in out.splitlines() if x.split()[1:2] == ["to"]
-    ]
-    assert table == [
-        *("0 to 2 1 8 8".split(), "2 to 3 2 8 8".split()),
-        *("3 to 4 2 4 16".split(), "4 to 6 2 8 8".split()),
-    ]
+    rows = [x.split()[:6] for x in out.splitlines()]
+    table = "0 to 2 1 8 8", "2 to 3 2 8 8", "3 to 4 2 4 16", "4 to 6 2 8 8"
+    assert [" ".join(row) for row in rows if row[1:2] == ["to"]] == [*table]
     assert "step 3: batches of 4 x 16 tokens of" in said
 
 
-def test_the_end_is_an_ordinary_checkpoint(train, trained, tmp_path):
-    """Variables and slots are those of a plain run, and all have moved."""
-    train("model")
-    plain, found = values(trained[1]), values(tmp_path / "model")
-    shapes = {name: value.shape for name, value in found.items()}
-    assert shapes == {name: value.shape for name, value in plain.items()}
-    assert all(
-        found[name].any() for name in found if name.startswith("optimizer/")
-    )
+def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
+    """An unbroken run's bits come out, without a word of a change.
 
-
-def test_every_step_resumes_exactly(train, tmp_path):
-    """At a border and on both sides, an unbroken run's bits come out."""
+    They are an ordinary checkpoint: variables and slots of a plain run, all of
+    which have moved.
+    """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
-    for step in (2, 3, 4):
+    plain, found = values(trained[1]), values(whole)
+    shapes = {name: value.shape for name, value in found.items()}
+    assert shapes == {name: value.shape for name, value in plain.items()}
+    slots = [name for name in found if name.startswith("optimizer/")]
+    assert all(found[name].any() for name in slots)
+    for step in (2, 3):
         broken = shutil.copytree(whole, tmp_path / f"broken at {step}")
         for path in broken.glob("ckpt-*"):
             if int(path.name.split("-")[1].split(".")[0]) > step:
                 path.unlink()
         train(broken.name)
         assert_same_bits(whole, broken)
+    assert "Note" not in capsys.readouterr().err
 
 
 class Break(Hook):
@@ -170,11 +141,9 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 
 
 def test_another_schedule_is_said(train, capsys):
-    """With what it was; the same one is resumed without a word."""
+    """With what it was."""
     train("model", stop_step=1)
-    train("model", stop_step=2)
-    assert "Note" not in capsys.readouterr().err
-    train("model", stop_step=3, depth_schedule="1:0.5,2")
+    train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
     (note,) = (line for line in lines if line.startswith("Note"))
     assert note.startswith("Note: phases was [[2, 8, 1, None], [3, 8, 2, None]")
@@ -202,25 +171,17 @@ def test_the_held_out_records_are_the_last_folders(
     assert whole == pytest.approx(metrics, rel=1e-5)
 
 
-class Look(Hook):
-    """Keep a run's phases, and stop it before its first step."""
-
-    def begin(self, run):
-        self.phases = run.phases
-        run.stop("having seen them")
-
-
 def test_batches_fit_replicas_and_micro_batches(train):
     """The nearest multiple of both to as many tokens."""
-    look = Look()
+    phases = []
     train(
         "model",
-        hooks=[look],
+        hooks=[Look(lambda run: phases.extend(run.phases))],
         train_batch_size=12,
         num_cpu_replicas=2,
         gradient_accumulation_steps=2,
     )
-    assert [phase.batch_size for phase in look.phases] == [12, 12, 8]
+    assert [phase.batch_size for phase in phases] == [12, 12, 8]
 
 
 @pytest.mark.parametrize(

@@ -54,23 +54,13 @@ class Simulation:
         config = OptimizerConfig(learning_rate=1.0, num_warmup_steps=50)
         self.optimizer = Optimizer(config, PLANNED, variables)
         whole = Phase(0, PLANNED, 16)
-        self.run = types.SimpleNamespace(
-            phases=(whole,),
-            phase=whole,
-            pace=Pace(0),
-            seconds={},
-            kept={},
-            move_end=self.move_end,
-            due=self.due,
-        )
-        training = types.SimpleNamespace(
-            num_train_steps=PLANNED, steps_per_loop=0
-        )
-        self.run.trainer = types.SimpleNamespace(
-            optimizer=self.optimizer,
-            training=training,
-            strategy=tf.distribute.get_strategy(),
-        )
+        make = types.SimpleNamespace
+        training = make(num_train_steps=PLANNED, steps_per_loop=0)
+        trainer = make(optimizer=self.optimizer, training=training)
+        trainer.strategy = tf.distribute.get_strategy()
+        self.run = make(phases=(whole,), phase=whole, pace=Pace(0))
+        self.run.move_end, self.run.due = self.move_end, self.due
+        self.run.trainer = trainer
 
     def move_end(self, step):
         self.run.last = step
@@ -87,8 +77,7 @@ class Simulation:
         table = Timetable(
             HOURS * 3600, known, self.eval_steps, self.save_steps, closing=0.0
         )
-        clock = {"now": lambda: self.now}
-        keeper = KeepTime(table, self.now, None, kept, **clock)
+        keeper = KeepTime(table, self.now, None, kept, now=lambda: self.now)
         keeper.rehearse = lambda: (2.0, 0.0)
         keeper.begin(run)
         compiling = machine.compiling

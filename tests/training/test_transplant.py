@@ -15,11 +15,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import WordPieceTokenizer
 from albert_tf.training import checkpoints, warm_start
-from albert_tf.training.transplant import (
-    Transplant,
-    origins,
-    read_transplant,
-)
+from albert_tf.training.transplant import Transplant, origins, read_transplant
 
 # Of the Chinese pieces the English ones that they are made of.
 FROM_ENGLISH = {
