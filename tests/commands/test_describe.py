@@ -44,7 +44,7 @@ def test_released_backbones(size, version):
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_parts_add_up_to_the_model(variant):
     """Every variable of the built model is counted once, in its part."""
-    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    config = goldens.variant(variant)
     model = AlbertForPretraining(config)
     assert count(config, model_size.PARTS) == model.count_params()
     parts = model_size.parameters(config)

@@ -54,16 +54,9 @@ def made(pretrained_dir, source, tmp_path):
 
     def make(**values):
         path = str(tmp_path / "new" / "x.npy")  # whose folder is made
-        embed(
-            EmbedConfig(
-                model_dir=pretrained_dir,
-                input_file=source,
-                output_file=path,
-                max_seq_length=20,  # of 24 that the model can take
-                batch_size=2,
-                **values,
-            )
-        )
+        # Of 24 tokens that the model can take.
+        sizes = {"max_seq_length": 20, "batch_size": 2}
+        embed(EmbedConfig(pretrained_dir, source, path, **sizes, **values))
         return np.load(path)
 
     return make
@@ -123,15 +116,9 @@ def test_what_cannot_be_embedded(
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     """An empty file, and a line that is not UTF-8, are named."""
     (tmp_path / "t").write_bytes(content)
+    paths = str(tmp_path / "t"), str(tmp_path / "x.npy")
     with pytest.raises(InputError, match=named):
-        embed(
-            EmbedConfig(
-                model_dir=pretrained_dir,
-                input_file=str(tmp_path / "t"),
-                output_file=str(tmp_path / "x.npy"),
-                max_seq_length=24,
-            )
-        )
+        embed(EmbedConfig(pretrained_dir, *paths, max_seq_length=24))
 
 
 def test_the_command_line(pretrained_dir, source, tmp_path):

@@ -4,21 +4,22 @@ import json
 import os
 import shutil
 
-import numpy as np
 import programs
 import pytest
 import tensorflow as tf
 from exporting import (
     TEXTS,
     close,
+    loaded,
     packed,
+    server_of,
     without_tokenizer,
+    written,
     xla_operations,
 )
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.head_pruning import without_heads
-from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.server import Server
@@ -30,21 +31,20 @@ def test_weights_are_stored_once(exported_dir, pretrained_model):
     prefix = os.path.join(exported_dir, "variables", "variables")
     reader = tf.train.load_checkpoint(prefix)
     ending = "/.ATTRIBUTES/VARIABLE_VALUE"
+    kinds = reader.get_variable_to_dtype_map()
     found = {
-        name: (reader.get_variable_to_dtype_map()[name], shape)
+        name: (kinds[name], shape)
         for name, shape in reader.get_variable_to_shape_map().items()
         if name.endswith(ending)
     }
-    wanted = {
+    names = checkpoints.named_variables(pretrained_model)
+    assert found == {
         f"weights/{name.replace('/', '.S')}{ending}": (
             tf.float32,
             variable.shape.as_list(),
         )
-        for name, variable in checkpoints.named_variables(
-            pretrained_model
-        ).items()
+        for name, variable in names.items()
     }
-    assert found == wanted
 
 
 FRESH = """
@@ -79,57 +79,22 @@ def test_loads_without_this_package(
 def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
     """Config, vocabulary and its normalisation lie beside the graph."""
     for name in ("albert_config.json", "tokenizer.json", "spiece.model"):
-        with open(os.path.join(exported_dir, "assets", name), "rb") as file:
-            with open(os.path.join(pretrained_dir, name), "rb") as source:
-                assert file.read() == source.read()
+        source = files.read_bytes(f"{pretrained_dir}/{name}")
+        assert files.read_bytes(f"{exported_dir}/assets/{name}") == source
 
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
     """A model directory without a tokenizer serves `ids` alone."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
-    config = ExportConfig(model_dir=folder, export_dir=str(tmp_path / "out"))
-    export(config, ServingConfig())
-    signatures = tf.saved_model.load(config.export_dir).signatures
-    assert set(signatures) == {"ids", "serving_default"}
-
-
-def test_pruned_heads_are_exported(pretrained_dir, pretrained_model, tmp_path):
-    """An export without a head gives what the whole model does if it is 0."""
-    folder = without_tokenizer(pretrained_dir, tmp_path / "model")
-    weights = {
-        name: variable.numpy()
-        for name, variable in checkpoints.named_variables(
-            pretrained_model
-        ).items()
-    }
-    whole = pretrained_model.albert.config
-    kept = {"attention_0_0": np.array([0, 2, 3])}
-    config, pruned = without_heads(whole, weights, kept)
-    config.save(folder)
-    variables = {name: tf.Variable(value) for name, value in pruned.items()}
-    checkpoints.save(folder, variables)
-    export(ExportConfig(folder, str(tmp_path / "out")), ServingConfig())
-    served = tf.saved_model.load(str(tmp_path / "out")).signatures["ids"]
-    for part in ("kernel", "bias"):
-        weights[f"albert/encoder/attention_0_0/value/{part}"][..., 4:8] = 0.0
-    model = AlbertForPretraining(whole)
-    for name, variable in checkpoints.named_variables(model).items():
-        variable.assign(weights[name])
-    ids = tf.constant([[2, 9, 10, 11, 3, 0]])
-    mask = tf.cast(ids > 0, tf.int32)
-    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
-    wanted = model.albert(**inputs)
-    for name, value in wanted.items():
-        close(served(**inputs)[name], value)
+    server = server_of(folder)
+    assert set(server.signatures) == {"ids"} and server.default == "ids"
 
 
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
     """With `jit_compile` attention is XLA's too, with the same outputs."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
-    folder = str(tmp_path / "out")
-    config = ExportConfig(source, folder)
-    export(config, ServingConfig(max_seq_length=6, jit_compile=True))
-    served = tf.saved_model.load(folder).signatures["ids"]
+    compiled = ServingConfig(max_seq_length=6, jit_compile=True)
+    served = loaded(written(source, tmp_path / "out", compiled))["ids"]
     assert "Softmax" in xla_operations(served)
     ids = tf.constant([[2, 9, 10, 11, 3, 0], [2, 9, 3, 0, 0, 0]])
     mask = tf.cast(ids > 0, tf.int32)
@@ -141,21 +106,18 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
 
 def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
     """LiteRT and ONNX are refused, with the formats that XLA compiles."""
-    config = ExportConfig(pretrained_dir, str(tmp_path / "out"), to="onnx")
+    compiled = ServingConfig(jit_compile=True)
     with pytest.raises(InputError, match="is for to=saved_model"):
-        export(config, ServingConfig(jit_compile=True))
+        written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
     """Only a new or empty folder, or an earlier export, is written to."""
     (tmp_path / "thesis.txt").write_text("mine")
-    config = ExportConfig(model_dir=pretrained_dir, export_dir=str(tmp_path))
-    with pytest.raises(InputError, match="earlier export"):
-        export(config, ServingConfig())
+    for path in (tmp_path, tmp_path / "thesis.txt"):
+        with pytest.raises(InputError, match="earlier export"):
+            written(pretrained_dir, path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
-    file = str(tmp_path / "thesis.txt")
-    with pytest.raises(InputError, match="earlier export"):
-        export(ExportConfig(pretrained_dir, file), ServingConfig())
 
 
 def test_an_export_is_replaced_whole_or_not_at_all(
@@ -165,7 +127,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     graph = tmp_path / "model" / "saved_model.pb"
     shutil.copytree(exported_dir, graph.parent)
     graph.write_text("earlier")
-    config = ExportConfig(pretrained_dir, f"{graph.parent}/")
+    out = f"{graph.parent}/"
     error = OSError("the disk is full")
 
     def save(root, folder, signatures):
@@ -178,11 +140,11 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(Server, "concrete", lambda self: {})
     with pytest.raises(OSError, match="full"):
-        export(config, ServingConfig())
+        written(pretrained_dir, out)
     assert graph.read_text() == "earlier"
     assert os.listdir(tmp_path) == ["model"]
     error = None
-    export(config, ServingConfig())
+    written(pretrained_dir, out)
     assert graph.read_text() == "new"
     assert os.listdir(tmp_path) == ["model"]
 
@@ -203,7 +165,6 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
 
 def test_a_model_directory_must_be_whole(tmp_path):
     """A folder without a config is named, and nothing is written."""
-    config = ExportConfig(str(tmp_path), str(tmp_path / "out"))
     with pytest.raises(InputError, match="albert_config.json"):
-        export(config, ServingConfig())
+        written(tmp_path, tmp_path / "out")
     assert os.listdir(tmp_path) == []

@@ -67,9 +67,8 @@ def test_examples_as_text(folder, capsys):
 
 def test_which_examples(folder, capsys):
     """`first_example` and `num_examples` choose."""
-    text = printed(
-        capsys, folder / "a.tfrecord", first_example=1, num_examples=5
-    )
+    which = {"first_example": 1, "num_examples": 5}
+    text = printed(capsys, folder / "a.tfrecord", **which)
     assert re.findall(r"Example (\d+)", text) == ["1"]
 
 
@@ -89,11 +88,8 @@ def test_without_tokenizer(folder, capsys):
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert "No tokenizer beside the file" in text
     assert "2 5 [4 → 6] 8 7 3 9 5 [12 → 10] 11 3" in text
-    named = printed(
-        capsys,
-        folder / "a.tfrecord",
-        TokenizerConfig(vocab_file=str(folder / "vocab.txt")),
-    )
+    tokenizer = TokenizerConfig(vocab_file=str(folder / "vocab.txt"))
+    named = printed(capsys, folder / "a.tfrecord", tokenizer)
     assert "the [[MASK] → cat]s sat" in named
 
 
@@ -119,10 +115,7 @@ def test_find_paths(folder):
 
 @pytest.mark.parametrize(
     "content, message",
-    [
-        (b"something else", "must be a TFRecord file"),
-        (None, "record 0"),
-    ],
+    [(b"something else", "must be a TFRecord file"), (None, "record 0")],
 )
 def test_files_that_are_no_records(folder, capsys, content, message):
     """Other files are an error with the file's name."""

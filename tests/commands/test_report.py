@@ -65,14 +65,9 @@ def run_dir(tmp_path):
     folder.mkdir()
     history = History(str(folder))
     for step in range(1, 1001):
-        values = {
-            "steps": 1,
-            "loss": 10 / (1 + step / 200),
-            "examples_per_second": 30.0,
-            "trust_ratio_min": 0.1,
-            "trust_ratio_max": 10.0,
-            "odd_metric": 1.0,
-        }
+        values = {"steps": 1, "loss": 10 / (1 + step / 200)}
+        values |= {"examples_per_second": 30.0, "odd_metric": 1.0}
+        values |= {"trust_ratio_min": 0.1, "trust_ratio_max": 10.0}
         history.add(step, "train", values)
     history.add(500, "eval", {"loss": 7.7})
     history.add(600, "health", {"kind": "x", "note": "5 < 6 & flat"})
@@ -132,9 +127,8 @@ def test_powers_of_ten_are_equally_far_apart_where_ratios_count():
         (line,) = curves(run_report.chart(history, title, names))
         ys = [y for _, y in line]
         heights[title] = [a - b for a, b in zip(ys, ys[1:], strict=False)]
-    assert heights["trust_ratio"] == pytest.approx(
-        [heights["trust_ratio"][0]] * 3, rel=1e-3
-    )
+    ratios = heights["trust_ratio"]
+    assert ratios == pytest.approx([ratios[0]] * 3, rel=1e-3)
     assert heights["loss"][2] > 5 * heights["loss"][0]
 
 

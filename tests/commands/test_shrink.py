@@ -101,10 +101,8 @@ def test_heads_are_removed_and_the_cost_is_told(
     lines = capsys.readouterr().out.splitlines()
     (start,) = (i for i, line in enumerate(lines) if "parameters" in line)
     assert lines[start].split() == ["parameters", "accuracy", "loss"]
-    rows = {
-        line.split()[0]: line.split()[-2:]
-        for line in lines[start + 1 : start + 4]
-    }
+    rows = map(str.split, lines[start + 1 : start + 4])
+    rows = {row[0]: row[-2:] for row in rows}
     assert list(rows) == ["as", "num_heads=1", "weights=bfloat16"]
     found = AlbertConfig.from_model_dir(out)
     assert (found.num_attention_heads, found.attention_head_size) == (1, 8)
@@ -112,12 +110,9 @@ def test_heads_are_removed_and_the_cost_is_told(
     after = tiny_runs.run(
         model_dir=out, output_dir=str(tmp_path / "x"), do_eval=True, **data
     )
-    for row, wanted in (
-        (rows["as"], metrics),
-        (rows["weights=bfloat16"], after),
-    ):
-        values = [wanted["eval"][name] for name in ("accuracy", "loss")]
-        close([float(cell) for cell in row], values, 1e-4)
+    for name, wanted in (("as", metrics), ("weights=bfloat16", after)):
+        values = [wanted["eval"][k] for k in ("accuracy", "loss")]
+        close([float(cell) for cell in rows[name]], values, 1e-4)
 
 
 def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
@@ -126,16 +121,13 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     data = DataConfig(train_file=opinions["train_file"])
     shrink(ShrinkConfig(source, out, num_heads=1), data)
     task, tokenizer = load_task(source), load_tokenizer(source)
-    model = task.head.build_model(
-        AlbertConfig.from_model_dir(source), "float32"
-    )
+    config = AlbertConfig.from_model_dir(source)
+    model = task.head.build_model(config, "float32")
     checkpoints.restore_weights(model, source)
     examples = task.read("train", opinions["train_file"])
-    worth = head_pruning.importances(
-        model,
-        task.head,
-        evaluation_batches(task.features(examples, tokenizer), 1),
-    )["attention_0_0"]
+    batches = evaluation_batches(task.features(examples, tokenizer), 1)
+    worth = head_pruning.importances(model, task.head, batches)
+    worth = worth["attention_0_0"]
     assert abs(worth[0] - worth[1]) > 1e-3 * worth.max()
     best = slice(8 * worth.argmax(), 8 * worth.argmax() + 8)
     new = checkpoints.reader(checkpoints.for_inference(out))

@@ -9,14 +9,11 @@ import tiny
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import Metadata
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import Plan, Step
 from albert_tf.tpu.compiler import VERSIONS, Compiled
 from albert_tf.tpu.step_check import (
     TpuCheckConfig,
     compiled_facts,
     compiled_lines,
-    cost_facts,
-    cost_lines,
     lengths,
     make_plan,
     plan_lines,
@@ -27,12 +24,6 @@ from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30
 COMMAND = "-m", "albert_tf.tpu_check"
-TEXT = """HloModule step
-ENTRY %main (a: f32[1000000]) -> f32[1000000] {
-  %a = f32[1000000]{0} parameter(0)
-  ROOT %r = f32[1000000]{0} all-reduce(%a), replica_groups={{0,1,2,3,4,5,6,7}}
-}
-"""
 
 
 @pytest.fixture
@@ -43,21 +34,18 @@ def config_file(tmp_path):
 
 
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
-    """Flags win, then the records, then the longest; 15 % are predicted."""
+    """Flags win, then the records, then the longest; 15 % are predicted.
+
+    One that is too long is refused, with the model's limit.
+    """
     config = tiny.CONFIG
     assert lengths(TpuCheckConfig(), None, config) == (16, 2)
     given = TpuCheckConfig(max_seq_length=10, max_predictions_per_seq=4)
     assert lengths(given, None, config) == (10, 4)
-    metadata = {
-        "version": 1,
-        "max_seq_length": 12,
-        "max_predictions_per_seq": 3,
-        "vocab_size": 50,
-        "tokenizer_fingerprint": "",
-        "splits": {"train": [], "eval": []},
-    }
-    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    Metadata(12, 3, 50, "", {"train": (), "eval": ()}).write(str(tmp_path))
     assert lengths(TpuCheckConfig(), str(tmp_path), config) == (12, 3)
+    with pytest.raises(InputError, match="max_position_embeddings=16"):
+        lengths(TpuCheckConfig(max_seq_length=17), None, config)
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
@@ -73,12 +61,6 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
     training = TrainingConfig(train_batch_size=64)
     plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
     assert (plan.tokens, plan.training.train_batch_size) == (16, 16)
-
-
-def test_a_sequence_too_long_is_refused():
-    """The error names both lengths and the model's limit."""
-    with pytest.raises(InputError, match="max_position_embeddings=16"):
-        lengths(TpuCheckConfig(max_seq_length=17), None, tiny.CONFIG)
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
@@ -120,30 +102,6 @@ def test_a_step_that_does_not_fit_is_a_result(needed, said):
         f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
         "compiler (4 s)"
     ]
-
-
-class NoCompiler:
-    """Stands in for the compiler, which needs an extra."""
-
-    def __init__(self, topology):
-        pass
-
-
-def test_the_cost_of_the_job_is_that_of_its_steps(monkeypatch):
-    """Hours are steps times the bound, chip-hours times the chips."""
-    monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", NoCompiler)
-    training = TrainingConfig(train_batch_size=32, num_train_steps=7200)
-    plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
-    step = Step(plan, parse("v5e-8"))
-    facts = cost_facts(step, 4, Compiled(True, 1, 1, 1, {}, TEXT))
-    seconds = 8e6 / 819e9 + 4e6 * 2 * 7 / 8 / 200e9
-    assert facts["seconds"]["step"] == pytest.approx(seconds)
-    assert facts["job_hours"] == pytest.approx(2 * seconds)
-    assert facts["job_chip_hours"] == pytest.approx(16 * seconds)
-    lines = cost_lines(facts)
-    assert "all-reduce over 8 replicas: 4.000 MB, 1 times a step" in lines
-    assert "lower bound" in lines[-2] and lines[-1].startswith("7,200 steps")
-    json.dumps(facts)
 
 
 def test_an_unknown_slice_is_one_error(config_file):

@@ -2,11 +2,10 @@
 
 import gzip
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
+import programs
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -59,20 +58,10 @@ def test_vocabulary(corpus, tmp_path, model_type, capfd):
     text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
     assert text == text.lower() and not set(text) & set("öﬁ\u0308")
     listed = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
-    assert [line.split("\t")[0] for line in listed] == tokenizer.pieces(
-        range(55)
-    )
+    pieces = [line.split("\t")[0] for line in listed]
+    assert pieces == tokenizer.pieces(range(55))
     # The trainer's log stays away.
     assert capfd.readouterr() == ("", "")
-
-
-def test_settings_are_kept(corpus, tmp_path):
-    """The normalisation of the training is the tokenizer's."""
-    train_tokenizer(config(corpus, tmp_path, do_lower_case=False))
-    tokenizer = load_tokenizer(str(tmp_path))
-    assert not tokenizer.config.do_lower_case
-    assert "T" in "".join(tokenizer.pieces(range(55)))
-    assert tokenizer.unk_id not in tokenizer.encode("The Cat")
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path):
@@ -140,14 +129,13 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
 
 def test_command_line(corpus, tmp_path):
     """The program makes the tokenizer and says what it read."""
-    command = [
-        *(sys.executable, "-m", "albert_tf.train_tokenizer"),
-        *(f"--input_file={corpus}/*", f"--output_dir={tmp_path}"),
-        *("--vocab_size=55", "--nodo_lower_case"),
-    ]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "55 pieces from 384 sentences, 0 left out" in result.stdout
+    said = programs.fresh(
+        *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
+        *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),
+    )
+    assert "55 pieces from 384 sentences, 0 left out" in said
     tokenizer = load_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
     assert not tokenizer.config.do_lower_case
+    assert "T" in "".join(tokenizer.pieces(range(55)))
+    assert tokenizer.unk_id not in tokenizer.encode("The Cat")

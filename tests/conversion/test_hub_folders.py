@@ -15,12 +15,11 @@ from exporting import (
     model_dir,
     packed,
     question_task,
+    server_of,
     strings,
 )
 
 from albert_tf.conversion.converter import convert
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.serving.pseudo_likelihood import load_scorer
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
@@ -95,7 +94,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
     """`pipeline("fill-mask")` has our pieces and probabilities."""
     text = "she walks over the [MASK]."
-    server = load_server(pretrained_dir, ServingConfig())
+    server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
     theirs = there("fill_masks", folder, text)
     np.testing.assert_allclose(
@@ -148,9 +147,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
     finetuned(source, pretrained_dir, "classification", names)
     convert(source, output, "huggingface")
     text = "the small garden"
-    ours = load_server(source, ServingConfig()).call(
-        "classify", strings([text])
-    )
+    ours = server_of(source).call("classify", strings([text]))
     theirs = there("labels", output, text)
     assert set(theirs) == set(names)
     np.testing.assert_allclose(
@@ -195,7 +192,7 @@ def test_sentence_transformers_has_our_vectors(
         make("embedding", source, pretrained_dir)
     convert(source, output, "sentence_transformers")
     texts = [text for text in TEXTS if "[CLS]" not in text]
-    server = load_server(source, ServingConfig())
+    server = server_of(source)
     served = server.call("embed", strings(texts))
     ours = served["embedding" if tuned else "mean"].numpy()
     ours /= np.linalg.norm(ours, axis=1, keepdims=True)

@@ -38,7 +38,7 @@ COUNTS = {
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_the_table_has_the_variables_of_the_model(variant):
     """Names and shapes from the table are those of the built model."""
-    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
     assert released_names.variable_shapes(config) == {
         name: tuple(v.shape) for name, v in model.items()
@@ -66,7 +66,7 @@ def test_released_files_map_completely(release, tmp_path):
 @pytest.mark.parametrize("variant", ["shared", "groups", "unfactorized"])
 def test_names_are_one_to_one(layout, variant):
     """No two variables have the same name in a file."""
-    config = dataclasses.replace(goldens.CONFIG, **goldens.VARIANTS[variant])
+    config = goldens.variant(variant)
     found = [place.name for place in places(config, layout).values()]
     assert len(set(found)) == len(found)
 
@@ -103,17 +103,16 @@ def test_parameters_of_the_paper(name):
 
 def test_what_released_files_cannot_hold():
     """Architectures without a released name are refused, or renamed."""
-    unshared = dataclasses.replace(goldens.CONFIG, sharing="none")
+    shapes = released_names.variable_shapes
+    unshared = goldens.variant("unshared")
     released = released_names.as_released(unshared)
     assert released.num_hidden_groups == released.num_hidden_layers
-    assert released_names.variable_shapes(
-        released
-    ) == released_names.variable_shapes(unshared)
+    assert shapes(released) == shapes(unshared)
     for sharing in ("attention", "ffn"):
         config = dataclasses.replace(goldens.CONFIG, sharing=sharing)
         with pytest.raises(InputError, match="`sharing` must be all or none"):
             released_names.as_released(config)
-    hidden = dataclasses.replace(goldens.CONFIG, embedding_norm="hidden")
+    hidden = goldens.variant("norm at H")
     with pytest.raises(InputError, match="`embedding_norm` must be embedding"):
         places(hidden, HUGGING_FACE)
     groups = dataclasses.replace(hidden, num_hidden_groups=2)

@@ -35,26 +35,16 @@ for package in ("torch", "transformers"):
 
 pytestmark = [pytest.mark.slow, pytest.mark.interchange]
 
-VARIANTS = {
-    name: goldens.VARIANTS[name]
-    for name in (
-        "shared",
-        "groups",
-        "unshared",
-        "unfactorized",
-        "relu",
-        "erf",
-    )
-} | {
-    "wide": {
-        "hidden_size": 64,
-        "embedding_size": 16,
-        "intermediate_size": 256,
-        "num_attention_heads": 8,
-        "num_hidden_layers": 6,
-        "vocab_size": 500,
-    }
+WIDE = {
+    "hidden_size": 64,
+    "embedding_size": 16,
+    "intermediate_size": 256,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 6,
+    "vocab_size": 500,
 }
+NAMES = "shared groups unshared unfactorized relu erf".split()
+VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
 
 
 @pytest.fixture(scope="module")

@@ -41,11 +41,8 @@ def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
     convert(pretrained, folder, layout)
     again = load(folder)
     batch = albert.tokenizer(TEXTS)
-    np.testing.assert_allclose(
-        again(batch)["sequence_output"],
-        albert(batch)["sequence_output"],
-        atol=1e-6,
-    )
+    found, wanted = (m(batch)["sequence_output"] for m in (again, albert))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
     assert again.heads == albert.heads
     assert again.fill_mask("a [MASK]") == albert.fill_mask("a [MASK]")
 
@@ -98,7 +95,7 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
     both = [model(ids)["pooled_output"] for model in (first, second)]
     scores = keras.layers.Dense(1)(keras.layers.Concatenate()(both))
     model = keras.Model(text, scores)
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     texts = tf.constant(TEXTS)
     before = second.albert.pooler.kernel.numpy()
     model.fit(texts, np.ones((3, 1), "float32"), verbose=0)
@@ -118,42 +115,16 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
     np.testing.assert_allclose(saved.serve(batch), model(batch), atol=1e-6)
 
 
-def test_an_input_embedding_has_a_gradient(albert):
-    """The parts can be called one by one, and a tape watches between them."""
-    batch = albert.tokenizer(TEXTS)
-    layers = albert.albert
-    _, x = layers.embeddings(batch["input_ids"], batch["segment_ids"])
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        states, _ = layers.encoder(x, tf.constant(batch["input_mask"]))
-        loss = tf.reduce_sum(states[-1][:, 0, 0])
-    gradient = tape.gradient(loss, x)
-    assert gradient.shape == x.shape
-    assert np.abs(gradient).max() > 0
-
-
 @pytest.mark.parametrize(
     ("action", "message"),
     [
         (lambda a, path: load("/nowhere"), "`path` must be a folder"),
-        (
-            lambda a, path: load(path, max_length=99),
-            "`max_length` must be at most",
-        ),
+        (lambda a, path: load(path, max_length=99), "`max_length` must be at"),
         (lambda a, path: a({"input_ids": np.ones([1, 99], "i4")}), "at most"),
         (lambda a, path: a.fill_mask("no mask"), "must have a"),
-        (
-            lambda a, path: a.tokenizer([1, 2]),
-            "`texts` must be a list of strings",
-        ),
-        (
-            lambda a, path: a.tokenizer("film"),
-            "`texts` must be a list of strings",
-        ),
-        (
-            lambda a, path: a.tokenizer(["a"], ["b", "c"]),
-            "as many `text_pairs`",
-        ),
+        (lambda a, path: a.tokenizer([1, 2]), "`texts` must be a list of str"),
+        (lambda a, path: a.tokenizer("film"), "`texts` must be a list of str"),
+        (lambda a, path: a.tokenizer(["a"], ["b", "c"]), "as many `text_pairs"),
         (lambda a, path: a.tokenizer(["a"], max_length=2), "at least 3"),
         (lambda a, path: a.save(path), "`path` must be a new or empty folder"),
         (lambda a, path: a.save(__file__), "`path` must be a new or empty"),
@@ -177,11 +148,9 @@ def test_refuses_what_there_is_no_head_for(albert, pretrained, tmp_path):
     """A model without the masked-LM head fills no mask."""
     convert(pretrained, str(tmp_path / "hub"), "huggingface")
     weights = str(tmp_path / "hub/model.safetensors")
-    encoder = {
-        name.removeprefix("albert."): value
-        for name, value in safetensors.numpy.load_file(weights).items()
-        if name.startswith("albert.")
-    }  # as transformers' `AlbertModel` saves it
+    table = safetensors.numpy.load_file(weights).items()
+    encoder = {n.partition("albert.")[2]: v for n, v in table}
+    encoder.pop("")  # as transformers' `AlbertModel` saves it
     safetensors.numpy.save_file(encoder, weights)
     model = load(tmp_path / "hub")
     assert model.heads == ()

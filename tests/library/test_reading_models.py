@@ -38,18 +38,17 @@ def test_answers_are_learnt(tmp_path, head):
     answers = ANSWERS if head == "simple" else ["bad", ""] * 8
     keras.utils.set_random_seed(1)
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
-    model = QuestionAnswerer.load(
-        folder, answer_head=head, classifier_dropout=0.0
-    )
+    how = {"answer_head": head, "classifier_dropout": 0.0}
+    model = QuestionAnswerer.load(folder, **how)
     model.compile(tiny_fits.optimizer(60))
-    history = model.fit(
-        (QUESTIONS, CONTEXTS), answers, epochs=30, batch_size=8, verbose=0
-    ).history
-    assert history["loss"][-1] < 0.3 * history["loss"][0]
+    how = {"epochs": 30, "batch_size": 8, "verbose": 0}
+    losses = model.fit((QUESTIONS, CONTEXTS), answers, **how).history["loss"]
+    assert losses[-1] < 0.3 * losses[0]
     assert model.predict(QUESTIONS[:2], CONTEXTS[:2], verbose=0) == answers[:2]
     scores = model.score((QUESTIONS, CONTEXTS), answers)
     assert scores["f1"] == 1.0
-    agree(model, tmp_path, QUESTIONS[:2], CONTEXTS[:2])
+    if head == "simple":
+        agree(model, tmp_path, QUESTIONS[:2], CONTEXTS[:2])
 
 
 def test_answers_of_squad_have_places(pretrained):
@@ -74,18 +73,16 @@ TAGS = [["O", "B-GOOD", "O"], ["O", "B-BAD", "O", "B-BAD"]] * 8
 KINDS = ["O", "B-GOOD", "B-BAD"]
 
 
-def test_tags_are_learnt(pretrained, tmp_path):
+def test_tags_are_learnt(shallow, tmp_path):
     """Words get the tags of the examples; the accuracy is that of words."""
     keras.utils.set_random_seed(1)
-    model = Tagger.load(pretrained, KINDS)
+    model = Tagger.load(shallow, KINDS)
     model.compile(tiny_fits.optimizer(60), metrics=["accuracy"])
     history = model.fit(WORDS, TAGS, epochs=15, batch_size=4, verbose=0)
     assert history.history["accuracy"][-1] > 0.9
     assert model.predict(WORDS[:2], verbose=0) == TAGS[:2]
-    assert (
-        model.predict(["the good film", *map(" ".join, WORDS[1:2])])
-        == (TAGS[:2])
-    )
+    texts = ["the good film", " ".join(WORDS[1])]
+    assert model.predict(texts) == TAGS[:2]
     both = model.words_and_tags(["", "the good film", " "])
     assert both == [[], list(zip(WORDS[0], TAGS[0], strict=True)), []]
     assert model.score(WORDS, TAGS)["f1"] == 1.0
@@ -99,15 +96,13 @@ def test_tags_are_learnt(pretrained, tmp_path):
     found = model.evaluate(stream.batch(4), verbose=0)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     model.save(tmp_path / "tagger")
-    assert (
-        Tagger.load(tmp_path / "tagger").predict(WORDS[:2], verbose=0)
-        == TAGS[:2]
-    )
+    again = Tagger.load(tmp_path / "tagger")
+    assert again.predict(WORDS[:2], verbose=0) == TAGS[:2]
     with pytest.raises(InputError, match="every word must have a tag"):
         model.fit(WORDS, [tags[1:] for tags in TAGS])
 
 
-def test_choices_are_learnt(pretrained, tmp_path):
+def test_choices_are_learnt(shallow, tmp_path):
     """Examples may have fewer choices; those that lack have probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
@@ -115,7 +110,7 @@ def test_choices_are_learnt(pretrained, tmp_path):
     labels = [0, 2] * 8
     x = contexts, questions, choices
     keras.utils.set_random_seed(1)
-    model = MultipleChoice.load(pretrained)
+    model = MultipleChoice.load(shallow)
     model.compile(tiny_fits.optimizer(12), metrics=["accuracy"])
     losses = model.fit(x, labels, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < losses[0]

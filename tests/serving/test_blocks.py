@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import MASKED, TEXTS, concrete, strings
+from exporting import MASKED, TEXTS, concrete, server_of, strings
 
 from albert_tf.serving import blocks, pretrained
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 
 
 def counted(seen):
@@ -49,13 +47,10 @@ def test_signatures_give_the_same_in_blocks(
     """What is served does not depend on the size of the blocks."""
     monkeypatch.setattr(blocks, "BLOCK_TOKENS", 60)
     monkeypatch.setattr(pretrained, "BLOCK_MASKS", 30)
-    server = load_server(pretrained_dir, ServingConfig())
+    server = server_of(pretrained_dir)
     calls = {
-        "text": {"text": TEXTS},
         "text_pair": {"text": TEXTS, "text_pair": TEXTS[::-1]},
-        "embed": {"text": TEXTS},
         "fill_mask": {"text": MASKED},
-        "sentence_order": {"text": TEXTS, "text_pair": TEXTS[::-1]},
     }
     small = concrete(server, *calls)
     for name, texts in calls.items():

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from exporting import LENGTH, copied, model_dir, packed
+from exporting import LENGTH, model_dir, packed, server_of, without_tokenizer
 
 from albert_tf.base.errors import InputError
 from albert_tf.serving import calibration
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.packing import INPUTS
@@ -18,7 +16,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
-    server = load_server(pretrained_dir, ServingConfig())
+    server = server_of(pretrained_dir)
     found = calibration.features(server, str(file))
     rows = list(calibration.batches(found, 2, 10))
     assert [len(row["input_ids"]) for row in rows] == [2, 1]
@@ -39,7 +37,7 @@ def test_files_with_or_without_labels_are_read(
     """MRPC's files to evaluate on have other columns than its test file."""
     task = find("mrpc").with_config(TaskConfig(max_seq_length=12))
     model_dir(tmp_path / "model", pretrained_dir, task)
-    server = load_server(str(tmp_path / "model"), ServingConfig())
+    server = server_of(tmp_path / "model")
     wanted = packed(tokenizer, ["she walks"], ["night"], length=12)
     for text in (
         "Quality\t#1 String\t#2 String\n1\tshe walks\tnight",
@@ -54,9 +52,7 @@ def test_files_with_or_without_labels_are_read(
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
     """A model of ids alone cannot read text."""
-    folder = copied(pretrained_dir, tmp_path / "model")
-    for name in ("tokenizer.json", "spiece.model"):
-        (tmp_path / "model" / name).unlink()
-    server = load_server(folder, ServingConfig())
+    folder = without_tokenizer(pretrained_dir, tmp_path / "model")
+    server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):
         calibration.features(server, str(tmp_path / "text"))

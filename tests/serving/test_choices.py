@@ -2,10 +2,9 @@
 
 import pytest
 import tensorflow as tf
-from exporting import close, model_dir, strings
+from exporting import close, model_dir, server_of, strings
+from tiny_records import serialized
 
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -23,40 +22,25 @@ def folder(pretrained_dir, tmp_path_factory):
     return str(folder)
 
 
-def example(context, question, choices) -> bytes:
-    """Return a serialized example."""
-    values = {"context": [context], "question": [question], "choices": choices}
-    feature = {
-        name: tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[x.encode() for x in texts])
-        )
-        for name, texts in values.items()
-    }
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
-
-
 def test_examples_have_any_number_of_choices(folder):
     """Beside others, even with no choice, an example's answer stays its own."""
-    server = load_server(folder, ServingConfig())
+    server = server_of(folder)
     rows = list(zip(CONTEXTS, QUESTIONS, CHOICES, strict=True))
-    found = server.call(
-        "tf_example", tf.constant([example(*row) for row in rows])
-    )
+    examples = [
+        serialized(context=[context], question=[question], choices=choices)
+        for context, question, choices in (*rows, ("a", "b", ()))
+    ]
+    found = server.call("tf_example", tf.constant(examples[:3]))
     for i, (context, question, choices) in enumerate(rows[:2]):
-        alone = server.call(
-            "choose",
-            strings([context]),
-            strings([question]),
-            tf.constant([choices]),
-        )
+        one = strings([context]), strings([question]), tf.constant([choices])
+        alone = server.call("choose", *one)
         shares = found["probabilities"][i]
         close(shares[: len(choices)], alone["probabilities"][0])
         close(tf.reduce_sum(shares[len(choices) :]), 0.0)
         assert found["choice"][i] == alone["choice"][0]
         assert found["text"][i] == alone["text"][0]
     assert found["text"][2] == b""
-    none = server.call("tf_example", tf.constant([example("a", "b", ())]))
+    none = server.call("tf_example", tf.constant(examples[3:]))
     assert none["probabilities"].shape == [1, 0]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
 
@@ -65,20 +49,14 @@ def test_a_fixed_batch_has_any_number_of_choices(folder):
     """The batch that is fixed is that of the questions, not of the rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
-    found = load_server(folder, ServingConfig(batch_size=2)).call(
-        "choose", *inputs
-    )
-    wanted = load_server(folder, ServingConfig()).call("choose", *inputs)
+    found = server_of(folder, batch_size=2).call("choose", *inputs)
+    wanted = server_of(folder).call("choose", *inputs)
     close(found["probabilities"], wanted["probabilities"])
 
 
 def test_rows_must_agree(folder):
     """Two contexts for one row of choices are an error."""
-    server = load_server(folder, ServingConfig())
+    server = server_of(folder)
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
-        server.call(
-            "choose",
-            strings(CONTEXTS[:2]),
-            strings(QUESTIONS[:2]),
-            tf.constant([["a"]]),
-        )
+        two = strings(CONTEXTS[:2]), strings(QUESTIONS[:2])
+        server.call("choose", *two, tf.constant([["a"]]))

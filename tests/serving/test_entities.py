@@ -3,10 +3,8 @@
 import dataclasses
 
 import pytest
-from exporting import model_dir, strings
+from exporting import model_dir, server_of, strings
 
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -21,7 +19,7 @@ def server(pretrained_dir, tmp_path_factory):
     task = task.with_config(TaskConfig(max_seq_length=14))
     folder = tmp_path_factory.mktemp("entities") / "model"
     model_dir(folder, pretrained_dir, task)
-    return load_server(str(folder), ServingConfig())
+    return server_of(folder)
 
 
 def set_tag(server, tag):

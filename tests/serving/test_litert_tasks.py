@@ -4,27 +4,27 @@ import dataclasses
 import functools
 import io
 import json
-import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from exporting import (
     close,
     model_dir,
     question_task,
+    server_of,
     strings,
     with_threshold,
+    written,
 )
 
 from albert_tf.base.errors import InputError
 from albert_tf.litert_runner import RunnerConfig, answers
 from albert_tf.serving import litert_tasks
 from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
-from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -56,10 +56,10 @@ def exported(folder, pretrained_dir, task, precision="float32", **more):
 
 def converted(folder, precision="float32", **more):
     """Return the server and the runner of a model directory `model`."""
-    source, out = str(folder / "model"), str(folder / "lite")
-    config = ExportConfig(source, out, to="litert", precision=precision, **more)
-    export(config, ServingConfig(batch_size=2))
-    return load_server(source, ServingConfig()), Runner(out)
+    source, kind = folder / "model", {"to": "litert", "precision": precision}
+    two = ServingConfig(batch_size=2)
+    out = written(source, folder / "lite", two, **kind, **more)
+    return server_of(source), Runner(out)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def questions(pretrained_dir, tmp_path_factory):
     def make(head):
         task, folder = question_task(head), tmp_path_factory.mktemp(head)
         model_dir(folder / "model", pretrained_dir, task)
-        server = load_server(str(folder / "model"), ServingConfig())
+        server = server_of(folder / "model")
         wanted = server.call("answer", strings(QUESTIONS), strings(CONTEXTS))
         wanted = {name: value.numpy() for name, value in wanted.items()}
         task = with_threshold(task, wanted["null_odds"])
@@ -120,18 +120,14 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
 
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Blanks are filled, and questions and choices that are too long cut."""
-    task = find("race").with_config(
-        TaskConfig(max_seq_length=24, max_qa_length=8)
-    )
+    config = TaskConfig(max_seq_length=24, max_qa_length=8)
+    task = find("race").with_config(config)
     server, runner = exported(tmp_path, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "")
     choices = ("writes", "a long walk over the bridge and the river", "a")
-    wanted = server.call(
-        "choose",
-        strings(CONTEXTS),
-        strings(questions),
-        tf.constant([choices] * 3),
-    )
+    table = tf.constant([choices] * 3)
+    asked = strings(CONTEXTS), strings(questions), table
+    wanted = server.call("choose", *asked)
     for i, (question, context) in enumerate(
         zip(questions, CONTEXTS, strict=True)
     ):
@@ -146,9 +142,8 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Words, tags and spans, of a text longer than the model too."""
-    task = dataclasses.replace(
-        find("conll2003"), labels=TAGS, scheme="BIO"
-    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
+    task = task.with_config(TaskConfig(max_seq_length=14, doc_stride=5))
     server, runner = exported(tmp_path, pretrained_dir, task)
     assert (runner.batch_size, runner.length) == (2, 14)
     texts = [
@@ -200,9 +195,7 @@ def test_spans_of_tags(tags, spans):
 def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
     """Logits of questions stay near float32's; padding does no harm."""
     task = question_task("simple")
-    server, runner = exported(
-        tmp_path, pretrained_dir, task, precision=precision
-    )
+    server, runner = exported(tmp_path, pretrained_dir, task, precision)
     features = runner.packed([[9, 10]] * 2, [[11, 12, 13]] * 2)
     found = runner.run(features)
     used = int(features.lengths[0])
@@ -228,13 +221,8 @@ def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     folder, _, _ = questions("simple")
     # What the runner's page of the documentation does not install.
     foreign = "tensorflow", "keras", "sklearn", "scipy", "seqeval"
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, folder, *foreign],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    answer, modules = done.stdout.splitlines()
+    said = programs.fresh("-c", FRESH, folder, *foreign)
+    answer, modules = said.splitlines()
     assert modules == "[]"
     query = {"question": "who", "context": "she reads a letter"}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(query)))

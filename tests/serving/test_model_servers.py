@@ -4,13 +4,11 @@ import dataclasses
 
 import pytest
 import tensorflow as tf
-from exporting import close, copied
+from exporting import close, copied, server_of
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.training import checkpoints
 
 
@@ -23,11 +21,11 @@ def test_foreign_weights_are_refused(
     extra = weights | {"classifier/bias": tf.Variable([0.0])}
     checkpoints.save(folder, extra)
     with pytest.raises(InputError, match="unexpected classifier/bias"):
-        load_server(folder, ServingConfig())
+        server_of(folder)
     del weights["albert/pooler/bias"]
     checkpoints.save(folder, weights)
     with pytest.raises(InputError, match="missing albert/pooler/bias"):
-        load_server(folder, ServingConfig())
+        server_of(folder)
 
 
 def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
@@ -39,7 +37,7 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     plain = AlbertModel(config)
     plain.build()
     checkpoints.restore_weights(plain, folder, only=("albert/",))
-    server = load_server(folder, ServingConfig())
+    server = server_of(folder)
     ids = tf.constant([[2, 7, 8, 3]])
     found = server.call("ids", ids, tf.ones_like(ids), tf.zeros_like(ids))
     wanted = plain(ids, tf.ones_like(ids), tf.zeros_like(ids))
@@ -59,7 +57,7 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
 def test_impossible_settings_are_refused(pretrained_dir, values, message):
     """A setting out of range is named with its limit."""
     with pytest.raises(InputError, match=message):
-        load_server(pretrained_dir, ServingConfig(**values))
+        server_of(pretrained_dir, **values)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
@@ -68,4 +66,4 @@ def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)
     with pytest.raises(InputError, match="150 pieces, vocab_size=149"):
-        load_server(folder, ServingConfig())
+        server_of(folder)

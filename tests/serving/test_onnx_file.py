@@ -3,23 +3,20 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, packed
+from exporting import TEXTS, close, packed, written
 
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
 pytest.importorskip("tf2onnx")
 runtime = pytest.importorskip("onnxruntime")
-
-NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
 @pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
     """The folder of the ONNX export."""
     out = tmp_path_factory.mktemp("onnx") / "out"
-    export(ExportConfig(pretrained_dir, str(out), to="onnx"), ServingConfig())
+    written(pretrained_dir, out, to="onnx")
     return out
 
 
@@ -29,7 +26,7 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         inputs = packed(tokenizer, texts, length=length)
         positions = np.ones([len(texts), 2], np.int32)
-        feed = dict(zip(NAMES, inputs, strict=True))
+        feed = dict(zip(INPUTS, inputs, strict=True))
         feed["mlm_positions"] = positions
         names = [output.name for output in session.get_outputs()]
         found = dict(zip(names, session.run(names, feed), strict=True))
@@ -60,10 +57,5 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 def test_vocabulary_and_config_lie_beside(folder):
     """What is needed to make ids is in the folder."""
-    names = {path.name for path in folder.iterdir()}
-    assert names == {
-        "model.onnx",
-        "albert_config.json",
-        "tokenizer.json",
-        "spiece.model",
-    }
+    names = "model.onnx albert_config.json tokenizer.json spiece.model"
+    assert {path.name for path in folder.iterdir()} == set(names.split())

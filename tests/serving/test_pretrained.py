@@ -3,14 +3,22 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import tensorflow as tf
-from exporting import LENGTH, MASKED, close, copied, strings
+from exporting import (
+    LENGTH,
+    MASKED,
+    close,
+    copied,
+    product_flops,
+    server_of,
+    strings,
+)
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
-from albert_tf.text.packing import pack
+from albert_tf.model.flops import forward_flops
+from albert_tf.text.packing import INPUTS, pack
 from albert_tf.training import checkpoints
 
 
@@ -56,10 +64,9 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     config.save(folder)
     model = AlbertForPretraining(config)
     checkpoints.save(folder, checkpoints.named_variables(model))
-    server = load_server(folder, ServingConfig(top_k=known))
-    found = server.call("fill_mask", strings(["a [MASK]"]))["probabilities"][
-        0, 0
-    ]
+    server = server_of(folder, top_k=known)
+    found = server.call("fill_mask", strings(["a [MASK]"]))
+    found = found["probabilities"][0, 0]
     inputs = pack(tokenizer, tokenizer.encode_masked("a [MASK]"), [], LENGTH)
     place = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
     logits = model(*(tf.constant(x[None]) for x in (*inputs, place)))
@@ -81,14 +88,33 @@ def test_absent_heads_are_not_served(
     """Converted weights without heads give a model without their outputs."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
-    for absent, rest in (
-        (("sop/",), {"fill_mask"}),
-        (("sop/", "mlm/"), set()),
-    ):
+    for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
         kept = {k: v for k, v in weights.items() if not k.startswith(absent)}
         checkpoints.save(folder, kept)
-        server = load_server(folder, ServingConfig())
+        server = server_of(folder)
         heads = {"fill_mask", "sentence_order"}
         assert heads.intersection(server.signatures) == rest
         assert set(server.weights) == set(kept)
     assert "sop_logits" not in server.call("text", strings(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "absent"),
+    [("fill_mask", 2, ["sentence-order head"]), ("sentence_order", 0, [])],
+)
+def test_the_last_block_has_the_places_asked_for(
+    pretrained_dir, name, places, absent
+):
+    """The products are as many as the formula counts for masks, or [CLS]."""
+    server = server_of(pretrained_dir)
+    encoder, compute = server.encoder, server.signatures[name].compute
+    # So that all products stand in one graph.
+    encoder.encode, encoder.pool = encoder.outputs, encoder.pooled
+    specs = dict.fromkeys(INPUTS, tf.TensorSpec([1, 11], tf.int32))
+    if places:
+        specs["positions"] = tf.TensorSpec([1, places], tf.int32)
+    graph = compute.get_concrete_function(**specs).graph
+    expected = forward_flops(encoder.albert.config, 11, places)
+    for head in absent:
+        del expected[head]
+    assert product_flops(graph) == sum(expected.values())

@@ -1,6 +1,7 @@
 """Scores of minimal pairs against one row at a time."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -42,6 +43,7 @@ def scorer(tokenizer):
     return make_scorer(tokenizer)
 
 
+@functools.cache
 def one_by_one(scorer, sentence):
     """Return the score as its definition says, a row at a time."""
     ids, total = scorer.row(sentence), 0.0

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, concrete, packed, strings
+from exporting import TEXTS, close, concrete, packed, server_of, strings
+from tiny_records import serialized
 
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
+from albert_tf.text.packing import INPUTS
 
 
 def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
@@ -14,10 +14,8 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         inputs = packed(tokenizer, texts, length=length)
         wanted = pretrained_model.albert(*map(tf.constant, inputs))
-        names = ("input_ids", "input_mask", "segment_ids")
-        found = signatures["ids"](
-            **{n: tf.constant(x) for n, x in zip(names, inputs, strict=True)}
-        )
+        tensors = map(tf.constant, inputs)
+        found = signatures["ids"](**dict(zip(INPUTS, tensors, strict=True)))
         assert set(found) == {"sequence_output", "pooled_output", "sop_logits"}
         close(found["sequence_output"], wanted["sequence_output"])
         close(found["pooled_output"], wanted["pooled_output"])
@@ -31,15 +29,12 @@ def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
     """Ids, mask and segments are Python's, for texts of any kind."""
     second = TEXTS[::-1] if pair else None
     ids, mask, segments = packed(tokenizer, TEXTS, second)
+    name, texts = "tokenize", {"text": strings(TEXTS)}
     if pair:
-        found = signatures["tokenize_pair"](
-            text=strings(TEXTS), text_pair=strings(second)
-        )
-    else:
-        found = signatures["tokenize"](strings(TEXTS))
-    np.testing.assert_array_equal(found["input_ids"], ids)
-    np.testing.assert_array_equal(found["input_mask"], mask)
-    np.testing.assert_array_equal(found["segment_ids"], segments)
+        name, texts["text_pair"] = "tokenize_pair", strings(second)
+    found = signatures[name](**texts)
+    for key, value in zip(INPUTS, (ids, mask, segments), strict=True):
+        np.testing.assert_array_equal(found[key], value)
     pieces = [p.decode() for p in found["pieces"].numpy()[0]]
     assert pieces == tokenizer.pieces(ids[0])
 
@@ -93,32 +88,6 @@ def test_a_batch_of_nothing_has_no_results(signatures):
         assert all(value.shape[0] == 0 for value in found.values()), name
 
 
-def test_rows_do_not_depend_on_the_batch(signatures):
-    """A text has the same outputs alone and beside others."""
-    alone = signatures["text"](strings(TEXTS[:1]))["pooled_output"]
-    beside = signatures["text"](strings(TEXTS))["pooled_output"][:1]
-    close(beside, alone)
-
-
-def test_texts_of_a_megabyte_are_cut(signatures, tokenizer):
-    """A text of any length is cut to the model's."""
-    text = "over the river " * 70_000
-    found = signatures["tokenize"](strings([text]))
-    wanted = packed(tokenizer, [text[:1000]])[0]
-    np.testing.assert_array_equal(found["input_ids"], wanted)
-
-
-def test_the_second_text_may_be_empty(signatures):
-    """A pair without its second text is the first text alone."""
-    texts = TEXTS[:4]
-    alone = signatures["tokenize"](strings(texts))
-    pair = signatures["tokenize_pair"](
-        text=strings(texts), text_pair=strings([""] * 4)
-    )
-    for name in ("input_ids", "input_mask", "segment_ids"):
-        np.testing.assert_array_equal(alone[name], pair[name])
-
-
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
@@ -131,11 +100,8 @@ def test_the_second_text_may_be_empty(signatures):
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
     """Inputs that would be broadcast, or read beyond, are errors instead."""
-    names = ("input_ids", "input_mask", "segment_ids")
-    inputs = {
-        name: tf.ones(shape, tf.int32)
-        for name, shape in zip(names, shapes, strict=True)
-    }
+    ones = [tf.ones(shape, tf.int32) for shape in shapes]
+    inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signatures["ids"](**inputs)
 
@@ -150,9 +116,8 @@ def test_pairs_of_unequal_number_are_refused(signatures):
 
 def test_shapes_can_be_fixed(pretrained_dir):
     """Batch and length are static in every function when flags fix them."""
-    server = load_server(
-        pretrained_dir,
-        ServingConfig(max_seq_length=10, fixed_length=True, batch_size=2),
+    server = server_of(
+        pretrained_dir, max_seq_length=10, fixed_length=True, batch_size=2
     )
     taken = {
         name: [spec.shape for spec in signature.inputs]
@@ -168,7 +133,7 @@ def test_shapes_can_be_fixed(pretrained_dir):
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
     """Texts are cut to `max_seq_length` as in training."""
-    server = load_server(pretrained_dir, ServingConfig(max_seq_length=8))
+    server = server_of(pretrained_dir, max_seq_length=8)
     found = server.call("tokenize_pair", strings(TEXTS), strings(TEXTS[::-1]))
     wanted = packed(tokenizer, TEXTS, TEXTS[::-1], length=8)[0]
     np.testing.assert_array_equal(found["input_ids"], wanted)
@@ -191,26 +156,13 @@ def test_attention_is_that_of_every_head(
     np.testing.assert_array_equal(found["segment_ids"], inputs[2])
 
 
-def example(**texts: str) -> bytes:
-    """Return a serialized `tf.train.Example` of strings."""
-    features = {
-        name: tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[text.encode()])
-        )
-        for name, text in texts.items()
-    }
-    return tf.train.Example(
-        features=tf.train.Features(feature=features)
-    ).SerializeToString()
-
-
 def test_examples_in_bulk_give_embeddings(
     signatures, pretrained_model, tokenizer
 ):
     """Serialized examples of one or two texts are pooled as in Python."""
     second = ["the night", ""] * (len(TEXTS) // 2)
     examples = [
-        example(text=a, text_pair=b) if b else example(text=a)
+        serialized(text=[a], **{"text_pair": [b]} if b else {})
         for a, b in zip(TEXTS, second, strict=True)
     ]
     found = signatures["tf_example"](tf.constant(examples))
@@ -219,4 +171,4 @@ def test_examples_in_bulk_give_embeddings(
     assert set(found) == {"pooled", "mean"}
     close(found["pooled"], wanted["pooled_output"])
     with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
-        signatures["tf_example"](tf.constant([example(other="a")]))
+        signatures["tf_example"](tf.constant([serialized(other=["a"])]))

@@ -10,13 +10,12 @@ from exporting import (
     concrete,
     model_dir,
     question_task,
+    server_of,
     strings,
     with_threshold,
 )
 
 from albert_tf.serving.calibration import batches
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find
@@ -58,17 +57,14 @@ def test_answers_equal_the_task_in_python(
 ):
     """Texts and places of answers are Python's, also in many windows.
 
-    The threshold comes from `task.json`, and so does the longest answer.
+    Probabilities are those of the scores, and each question has a context. The
+    threshold comes from `task.json`, and so does the longest answer.
     """
     task = question_task(head)
     folder = tmp_path / "model"
     model = model_dir(folder, pretrained_dir, task)
-    examples = [
-        Question(str(i), question, context, None)
-        for i, (question, context) in enumerate(
-            zip(QUESTIONS, CONTEXTS, strict=True)
-        )
-    ]
+    pairs = zip(QUESTIONS, CONTEXTS, strict=True)
+    examples = [Question(str(i), *x, None) for i, x in enumerate(pairs)]
     features = task.features(examples, tokenizer)
     outputs = outputs_of(task, model, features, tokenizer)
     wanted = task.predictions(examples, outputs, features)
@@ -77,13 +73,11 @@ def test_answers_equal_the_task_in_python(
     task = with_threshold(task, [p.null_odds for p in wanted])
     task.save(str(folder))
     threshold = task.config.null_score_diff_threshold
-    server = load_server(str(folder), ServingConfig())
+    server = server_of(folder)
     served = concrete(server, "answer")["answer"]
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
-    for i, (context, prediction) in enumerate(
-        zip(CONTEXTS, wanted, strict=True)
-    ):
+    for i, prediction in enumerate(wanted):
         # What is served may have a text twice.
         texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
         shared = min(len(texts), len(prediction.best))
@@ -94,21 +88,24 @@ def test_answers_equal_the_task_in_python(
             place = found["starts"][i, 0], found["ends"][i, 0]
             assert place == best.place
             close(found["scores"][i, 0], best.score, 1e-4)
+            weights = np.exp(found["scores"][i] - found["scores"][i, 0])
+            close(found["probabilities"][i], weights / weights.sum())
         begin, end = found["byte_starts"][i, 0], found["byte_ends"][i, 0]
-        assert context.encode()[begin:end].decode() == best.text
+        assert CONTEXTS[i].encode()[begin:end].decode() == best.text
         odds = prediction.null_odds
         close(found["null_odds"][i], odds, 1e-4 + 1e-6 * abs(odds))
         answer = "" if odds > threshold else best.text
         assert found["answer"][i].decode() == answer
     none = served(question=strings([]), context=strings([]))
     assert all(value.shape[0] == 0 for value in none.values())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+        served(question=strings(["who", "what"]), context=strings(["a"]))
 
 
 def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
     """Probabilities are Python's; blanks are filled; missing ones are none."""
-    task = dataclasses.replace(find("race"), number=3).with_config(
-        TaskConfig(max_seq_length=24, max_qa_length=8)
-    )
+    config = TaskConfig(max_seq_length=24, max_qa_length=8)
+    task = dataclasses.replace(find("race"), number=3).with_config(config)
     model = model_dir(tmp_path / "model", pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "what is it")
     choices = (
@@ -130,7 +127,7 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
     mask = tf.constant(features.arrays["choice_mask"])
     logits = task.head.outputs(model, inputs | {"choice_mask": mask})["logits"]
     wanted = tf.nn.softmax(logits).numpy()
-    server = load_server(str(tmp_path / "model"), ServingConfig())
+    server = server_of(tmp_path / "model")
     found = server.call(
         "choose",
         strings(CONTEXTS[:3]),
@@ -165,11 +162,10 @@ def entities_by_hand(tags, starts, ends):
 
 def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
     """Tags of words are Python's; entities are the runs that they mark."""
-    task = dataclasses.replace(
-        find("conll2003"), labels=TAGS, scheme="BIO"
-    ).with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
+    task = task.with_config(TaskConfig(max_seq_length=14, doc_stride=5))
     model = model_dir(tmp_path / "model", pretrained_dir, task)
-    server = load_server(str(tmp_path / "model"), ServingConfig())
+    server = server_of(tmp_path / "model")
     served = concrete(server, "entities")["entities"]
     tagged = {
         k: v.numpy() for k, v in served(strings(["", TAGGED, "she"])).items()

@@ -1,13 +1,7 @@
 """Pieces in the graph and where they stand, against the Python tokenizers."""
 
 import pytest
-from test_tokenizer_graph import (
-    OPTIONS,
-    TEXTS,
-    encoded,
-    graph_of,
-    random_texts,
-)
+from test_tokenizer_graph import OPTIONS, TEXTS, encoded, graph_of, random_texts
 
 from albert_tf.text.offset_graph import offset_graph
 
@@ -25,7 +19,7 @@ MORE = [
 def test_offsets_equal_the_python_tokenizer(make, options):
     """Ids, starts and ends are Python's for texts with every special rule."""
     tokenizer = make(**options)
-    texts = [*TEXTS, *MORE, *random_texts(1500)]
+    texts = [*TEXTS, *MORE, *random_texts(500)]
     found = offset_graph(tokenizer, graph_of(make, **options))(encoded(texts))
     for text, *rows in zip(
         texts, *(ragged.to_list() for ragged in found), strict=True

@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-import programs
 import pytest
 import tensorflow as tf
 from vocabularies import chinese, english
@@ -35,7 +34,7 @@ TEXTS = (
     "a" * 200 + " " + "a" * 201,
     "[CLS] [MASK] <unk> <pad> ▁the",
     "\u1d157\U0001d165\U0001d16d\U0001d16e\U0001d165a",
-    "x" * 100_000 + ", 1," * 1000,
+    "x" * 10_000 + ", 1," * 1000,
 )
 
 # Characters that meet special rules, among them marks with an order.
@@ -51,7 +50,7 @@ def encoded(texts):
     return tf.constant([text.encode() for text in texts])
 
 
-def random_texts(count=3000):
+def random_texts(count=1500):
     """Return texts of characters of `ALPHABET`."""
     rng = random.Random(0)
     return [
@@ -208,47 +207,3 @@ def test_pack_one_segment_and_no_rows():
         assert {tuple(t.shape) for t in found.values()} == {(0, width)}
     with pytest.raises(InputError, match="max_seq_length=2"):
         graph.pack(ids, None, 2)
-
-
-class Served(tf.Module):
-    """What an export would hold."""
-
-    def __init__(self, tokenizers):
-        super().__init__()
-        self.graphs = [TextGraph(tokenizer) for tokenizer in tokenizers]
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False
-    )
-    def __call__(self, a, b):
-        return [g.pack(g(a), g(b), 12)["input_ids"] for g in self.graphs]
-
-
-LOADING = """
-import sys
-import tensorflow as tf, tensorflow_text
-for ids in tf.saved_model.load(sys.argv[1])(
-        tf.constant(["The café, 1,000,", "unaffable 中 [MASK]"]),
-        tf.constant(["the cat at 2010, ΑΣ", ""])):
-    print(ids.numpy().tolist())
-print([name for name in sys.modules if name.startswith("albert")])
-"""
-
-
-def test_saved_model_needs_tensorflow_text_only(tmp_path):
-    """A SavedModel gives the same ids in a process without this library."""
-    tokenizers = [english(), chinese()]
-    tf.saved_model.save(Served(tokenizers), str(tmp_path / "model"))
-    result = programs.run("-c", LOADING, "model", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    wanted = [
-        [
-            pack(t, t.encode(a), t.encode(b), 12)[0].tolist()
-            for a, b in (
-                ("The café, 1,000,", "the cat at 2010, ΑΣ"),
-                ("unaffable 中 [MASK]", ""),
-            )
-        ]
-        for t in tokenizers
-    ]
-    assert result.stdout.splitlines() == [*map(str, wanted), "[]"]

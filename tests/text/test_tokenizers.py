@@ -109,8 +109,7 @@ def test_normalize_options(text, options, wanted):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"strip_accents": False}, {"replace_quotes": True}],
+    "options", [{}, {"strip_accents": False}, {"replace_quotes": True}]
 )
 def test_align_agrees_with_normalize(options):
     """Normalising each source by itself gives the characters it became."""
@@ -139,25 +138,13 @@ def spans(tokenizer, text):
 def test_sentencepiece_offsets():
     """Offsets cut the text as given: accents, ligatures, spaces, numbers."""
     assert spans(english(), " Cafe\u0301  CAFÉ,\u3000in 2010, x ") == [
-        ("▁cafe", "Cafe\u0301"),
-        ("▁cafe", "CAFÉ"),
-        (",", ","),
-        ("▁", ""),
-        ("i", "i"),
-        ("n", "n"),
-        ("▁2010", "2010"),
-        (",", ","),
-        ("▁", ""),
-        ("x", "x"),
+        *(("▁cafe", "Cafe\u0301"), ("▁cafe", "CAFÉ"), (",", ",")),
+        *(("▁", ""), ("i", "i"), ("n", "n")),
+        *(("▁2010", "2010"), (",", ","), ("▁", ""), ("x", "x")),
     ]
     assert spans(english(), "b12, ﬁ") == [
-        ("▁", ""),
-        ("b", "b"),
-        ("▁12", "12"),
-        (",", ","),
-        ("▁", ""),
-        ("f", "ﬁ"),
-        ("i", "ﬁ"),
+        *(("▁", ""), ("b", "b"), ("▁12", "12"), (",", ",")),
+        *(("▁", ""), ("f", "ﬁ"), ("i", "ﬁ")),
     ]
     assert spans(english(), "10,") == [("▁1", "1"), ("▁0", "0"), (",", ",")]
     quotes = spans(english(replace_quotes=True), "``a''")
@@ -167,12 +154,8 @@ def test_sentencepiece_offsets():
 def test_wordpiece_offsets():
     """Offsets cut the text as given, through accents and dropped marks."""
     assert spans(chinese(), "Un\u200baffable cafe\u0301,中") == [
-        ("un", "Un"),
-        ("##aff", "\u200baff"[1:]),
-        ("##able", "able"),
-        ("cafe", "cafe\u0301"),
-        (",", ","),
-        ("中", "中"),
+        *(("un", "Un"), ("##aff", "aff"), ("##able", "able")),
+        *(("cafe", "cafe\u0301"), (",", ","), ("中", "中")),
     ]
 
 

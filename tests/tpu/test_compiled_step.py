@@ -1,5 +1,7 @@
 """The step for a TPU is the trainer's; its costs; the largest batch."""
 
+import json
+
 import pytest
 import tiny
 
@@ -13,6 +15,7 @@ from albert_tf.tpu.compiled_step import (
     sizes,
 )
 from albert_tf.tpu.compiler import VERSIONS, Compiled, CompileOnlyStrategy
+from albert_tf.tpu.step_check import cost_facts, cost_lines
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.training_config import TrainingConfig
 
@@ -92,6 +95,20 @@ def test_the_bound_is_by_hand(recorded):
     assert bound.seconds == bound.memory + bound.network
 
 
+def test_the_cost_of_the_job_is_that_of_its_steps(recorded):
+    """Hours are steps times the bound, chip-hours times the chips."""
+    step = Step(plan(num_train_steps=7200), parse("v5e-8"))
+    facts = cost_facts(step, 4, Compiled(True, 1, 1, 1, {}, TEXT))
+    seconds = 8e6 / 819e9 + 4e6 * 2 * 7 / 8 / 200e9
+    assert facts["seconds"]["step"] == pytest.approx(seconds)
+    assert facts["job_hours"] == pytest.approx(2 * seconds)
+    assert facts["job_chip_hours"] == pytest.approx(16 * seconds)
+    lines = cost_lines(facts)
+    assert "all-reduce over 8 replicas: 4.000 MB, 1 times a step" in lines
+    assert "lower bound" in lines[-2] and lines[-1].startswith("7,200 steps")
+    json.dumps(facts)
+
+
 def test_sizes_grow_by_an_eighth_at_most():
     """All small sizes, all powers of two, and steps of at most 1/8."""
     tried = sizes()
@@ -142,7 +159,5 @@ def test_a_step_compiles_for_a_tpu():
     compiled = step.compile(2)
     assert compiled.fits
     bound = roofline(step, 2, compiled)
-    assert [x["replicas"] for x in bound.collectives] == [8] * len(
-        bound.collectives
-    )
-    assert bound.collectives and bound.bytes_moved > 0
+    assert {x["replicas"] for x in bound.collectives} == {8}
+    assert bound.bytes_moved > 0

@@ -24,15 +24,13 @@ GIB = 1 << 30
     "message, sizes",
     [
         (
-            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of "
-            "memory in memory space hbm. Used 17.5G of 15.75G hbm. Exceeded "
-            "hbm capacity by 1.75G.",
+            "Ran out of memory in memory space hbm. Used 17.5G of 15.75G hbm. "
+            "Exceeded hbm capacity by 1.75G.",
             (17.5 * GIB, 15.75 * GIB),
         ),
         (
-            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory "
-            "required for HLO temporaries (512.00G) exceeds available HBM "
-            "(7.5G).",
+            "the total memory required for HLO temporaries (512.00G) exceeds "
+            "available HBM (7.5G).",
             (512 * GIB, 7.5 * GIB),
         ),
         ("RESOURCE_EXHAUSTED: out of vmem", None),
@@ -77,9 +75,8 @@ def summed(replicas):
     def step(x):
         context = tf.distribute.get_replica_context()
         assert context.num_replicas_in_sync == replicas
-        value = tf.reduce_sum(x) + tf.cast(
-            context.replica_id_in_sync_group, tf.float32
-        )
+        number = tf.cast(context.replica_id_in_sync_group, tf.float32)
+        value = tf.reduce_sum(x) + number
         value = context.all_reduce(tf.distribute.ReduceOp.SUM, value)
         context.merge_call(lambda s: s.extended.update(total, add, (value,)))
         return value

@@ -77,11 +77,9 @@ def steps(cores, data_dir, layers=None):
 def evaluation(cores, data_dir):
     """Trace an evaluation's step over a run's own input."""
     evaluator = trainer_of(cores).evaluator
+    size, metadata = evaluator.eval_batch_size, find.read_metadata(data_dir)
     batches = functools.partial(
-        input_pipeline.eval_batches,
-        data_dir,
-        find.read_metadata(data_dir),
-        batch_size=evaluator.eval_batch_size,
+        input_pipeline.eval_batches, data_dir, metadata, batch_size=size
     )
 
     def step():

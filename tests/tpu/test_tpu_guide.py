@@ -45,14 +45,3 @@ def test_the_slices_of_the_guide_exist():
     assert {"v3-8", "v4-8", "v5litepod-8", "v5p-8", "v6e-8"} <= named
     for name in named:
         parse(name)
-
-
-@pytest.mark.parametrize("name", ["base", "large", "xlarge", "xxlarge"])
-def test_recipes_for_pods_say_that_no_image_runs_them(name):
-    """The largest slices have several hosts; the guide says what they lack."""
-    recipe = (ROOT / f"configs/pretraining/{name}.flags").read_text()
-    assert parse(re.search(r"--topology=(\S+)", recipe)[1]).chips > 8
-    assert "No VM image of Google's" in recipe
-    assert "see Pods in docs/cloud_tpu.md" in recipe
-    said = re.findall(r"\[n(?:o image|one) is published\]\(#pods\)", GUIDE)
-    assert len(said) == 2 and "## Pods\n" in GUIDE

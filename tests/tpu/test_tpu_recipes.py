@@ -21,8 +21,7 @@ def test_every_recipe_for_a_slice_has_a_row():
     """With the slice that its `tpu_check` command names, and its memory."""
     slices = {
         f"{size}{slice_}": re.search(
-            r"--topology=(\S+)",
-            (FOLDER / f"{size}{slice_}.flags").read_text(),
+            r"--topology=(\S+)", (FOLDER / f"{size}{slice_}.flags").read_text()
         )[1]
         for size in ("base", "large", "xlarge", "xxlarge")
         for slice_ in ("", "_v5e-8", "_v3-8")
