@@ -32,6 +32,7 @@ SHIM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #define REAL(name) __typeof__(name) *real = dlsym(RTLD_NEXT, #name)
 static char slow[1 << 16];
@@ -75,12 +76,20 @@ FOPEN(fopen) FOPEN(fopen64)
 PREAD(pread) PREAD(pread64)
 ssize_t read(int fd, void *to, size_t size) {
   REAL(read); if (slow[fd & 65535]) wait_call(); return real(fd, to, size); }
+static double now(void) {
+  struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec; }
+/* A link has its time, whatever the processors do: streams share it. */
 size_t fwrite(const void *from, size_t size, size_t n, FILE *file) {
   REAL(fwrite);
+  static double free_at;
   if (slow[fileno(file) & 65535] && number("STORE_RATE")) {
     pthread_mutex_lock(&link_lock);
-    usleep(1e6 * size * n / number("STORE_RATE"));
+    double begin = now();
+    if (free_at < begin) free_at = begin;
+    double wait = (free_at += size * n / number("STORE_RATE")) - begin;
     pthread_mutex_unlock(&link_lock);
+    usleep(1e6 * wait);
   }
   return real(from, size, n, file); }
 """

@@ -24,6 +24,9 @@ OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
 _ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
+# Of a data file. What is larger has several, which are written side by side:
+# one is summed while another travels.
+SHARD_BYTES = 1 << 28
 
 
 def named_variables(model) -> dict[str, tf.Variable]:
@@ -39,6 +42,41 @@ def named_variables(model) -> dict[str, tf.Variable]:
 
 def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:
     return tf.train.Checkpoint(variables=variables)
+
+
+class _WholeVariables(tf.train.experimental.ShardingCallback):
+    """Put variables into shards of `SHARD_BYTES` at most, larger ones alone.
+
+    TensorFlow's `MaxShardSizePolicy` cuts variables, on their own device.
+    """
+
+    description = "whole variables"
+
+    def __call__(self, shardable_tensors):
+        shards, left = [], 0
+        for x in shardable_tensors:
+            size = x.dtype.size * x.shape.num_elements()
+            if not shards or size > left:
+                shards.append({})
+                left = SHARD_BYTES
+            left -= size
+            slices = shards[-1].setdefault(x.checkpoint_key, {})
+            slices[x.slice_spec] = x.tensor
+        return shards
+
+
+def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
+    """Write a checkpoint's index and data files."""
+    checkpoint = _checkpoint(variables)
+    sizes = (v.dtype.size * v.shape.num_elements() for v in variables.values())
+    if sum(sizes) <= SHARD_BYTES:
+        checkpoint.write(prefix)
+        return
+    options = tf.train.CheckpointOptions(
+        experimental_sharding_callback=_WholeVariables()
+    )
+    # In a graph what does not depend on each other runs at the same time.
+    tf.function(lambda: checkpoint.write(prefix, options), autograph=False)()
 
 
 def _key(name: str) -> str:
@@ -148,7 +186,7 @@ def save(
     prefix = checkpoint_files.prefix(directory, step)
     try:
         files.make_folder(directory)
-        _checkpoint(variables).write(prefix)
+        _write(prefix, variables)
         checkpoint_files.write_about(prefix, about or {})
         checkpoint_files.adopt(directory, step, keep)
     except (tf.errors.OpError, OSError) as error:

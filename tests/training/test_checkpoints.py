@@ -1,5 +1,8 @@
 """Checkpoints load exactly or fail with every difference named."""
 
+import pathlib
+import resource
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -83,3 +86,87 @@ def test_a_directory_without_a_checkpoint_is_named(tmp_path):
     """The error says what a model directory must hold."""
     with pytest.raises(InputError, match="must hold a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
+
+
+class TestSeveralFiles:
+    """A large checkpoint, of which a file holds 100 bytes."""
+
+    @pytest.fixture(autouse=True)
+    def small_files(self, monkeypatch):
+        monkeypatch.setattr(checkpoints, "SHARD_BYTES", 100)
+
+    @staticmethod
+    def variables(start=0.0):
+        """Return variables of 60, 2,000, 8 and 80 bytes, on two replicas."""
+        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+            floats = {
+                name: tf.Variable(start + tf.range(size, dtype=tf.float32))
+                for name, size in {"a": 15, "b/c": 500, "z": 20}.items()
+            }
+            step = tf.Variable(
+                tf.constant(int(start), tf.int64), trainable=False
+            )
+            return floats | {"step": step}
+
+    def test_it_is_an_ordinary_checkpoint(self, tmp_path):
+        """TensorFlow's own readers find every variable, as does `restore`."""
+        saved, read, restored = map(self.variables, (1.0, 2.0, 3.0))
+        prefix = checkpoints.save(str(tmp_path), saved)
+        sizes = [p.stat().st_size for p in tmp_path.glob("ckpt-0.data-*")]
+        files_of_variables = [n for n in sizes if n in (60, 68, 80, 88, 2000)]
+        assert len(files_of_variables) == 3 and 2000 in sizes
+        tf.train.Checkpoint(variables=read).read(prefix).assert_consumed()
+        checkpoints.restore(prefix, restored)
+        stored = tf.train.load_checkpoint(prefix)
+        keys = "/.ATTRIBUTES/VARIABLE_VALUE"
+        for name, variable in saved.items():
+            key = f"variables/{name.replace('/', '.S')}{keys}"
+            for value in (read[name], restored[name], stored.get_tensor(key)):
+                np.testing.assert_array_equal(value, variable)
+
+    def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
+        """The checkpoint before is taken."""
+        checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
+        checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
+        paths = sorted(tmp_path.glob("ckpt-2.data-*"))
+        for path in paths:
+            content = path.read_bytes()
+            middle = len(content) // 2
+            damage = bytes([content[middle] ^ 4])
+            path.write_bytes(content[:middle] + damage + content[middle + 1 :])
+            assert checkpoints.latest(str(tmp_path)).endswith("ckpt-1")
+            path.write_bytes(content)
+        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-2")
+        assert capsys.readouterr().out.count("is damaged") == len(paths)
+
+    def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
+        """The others go, and the checkpoint before stays."""
+        checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
+        try:
+            with pytest.raises(InputError, match="disk full.*ckpt-2$"):
+                checkpoints.save(str(tmp_path), self.variables(), 2, keep=2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-1")
+        assert not list(tmp_path.glob("ckpt-2*"))
+
+    def test_what_a_kill_leaves_goes_with_the_next_one(self, tmp_path):
+        """Files of a checkpoint without its index do not count."""
+        for step in (1, 2):
+            checkpoints.save(str(tmp_path), self.variables(), step, keep=2)
+        state = (tmp_path / "checkpoint").read_text()
+        checkpoints.save(str(tmp_path), self.variables(), 3, keep=3)
+        (tmp_path / "checkpoint").write_text(state)
+        for name in ("ckpt-3.index", "ckpt-3.json"):
+            (tmp_path / name).unlink()
+        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-2")
+        checkpoints.save(str(tmp_path), self.variables(), 4, keep=2)
+        assert {p.stem for p in tmp_path.glob("ckpt-*")} == {"ckpt-2", "ckpt-4"}
+
+
+def test_a_small_model_has_one_file(saved):
+    """As before there were several."""
+    names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
+    assert names == ["ckpt-5.data-00000-of-00001"]
