@@ -4,6 +4,9 @@ import dataclasses
 
 import numpy as np
 
+# Of the optimizer.
+RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:

@@ -5,8 +5,8 @@
 Makes the model, then runs a step for each line on standard input and prints
 its seconds. All do the same work: ALBERT's two losses with the masked-LM head
 at the predicted positions only, clipping by the global norm and AdamW, without
-dropout, in float32 or with products in bfloat16. KerasHub and transformers
-lack parts of that loss; what is missing is added here.
+dropout, in float32 or with products in bfloat16. Peers lack parts of that loss;
+what is missing is added here.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from train_step_cases import CASES, Case
+from tensorflow_peers import TENSORFLOW_MODELS
+from train_step_cases import CASES, CLIP, DECAY, EPSILON, RATE, Case
 
 THREADS = len(os.sched_getaffinity(0))
-RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
 
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
@@ -74,88 +74,10 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     return step
 
 
-def _tensorflow_step(case: Case, outputs, variables, update, jit: bool):
-    """Return a step of ALBERT's loss over a TensorFlow library's model.
-
-    Args:
-      case: gives the batch.
-      outputs: batch -> (MLM logits [B, P, V], SOP logits [B, 2]).
-      variables: what is trained.
-      update: applies clipped gradients.
-      jit: whether to compile the step with XLA.
-    """
-    import tensorflow as tf
-
-    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
-    batch = {k: tf.constant(v) for k, v in case.data().items()}
-
-    @tf.function(jit_compile=jit)
-    def train(batch):
-        with tf.GradientTape() as tape:
-            mlm, sop = (tf.cast(x, tf.float32) for x in outputs(batch))
-            losses = (
-                cross_entropy(batch["masked_lm_ids"], mlm),
-                cross_entropy(batch["sentence_order_labels"], sop),
-            )
-            loss = tf.add_n([tf.reduce_mean(part) for part in losses])
-        gradients = tape.gradient(loss, variables)
-        gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
-        update(gradients)
-        return loss
-
-    return lambda: float(train(batch).numpy())
-
-
-def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
-    """KerasHub's backbone and masked-LM head."""
-    import keras
-    import keras_hub
-
-    keras.config.set_dtype_policy(case.policy)
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=case.vocab,
-        num_layers=case.layers,
-        num_heads=case.heads,
-        embedding_dim=case.embedding,
-        hidden_dim=case.hidden,
-        intermediate_dim=case.intermediate,
-        dropout=0.0,
-        max_sequence_length=512,
-    )
-    head = keras_hub.layers.MaskedLMHead(
-        token_embedding=backbone.token_embedding,
-        intermediate_activation=lambda x: keras.activations.gelu(x, True),
-    )
-    head.build((case.batch, case.tokens, case.hidden))
-    order = keras.layers.Dense(2)
-    order.build((case.batch, case.hidden))
-
-    def outputs(batch):
-        found = backbone(
-            {
-                "token_ids": batch["input_ids"],
-                "segment_ids": batch["segment_ids"],
-                "padding_mask": batch["input_mask"],
-            }
-        )
-        positions = batch["masked_lm_positions"]
-        mlm = head(found["sequence_output"], mask_positions=positions)
-        return mlm, order(found["pooled_output"])
-
-    # The tied word table belongs to the backbone and to the head.
-    models = (backbone, head, order)
-    unique = {id(v): v for m in models for v in m.trainable_variables}
-    variables = list(unique.values())
-    more = {"weight_decay": DECAY, "epsilon": EPSILON}
-    optimizer = keras.optimizers.AdamW(RATE, **more)
-    optimizer.build(variables)
-    return _tensorflow_step(
-        case,
-        outputs,
-        [v.value for v in variables],
-        lambda gradients: optimizer.apply(gradients, variables),
-        jit,
-    )
+def tensorflow_peer(case: Case, form: tuple[str, bool]) -> Callable[[], float]:
+    """A TensorFlow library; `form` is its name, and whether XLA compiles."""
+    name, jit = form
+    return TENSORFLOW_MODELS[name](case).step(case, jit)
 
 
 def hugging_face_model(case: Case, form: str):
@@ -243,8 +165,10 @@ IMPLEMENTATIONS = {
     "matrix product": (matrix_product, 2048),
     "albert_tf": (ours, False),
     "albert_tf XLA": (ours, True),
-    "KerasHub": (keras_hub, False),
-    "KerasHub XLA": (keras_hub, True),
+    "KerasHub": (tensorflow_peer, ("KerasHub", False)),
+    "KerasHub XLA": (tensorflow_peer, ("KerasHub", True)),
+    "Model Garden": (tensorflow_peer, ("Model Garden", False)),
+    "Model Garden XLA": (tensorflow_peer, ("Model Garden", True)),
     "Hugging Face sdpa": (hugging_face, "sdpa"),
     "Hugging Face eager": (hugging_face, "eager"),
     "Hugging Face compiled": (hugging_face, "compiled"),
