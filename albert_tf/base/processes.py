@@ -10,6 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import forkserver
 from typing import Any
 
 # Items of each process that wait, are worked on, or are done out of turn.
@@ -23,16 +24,17 @@ def available() -> int:
     return os.cpu_count() or 1
 
 
-def _context(function: Callable) -> multiprocessing.context.BaseContext:
+def _context(module: str) -> multiprocessing.context.BaseContext:
     """Return a way to start processes that is safe where threads run.
 
-    A server imports what the function needs; its children are forked there.
+    A server, which starts at once, imports a module; its children are forked
+    there.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    module = getattr(function, "func", function).__module__
     context.set_forkserver_preload([module])
+    forkserver.ensure_running()
     return context
 
 
@@ -76,39 +78,54 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-def ordered_map(
-    function: Callable[[Any], Any], items: Iterable[Any], num_processes: int
-) -> Iterator[Any]:
-    """Yield `function(item)` for every item, in order.
+class Workers:
+    """Processes that work through items; they start with the first.
 
     Args:
-      function: can be pickled, like its argument and result; a function of a
-        module, or a `functools.partial` of one.
-      items: read only as far ahead as needed to keep the processes busy.
-      num_processes: that work; one is this process, several are others.
+      number: of processes; one is this process, several are others.
+      module: the name of one that imports all that they need.
     """
-    items = iter(items)
-    first = list(itertools.islice(items, 2))
-    items = itertools.chain(first, items)
-    if num_processes == 1 or len(first) < 2:
-        yield from map(function, items)
-        return
-    pool = concurrent.futures.ProcessPoolExecutor(
-        num_processes, _context(function), _end_with_parent
-    )
-    with pool:
+
+    def __init__(self, number: int, module: str):
+        self.number = number
+        if number > 1:
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                number, _context(module), _end_with_parent
+            )
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.number > 1:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> Iterator[Any]:
+        """Yield `function(item)` for every item, in order.
+
+        Args:
+          function: can be pickled, like its argument and result; a function
+            of a module, or a `functools.partial` of one.
+          items: read only as far ahead as needed to keep the processes busy.
+        """
+        items = iter(items)
+        first = list(itertools.islice(items, 2))
+        items = itertools.chain(first, items)
+        if self.number == 1 or len(first) < 2:
+            yield from map(function, items)
+            return
 
         def submit(item):
             with _main_left_out():
-                return pool.submit(function, item)
+                return self._pool.submit(function, item)
 
         try:
-            yield from _in_order(submit, items, WINDOW * num_processes)
+            yield from _in_order(submit, items, WINDOW * self.number)
         except concurrent.futures.process.BrokenProcessPool:
             raise ChildProcessError(
                 "A process was killed, most likely for want of memory; run "
                 "the same command again to go on, with a smaller "
-                f"`num_processes`. Received: num_processes={num_processes}"
+                f"`num_processes`. Received: num_processes={self.number}"
             ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)

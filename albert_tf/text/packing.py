@@ -1,5 +1,6 @@
 """How the pieces of one or two segments become a row of the model's inputs."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,12 @@ class Special(Protocol):
     pad_id: int
     cls_id: int
     sep_id: int
+
+
+def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of rows end to end, int64, and where each row ends."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
 def checked_texts(values: Any, name: str) -> list[str]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import sentencepiece
 
+from albert_tf.text.packing import joined
+
 WORD_MARK = "▁"
 
 # A piece of these alone continues a word, unless it is one single symbol.
@@ -92,13 +94,14 @@ def expansion_table(
 
 def expand(
     ids: Sequence[Sequence[int]], values: np.ndarray, splits: np.ndarray
-) -> list[np.ndarray]:
-    """Replace every id of every row by its row of an expansion table."""
-    ends = np.cumsum([0] + [len(row) for row in ids])
-    flat = np.fromiter((i for row in ids for i in row), np.int64, ends[-1])
-    lengths = splits[flat + 1] - splits[flat]
-    new_ends = np.concatenate([[0], np.cumsum(lengths)])
-    within = np.arange(new_ends[-1]) - np.repeat(new_ends[:-1], lengths)
-    flat = values[np.repeat(splits[flat], lengths) + within]
-    bounds = new_ends[ends]
-    return [flat[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replace every id of every row by its row of an expansion table.
+
+    Returns:
+      the new ids of all rows, end to end, and where each row ends in them.
+    """
+    flat, ends = joined(ids)
+    lengths = np.diff(splits)[flat]
+    new_ends = np.append(0, np.cumsum(lengths))
+    shift = np.repeat(splits[flat] - new_ends[:-1], lengths)
+    return values[shift + np.arange(new_ends[-1])], new_ends[ends]

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.text.normalization import TextConfig, align, normalize
-from albert_tf.text.packing import INPUTS, checked_texts, pack
+from albert_tf.text.packing import INPUTS, checked_texts, joined, pack
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
     digit_comma_splits,
@@ -26,6 +27,9 @@ from albert_tf.text.wordpiece import WordPiece, vocabulary_lines
 
 TOKENIZER_FILE = "tokenizer.json"
 MASK_TEXT = "[MASK]"
+# Ids of texts end to end, and each text's end; ids, their starts and ends.
+JoinedIds = tuple[np.ndarray, np.ndarray]
+IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +80,7 @@ class Tokenizer(abc.ABC):
         special = [ids[name] for name in self.special]
         self.pad_id, self.unk_id, self.cls_id = special[:3]
         self.sep_id, self.mask_id = special[3:]
-        not_words = np.unique([*special, *self._unused()])
-        self.not_words = not_words.astype(np.int32)
+        self.not_words = np.unique(np.int32([*special, *self._unused()]))
         self.word_starts = np.array([self._starts_word(p) for p in pieces])
         self.word_starts[[self.cls_id, self.sep_id]] = True
 
@@ -90,13 +93,16 @@ class Tokenizer(abc.ABC):
         """Return whether a piece begins a word."""
 
     @abc.abstractmethod
+    def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
+        """Return the ids of texts end to end."""
+
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text, int32."""
+        ids, ends = self.encode_joined(texts)
+        return [ids[a:b] for a, b in itertools.pairwise([0, *ends.tolist()])]
 
     @abc.abstractmethod
-    def encode_with_offsets(
-        self, text: str
-    ) -> tuple[list[int], list[int], list[int]]:
+    def encode_with_offsets(self, text: str) -> IdsAndSpans:
         """Return ids, and the start and end of each in the text as given.
 
         Offsets count characters (code points) of `text` before any
@@ -206,12 +212,11 @@ class SentencePieceTokenizer(Tokenizer):
                 "The vocabulary must be a SentencePiece model. "
                 f"Received: {len(content)} bytes of something else"
             ) from None
-        size = self._model.get_piece_size()
-        pieces = self._model.id_to_piece(list(range(size)))
+        pieces = self._model.id_to_piece(list(range(len(self._model))))
         super().__init__(content, pieces, config)
         self.lone_mark = [self._ids.get(WORD_MARK)]
         self.splits = digit_comma_splits(self._model, config.digit_comma)
-        self.expansion = expansion_table(self.splits, size)
+        self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def _unused(self) -> list[int]:
         model = self._model
@@ -224,14 +229,12 @@ class SentencePieceTokenizer(Tokenizer):
     def _starts_word(self, piece: str) -> bool:
         return is_word_start(piece)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
         normalized = [normalize(text, self.config) for text in texts]
         ids = self._model.encode(normalized, num_threads=1)
         return expand(ids, *self.expansion)
 
-    def encode_with_offsets(
-        self, text: str
-    ) -> tuple[list[int], list[int], list[int]]:
+    def encode_with_offsets(self, text: str) -> IdsAndSpans:
         normalized, starts, ends = align(text, self.config)
         proto = self._model.encode(normalized, out_type="immutable_proto")
         spans = []
@@ -276,12 +279,11 @@ class WordPieceTokenizer(Tokenizer):
     def _starts_word(self, piece: str) -> bool:
         return not piece.startswith("##")
 
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.array(self._model.encode(t), np.int32) for t in texts]
+    def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
+        ids, ends = joined([self._model.encode(text) for text in texts])
+        return ids.astype(np.int32), ends
 
-    def encode_with_offsets(
-        self, text: str
-    ) -> tuple[list[int], list[int], list[int]]:
+    def encode_with_offsets(self, text: str) -> IdsAndSpans:
         return self._model.encode_with_offsets(text)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.base.processes import _in_order, ordered_map
+from albert_tf.base.processes import Workers, _in_order
 
 HERE = Path(__file__).parent
 
@@ -52,7 +52,9 @@ def work(function, items):
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
     """Order and number do not depend on who is faster; all of them work."""
-    found = list(ordered_map(square, range(500), number))
+    with Workers(number, __name__) as workers:
+        found = list(workers.map(square, range(300)))
+        found += workers.map(square, range(300, 500))
     assert [value for value, _ in found] == [n * n for n in range(500)]
     workers = {pid for _, pid in found}
     assert len(workers) == number and os.getpid() not in workers
@@ -63,8 +65,9 @@ def test_a_killed_process():
     """The error says what to do; what came before is given."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
-        for n in ordered_map(die_at_three, range(500), 2):
-            found.append(n)
+        with Workers(2, __name__) as workers:
+            for n in workers.map(die_at_three, range(500)):
+                found.append(n)
     assert found == list(range(len(found))) and len(found) <= 3
 
 
@@ -81,7 +84,8 @@ def test_processes_end_with_the_one_that_uses_them():
     """Killed, a program leaves no process behind that works or waits."""
     code = (
         "import test_processes as here\n"
-        "for _, pid in here.ordered_map(here.square, range(10**6), 2):\n"
+        "workers = here.Workers(2, here.__name__)\n"
+        "for _, pid in workers.map(here.square, range(10**6)):\n"
         "    print(pid, flush=True)"
     )
     program = subprocess.Popen(
@@ -117,7 +121,7 @@ def test_a_users_script_needs_no_guard(tmp_path):
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
     """Neither one process nor a single item needs another process."""
-    found = list(ordered_map(square, items, number))
+    found = list(Workers(number, __name__).map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
 
 

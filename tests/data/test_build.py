@@ -132,6 +132,20 @@ def test_processes_change_nothing(corpus, whole, tmp_path, monkeypatch):
     assert contents(tmp_path / "out") == contents(whole[0])
 
 
+@pytest.mark.slow
+def test_processes_change_nothing_of_released_records(
+    corpus, tmp_path, monkeypatch
+):
+    """Neither where other documents are drawn, as the release does."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    changes = {"compat": "google", "do_permutation": True}
+    for number in (1, 2):
+        output = tmp_path / f"{number}"
+        changes["num_processes"] = number
+        build.run(*settings(corpus, output, **changes))
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
 def test_the_probe_does_not_wait_for_every_duplicate(
     corpus, whole, tmp_path, monkeypatch
 ):
@@ -284,71 +298,26 @@ def test_short_documents_are_left_out(corpus, tmp_path):
     assert made["long"]["short_documents"] == 0
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "files"])
-def test_formats_give_the_same_records(corpus, tmp_path, kind):
-    """The same documents in another format give the same records."""
-    documents = (corpus / "a.txt").read_text().strip().split("\n\n")
-    if kind == "jsonl":
-        lines = [json.dumps({"id": 1, "body": d}) for d in documents]
-        (tmp_path / "x.jsonl").write_text("\n".join(lines))
-    else:
-        for i, document in enumerate(documents):
-            (tmp_path / f"x{i:03d}").write_text(document.replace("\n", "\n\n"))
-    first = {"input_file": f"{corpus}/a.txt"}
-    other = {"input_file": f"{tmp_path}/x*", "input_format": kind}
-    build.run(*settings(corpus, tmp_path / "lines", **first))
-    metadata = build.run(
-        *settings(corpus, tmp_path / "other", text_field="body", **other)
-    )
-    assert metadata.statistics["documents"] == len(documents)
-    assert records_of(tmp_path / "other") == records_of(tmp_path / "lines")
-
-
-def test_split_sentences(corpus, tmp_path):
-    """Paragraphs are split where their sentences end."""
+def test_other_formats_give_the_same_records(corpus, tmp_path):
+    """One file for each document does, and lines of several sentences."""
     pytest.importorskip("sentencex")
-    sentences = [f"Word w{i} w{i + 1}." for i in range(40)]
-    lines = [" ".join(sentences[i : i + 10]) for i in range(0, 40, 10)]
+    texts = (corpus / "a.txt").read_text().strip().split("\n\n")
+    texts = [text.replace("w", "W").replace(" .", ".") for text in texts]
+    (tmp_path / "lines").write_text("\n\n".join(texts))
+    for i, text in enumerate(texts):
+        (tmp_path / f"x{i:03d}").write_text(text.replace("\n", " \n\n"))
+    (tmp_path / "joined").write_text(
+        "\n\n".join(text.replace("\n", " ") for text in texts)
+    )
     made = {}
-    for name, text in (("one", sentences), ("ten", lines)):
-        path = tmp_path / f"{name}.txt"
-        path.write_text("\n".join(text))
-        changes = {"input_file": str(path), "eval_fraction": 0.0}
-        if name == "ten":
-            changes["split_sentences"] = "en"
-        configs = settings(corpus, tmp_path / name, **changes)
-        made[name] = build.run(*configs).statistics
-    assert made["ten"]["sentences"] == made["one"]["sentences"] == 40
-    assert made["ten"]["tokens"] == made["one"]["tokens"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"compat": "google", "do_permutation": True},
-        {"random_next_sentence": True, "word_boundaries": "segmented"},
-        {
-            "drop_duplicates": True,
-            "min_document_tokens": 20,
-            "input_format": "jsonl",
-            "word_boundaries": "unicode",
-        },
-    ],
-)
-def test_processes_change_nothing_of_recipes(
-    corpus, tmp_path, monkeypatch, changes
-):
-    """With other recipes too, two processes write the same bytes as one."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    documents = (corpus / "a.txt").read_text().strip().split("\n\n") * 2
-    changes = dict(changes)
-    if "input_format" in changes:
-        lines = [json.dumps({"text": d}) for d in documents]
-        (tmp_path / "x").write_text("\n".join(lines))
-        changes["input_file"] = f"{tmp_path}/x"
-    for processes in (1, 2):
-        output = tmp_path / f"out{processes}"
-        changes["num_processes"] = processes
-        build.run(*settings(corpus, output, **changes))
-    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+    for name, changes in {
+        "lines": {},
+        "x*": {"input_format": "files"},
+        "joined": {"split_sentences": "en"},
+    }.items():
+        changes["input_file"] = str(tmp_path / name)
+        configs = settings(corpus, tmp_path / f"{name[0]}-out", **changes)
+        made[name[0]] = build.run(*configs).statistics
+    assert records_of(tmp_path / "x-out") == records_of(tmp_path / "l-out")
+    for count in ("documents", "sentences", "tokens"):
+        assert made["j"][count] == made["l"][count]

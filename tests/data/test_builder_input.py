@@ -3,7 +3,6 @@
 import errno
 import gzip
 import os
-import resource
 import subprocess
 
 import pytest
@@ -180,28 +179,3 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
     build.run(*settings(corpus, output))
     build.run(*settings(corpus, tmp_path / "whole"))
     assert contents(output) == contents(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [2000, 9000, 20_000])
-def test_files_may_not_grow(corpus, tmp_path, limit):
-    """A real limit of file sizes: an error in one line, then the run goes on.
-
-    The limit strikes in the first pass, or in the second.
-    """
-    flags = ("--max_seq_length=32", "--num_processes=1", "--num_shards=3")
-    line = failing_command(
-        corpus,
-        tmp_path / "out",
-        *flags,
-        preexec_fn=lambda: resource.setrlimit(
-            resource.RLIMIT_FSIZE, (limit, limit)
-        ),
-    )
-    assert line.startswith("error: ") and "File too large" in line
-    assert not (tmp_path / "out" / "metadata.json").exists()
-    for name in ("out", "whole"):
-        done = command(corpus, tmp_path / name, *flags)
-        vocabulary = f"--vocab_file={corpus}/vocab.txt"
-        subprocess.run([*done, vocabulary], check=True)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")

@@ -1,7 +1,6 @@
 """Text in tables makes the records that the same text in JSON lines makes."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,13 @@ from tiny_corpus import (
     MASKING,
     PAIRS,
     TOKENIZER_FILES,
-    command,
     contents,
     small_blocks,
 )
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import shards, text_blocks
+from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import ReadingConfig
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -83,73 +81,27 @@ def records(folder):
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
     """Bytes are equal, also over small blocks and with two processes."""
-    build(corpus, tmp_path / "one", parquet)
-    assert records(tmp_path / "one") == wanted
     with small_blocks():
-        assert (
-            len(
-                list(
-                    text_blocks.blocks(
-                        str(parquet[0]), 0, ReadingConfig(text_field="body")
-                    )
-                )
-            )
-            > 3
-        )
-        build(corpus, tmp_path / "two", parquet)
+        reading = ReadingConfig(text_field="body")
+        assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
+        build(corpus, tmp_path / "small", parquet)
+    assert records(tmp_path / "small") == wanted
+    named = f"{parquet[0].parent}/*.parquet"
+    build(corpus, tmp_path / "two", named, num_processes=2)
     assert records(tmp_path / "two") == wanted
-    flags = SETTINGS | {
-        "input_file": f"{parquet[0].parent}/*.parquet",
-        "vocab_file": f"{corpus}/vocab.txt",
-        "num_processes": 2,
-    }
-    words = command(corpus, tmp_path / "three")
-    words += [f"--{name}={value}" for name, value in flags.items()]
-    subprocess.run(words, check=True, capture_output=True)
-    assert records(tmp_path / "three") == wanted
 
 
-def test_an_interrupted_build_of_a_table_goes_on(
-    corpus, parquet, wanted, tmp_path, monkeypatch
-):
-    """After an interruption in the middle the same bytes are written."""
-    deal, dealt = shards.deal_block, []
-
-    def failing(recipe, block):
-        dealt.append(block.first_line)
-        if len(dealt) == 6:
-            raise KeyboardInterrupt
-        return deal(recipe, block)
-
-    with small_blocks() as patch:
-        patch.setattr(shards, "deal_block", failing)
-        with pytest.raises(KeyboardInterrupt):
-            build(corpus, tmp_path, parquet)
-        patch.setattr(shards, "BUFFER_BYTES", 1 << 20)
-        build(corpus, tmp_path, parquet)
-    assert dealt[6] > 0  # not from the beginning
-    assert records(tmp_path) == wanted
-    assert "body" in (tmp_path / "metadata.json").read_text()
-    with pytest.raises(InputError, match="made from other settings.*corpus"):
-        build(corpus, tmp_path, parquet[:1])
-
-
-@pytest.mark.parametrize("kind", ["frame", "stream", "folder", "arrow"])
+@pytest.mark.parametrize("kind", ["frame", "folder"])
 def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
-    """Frames, streams and saved data sets do; nothing else stays behind."""
+    """Frames and saved data sets do; nothing else stays behind."""
     if kind == "frame":
         pytest.importorskip("pandas")
         source = table.to_pandas()
-    elif kind == "arrow":
-        source = table
     else:
         datasets = pytest.importorskip("datasets")
-        source = datasets.Dataset.from_dict(table.to_pydict())
-        if kind == "stream":
-            source = source.to_iterable_dataset()
-        else:
-            source.save_to_disk(str(tmp_path / "saved"), num_shards=3)
-            source = tmp_path / "saved"
+        rows = datasets.Dataset.from_dict(table.to_pydict())
+        rows.save_to_disk(str(tmp_path / "saved"), num_shards=3)
+        source = tmp_path / "saved"
     made = build(corpus, tmp_path / "out", source)
     assert records(made.output_dir) == wanted
     names = {path.name for path in Path(made.output_dir).iterdir()}

@@ -9,7 +9,6 @@ from tiny_corpus import settings
 from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import masking
 from albert_tf.data.builder import build
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import checks, decoding, find, input_pipeline
@@ -66,18 +65,6 @@ def test_held_out_records_are_the_static_ones(kinds):
         for kind in ("static", "dynamic")
     )
     assert static == dynamic and static
-
-
-def test_few_bytes_per_token(kinds):
-    """A dynamic record is many times smaller than a static one."""
-    sizes = [
-        sum(
-            entry.bytes
-            for entry in find.read_metadata(str(kinds / kind)).splits["train"]
-        )
-        for kind in ("static", "dynamic")
-    ]
-    assert sizes[1] < sizes[0] / 2
 
 
 def batches(kinds, count, batch_size=8, **kwargs):
@@ -267,13 +254,3 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
                 str(tmp_path / "out"), metadata, batch_size=2, seed=0
             )
             next(iter(batches))
-
-
-def test_masking_config_comes_from_the_metadata(corpus, tmp_path):
-    """Records are masked as they were asked to be when they were written."""
-    metadata = run(corpus, tmp_path / "out", masking="dynamic", ngram=1)
-    assert metadata.masking_config() == MaskingConfig(
-        masking="dynamic", ngram=1
-    )
-    assert metadata.masking("train") == masking.DYNAMIC
-    assert metadata.masking("eval") == masking.STATIC

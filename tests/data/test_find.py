@@ -1,12 +1,11 @@
 """Records without metadata.json, as the released code leaves them."""
 
-import numpy as np
 import pytest
 from tiny_records import SLOTS, TOKENS, example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import checks, decoding, find, input_pipeline
+from albert_tf.data.records import checks, find, input_pipeline
 
 
 @pytest.fixture
@@ -95,36 +94,3 @@ def test_features_that_are_missing(tmp_path):
     write(tmp_path / "a.tfrecord", [b"\x99 no example"])
     with pytest.raises(InputError, match="a.tfrecord, record 0 without"):
         find.read_metadata(str(tmp_path))
-
-
-def test_files_of_different_lengths(folder):
-    """A file whose examples are shorter than the first one's is named."""
-    write(folder / "part-2.tfrecord", [example(0, tokens=6)])
-    metadata = find.read_metadata(str(folder))
-    batches = input_pipeline.train_batches(
-        str(folder), metadata, batch_size=metadata.count("train"), seed=1
-    )
-    message = "part-2.*`input_ids` holds 6 values instead of 8"
-    with pytest.raises(InputError, match=message):
-        with checks.errors_explained(str(folder), metadata):
-            next(iter(batches))
-
-
-def test_truncated_file(folder):
-    """A file that was cut off is an error before anything is trained."""
-    path = folder / "part-1.tfrecord-00001"
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match="whole.*part-1.*cut off in record"):
-        find.read_metadata(str(folder))
-
-
-def test_decoding_a_released_record():
-    """Originals, segments and label of a record are as it was written."""
-    found = decoding.decode(example(3))
-    assert found.input_ids.tolist() == [3] + [7] * 7
-    assert found.originals().tolist() == [3, 9] + [7] * 6
-    assert found.segment_ids.tolist() == [0, 1] * 4
-    assert found.swapped and (found.slots, found.length) == (SLOTS, TOKENS)
-    np.testing.assert_array_equal(found.starts, True)
-    with pytest.raises(ValueError):
-        decoding.decode(b"\x99 no example")

@@ -1,7 +1,5 @@
 """Files of records written and read without TensorFlow, beside TensorFlow."""
 
-import gzip
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,13 +26,6 @@ def test_written_as_tensorflow_writes(content, tmp_path):
     found = tf.data.TFRecordDataset(str(ours)).as_numpy_iterator()
     assert list(found) == content
     assert list(framing.read(str(theirs))) == content
-
-
-def test_no_records(tmp_path):
-    """An empty file has no records."""
-    path = tmp_path / "empty"
-    framing.write(str(path), [])
-    assert path.read_bytes() == b"" and list(framing.read(str(path))) == []
 
 
 @pytest.mark.parametrize("record", range(3))
@@ -68,13 +59,3 @@ def test_every_cut_is_found(tmp_path):
             continue
         with pytest.raises(InputError, match=f"record {int(length > 21)}$"):
             list(framing.read(str(path)))
-
-
-def test_something_else(tmp_path):
-    """Text and compressed records are named, with what a file must be."""
-    framing.write(str(tmp_path / "plain"), [b"record"])
-    zipped = gzip.compress((tmp_path / "plain").read_bytes())
-    for found in (zipped, b"a line of text\n"):
-        (tmp_path / "other").write_bytes(found)
-        with pytest.raises(InputError, match="not compressed.*other"):
-            list(framing.read(str(tmp_path / "other")))

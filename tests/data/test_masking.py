@@ -7,7 +7,7 @@ from tiny_instances import MASK_ID, WORDS, V, instances
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import masking, masking_spans
-from albert_tf.data.masking import Instances, MaskingConfig, Words
+from albert_tf.data.masking import MaskingConfig, Words
 
 
 def mask(rng, config=None, **kwargs):
@@ -215,27 +215,6 @@ def test_default_slots():
     """By default P is the asked share of the full length, else the flag."""
     assert MaskingConfig().predictions(512) == 77
     assert MaskingConfig(max_predictions_per_seq=20).predictions(512) == 20
-
-
-def test_slots_bound_the_predictions():
-    """Fewer slots than the share asks for are filled and not exceeded."""
-    config = MaskingConfig(max_predictions_per_seq=2)
-    batch, masked = mask(np.random.default_rng(9), config)
-    assert masked.positions.shape[1] == 2
-    due = np.minimum(2, np.maximum(1, np.round(0.15 * batch.lengths)))
-    np.testing.assert_array_equal(masked.weights.sum(axis=1), due)
-
-
-def test_text_without_a_fitting_word():
-    """A word longer than the budget is never masked in part."""
-    inside = np.array([[False] + [True] * 6 + [False]])
-    none = np.zeros((1, 8), bool)
-    word = Instances(
-        np.full((1, 8), 9), none, inside, none, np.array([8]), none
-    )
-    rng = np.random.default_rng(0)
-    masked = masking.mask(word, 2, MaskingConfig(), WORDS, rng)
-    assert masked.weights.sum() == 0
 
 
 def test_permutation():

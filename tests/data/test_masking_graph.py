@@ -139,25 +139,20 @@ def compiled(seed, config):
     return tf.function(mask)
 
 
-def graph_mask(rng, positions=None, seed=3, batch=64, config=DEFAULT):
+def graph_mask(rng, seed=3, batch=64, config=DEFAULT):
     """Mask random instances in a graph."""
     found = instances(rng, batch)
-    arrays = dataclasses.astuple(found)
-    positions = np.arange(batch) if positions is None else positions
-    masked = compiled(seed, config)(*map(tf.constant, (positions, *arrays)))
+    arrays = (np.arange(batch), *dataclasses.astuple(found))
+    masked = compiled(seed, config)(*map(tf.constant, arrays))
     return found, [x.numpy() for x in masked]
 
 
-def test_masks_follow_from_seed_and_position():
-    """A row's masks do not depend on its batch; seed and position change it."""
-    _, whole = graph_mask(np.random.default_rng(2))
-    _, again = graph_mask(np.random.default_rng(2))
-    _, moved = graph_mask(np.random.default_rng(2), np.arange(64) + 1)
-    _, other = graph_mask(np.random.default_rng(2), seed=4)
-    for left, right in zip(whole, again, strict=True):
-        np.testing.assert_array_equal(left, right)
-    assert (whole[1] != moved[1]).any(axis=1).mean() > 0.9
-    assert (whole[1] != other[1]).any(axis=1).mean() > 0.9
+def test_masks_follow_from_the_seed():
+    """Another seed gives other masks of the same examples."""
+    (_, left), (_, right) = (
+        graph_mask(np.random.default_rng(2), seed=seed) for seed in (3, 4)
+    )
+    assert (left[1] != right[1]).any(axis=1).mean() > 0.9
 
 
 def runs_of(positions, weights):
@@ -213,37 +208,6 @@ def test_distribution_is_numpys(rate, asked):
         both = np.array([ours, theirs])
         test = stats.chi2_contingency(both[:, both.sum(axis=0) > 10])
         assert test.pvalue > 1e-3
-
-
-@pytest.mark.parametrize("favor_shorter", [True, False])
-def test_ngram_lengths(favor_shorter):
-    """N-grams are drawn with p(n) ~ 1/n, or reversed."""
-    config = MaskingConfig(favor_shorter_ngram=favor_shorter)
-    bits = masking_graph.draws(
-        1, tf.range(200, dtype=tf.int64), masking_graph.NGRAMS, 500
-    )
-    drawn = np.bincount(masking_graph.draw_ngrams(bits, config).numpy().ravel())
-    expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
-    assert drawn[0] == 0
-    assert stats.chisquare(drawn[1:], expected * drawn.sum()).pvalue > 1e-3
-
-
-def test_order_is_a_random_permutation():
-    """Every word start comes once, each as often first as any other."""
-    begins = np.random.default_rng(0).random((50, 20)) < 0.4
-    bits = masking_graph.draws(
-        1, tf.range(50, dtype=tf.int64), masking_graph.ORDER, 20
-    )
-    order = masking_graph.random_order(tf.constant(begins), bits).numpy()
-    for row, visited in zip(begins, order, strict=True):
-        assert sorted(visited[: row.sum()]) == np.flatnonzero(row).tolist()
-        assert (visited[row.sum() :] == 20).all()
-    bits = masking_graph.draws(
-        1, tf.range(8000, dtype=tf.int64), masking_graph.ORDER, 8
-    )
-    order = masking_graph.random_order(tf.ones([8000, 8], tf.bool), bits)
-    first = np.bincount(order.numpy()[:, 0], minlength=8)
-    assert stats.chisquare(first).pvalue > 1e-3
 
 
 def test_budgets_equal_numpy():

@@ -31,14 +31,6 @@ def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
     return [n for batch in taken for n in batch["input_ids"][:, 0].numpy()]
 
 
-def test_metadata_round_trip(data_dir):
-    """What was written is read back equal."""
-    metadata = find.read_metadata(data_dir)
-    assert metadata.count("train") == 93 and metadata.count("eval") == 11
-    metadata.write(data_dir)
-    assert find.read_metadata(data_dir) == metadata
-
-
 def test_every_epoch_holds_every_record_once(data_dir):
     """Each epoch is a permutation of the records, another one every time."""
     stream = numbers(data_dir, 3 * 93)

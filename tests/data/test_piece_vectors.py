@@ -60,16 +60,6 @@ def test_mutual_information_is_the_smoothed_one(tokens):
     assert (expected == 0).any() and (expected > 0.5).any()
 
 
-def test_pieces_that_stand_for_one_another_are_alike(tokens):
-    """Rows have one size; a piece that is not in the text has none."""
-    vectors = piece_vectors.piece_vectors(tokens, vocab_size=20, width=6)
-    assert vectors.shape == (20, 6) and vectors.dtype == np.float32
-    np.testing.assert_allclose(np.mean(vectors[:12] ** 2, axis=1), 1, rtol=1e-5)
-    assert not vectors[12:].any()
-    likeness = vectors[2] @ vectors[:12].T / 6
-    assert likeness[3] > 0.98 > 0.8 > np.delete(likeness, [2, 3]).max()
-
-
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
     """As a dense decomposition gives them; a rare piece has none."""
     tokens = np.concatenate([tokens, [15, 2, 15, GAP]])

@@ -163,17 +163,10 @@ def test_recorded_masks():
 
 
 def test_every_id_is_a_random_word():
-    """Special tokens are drawn for random words as often as others."""
+    """Special tokens are drawn for random words too."""
 
     class Vocabulary:
         vocab_size, mask_id, not_words = V, MASK_ID, np.arange(5)
 
     words = masking.Words.of(Vocabulary(), released=True)
     assert words.replacements.tolist() == list(range(V))
-    ids = np.full(200_000, 30, np.int32)
-    changed, _ = masking.replace(
-        ids, words, masking.RELEASED_SHARES, np.random.default_rng(9)
-    )
-    found = np.bincount(changed, minlength=V)
-    others = np.setdiff1d(np.arange(V), [30, MASK_ID])
-    assert stats.chisquare(found[others]).pvalue > 1e-4

@@ -1,14 +1,13 @@
 """Tables of other libraries: the same rows, whatever holds them."""
 
 import builtins
-import sys
 
 import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import table_sources
-from albert_tf.data.table_sources import TableObject, as_source, rows_of
+from albert_tf.data.table_sources import as_source, rows_of
 
 ROWS = [
     {"text": "a film", "label": "good", "tags": ["O", "B"], "size": 1.5},
@@ -187,11 +186,3 @@ def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(table_sources, "_schema_and_batches", counted)
     assert next(rows_of(path, "text")).values == {"text": "a film"}
     assert sizes == [(1, 1)]
-
-
-def test_a_table_in_memory_is_named_by_its_setting():
-    """Errors say which argument holds the row."""
-    table = as_source("eval_file", frame(ROWS))
-    assert isinstance(table, TableObject)
-    assert next(rows_of(table)).where == "eval_file (DataFrame), row 0"
-    assert "pandas" in sys.modules

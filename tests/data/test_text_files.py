@@ -132,13 +132,6 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
         assert len(blocks) > 3 or block_bytes > 30
 
 
-def test_field_of_json(tmp_path):
-    """Another field can be named."""
-    path = write(tmp_path / "x", '{"body": "a", "text": "b"}')
-    found, *_ = read(path, input_format="jsonl", text_field="body")
-    assert found == [["a"]]
-
-
 @pytest.mark.parametrize(
     "line, message",
     [

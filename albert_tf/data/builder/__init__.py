@@ -5,7 +5,7 @@ formats, `boundaries` finds tokens, words and sentences, `dealing` deals
 `documents` to shards, and `held_out` chooses what is held out.
 
 Second pass, shard by shard: `record_files` makes one file, by cutting
-`pairs` (or `released_pairs`), laying them out as `instances`, masking them
+`pairs` (or `released_pairs`), laying them out, masking them
 (or by `released_masking`) and encoding them (`example_encoding`).
 
 Then `leak_probe` and `statistics` say what was made, and `advice` warns.

@@ -16,8 +16,7 @@ import functools
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -84,13 +83,9 @@ def _total(counts: Iterable[Counter]) -> Counter:
     return sum(counts, Counter())
 
 
-def _write_json(path: str, form: Callable[[Any], Any], result: Any) -> None:
-    files.write_json(path, form(result))
-
-
-def _end(values, name: str, path: str, form: Callable[[Any], Any]) -> None:
-    """Write the one value that a pipeline comes to, in a form, as JSON."""
-    write = functools.partial(_write_json, path, form)
+def _end(values, name: str, path: str) -> None:
+    """Write the one value that a pipeline comes to as JSON."""
+    write = functools.partial(files.write_json, path)
     _ = values | f"write {name}" >> beam.Map(write)
 
 
@@ -120,8 +115,9 @@ class BeamRunner:
                 | "spread pieces" >> beam.Reshuffle()
                 | "hash" >> beam.Map(_digest)
                 | "gather" >> beam.combiners.ToList()
+                | "join" >> beam.Map(_joined)
             )
-            _end(digests, "hash", path, _joined)
+            _end(digests, "hash", path)
         corpus = files.read_json(path, "the hash of the text")
         files.remove(path)
         return corpus
@@ -139,9 +135,9 @@ class BeamRunner:
             with self._pipeline() as pipeline:
                 dealt = self._dealt(pipeline, recipe, paths)
                 counts = dealt[COUNTS] | "count" >> beam.CombineGlobally(_total)
-                _end(counts, "counts", counts_path, dict)
+                _end(counts, "counts", counts_path)
                 held_out = self._held_out(dealt[FRAMES], recipe, folder)
-                _end(held_out, "held out", held_out_path, dataclasses.asdict)
+                _end(held_out, "held out", held_out_path)
         counts = Counter(files.read_json(counts_path, "`text.json`"))
         held_out = files.read_json(held_out_path, "`held_out.json`")
         return counts, HeldOut(**held_out)
@@ -168,6 +164,7 @@ class BeamRunner:
             | "measure" >> beam.Map(functools.partial(measure, recipe))
             | "add up" >> beam.CombineGlobally(add_up)
             | "hold out" >> beam.Map(hold)
+            | "as JSON" >> beam.Map(dataclasses.asdict)
         )
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.processes import Workers, available
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import records
 from albert_tf.data.builder import boundaries
@@ -93,13 +94,18 @@ def make_recipe(
         dupe_factor=build.dupe_factor or DUPE_FACTORS[masking.masking],
         num_shards=build.num_shards or count_shards(paths),
     )
-    return Recipe(build, pairs, masking, reading, tokenizer.fingerprint())
+    about = tokenizer.fingerprint(), tokenizer.vocab_size
+    return Recipe(build, pairs, masking, reading, *about)
 
 
-def make_runner(build: BuildConfig):
-    """Return what runs the stages: a `LocalRunner` or a `BeamRunner`."""
+@contextlib.contextmanager
+def make_runner(build: BuildConfig) -> Iterator:
+    """Yield what runs the stages: a `LocalRunner` or a `BeamRunner`."""
     if not build.runner:
-        return LocalRunner(build.num_processes)
+        number = build.num_processes or available()
+        with Workers(number, LocalRunner.__module__) as workers:
+            yield LocalRunner(workers)
+        return
     try:
         module = importlib.import_module("albert_tf.data.builder.beam_runner")
     except ModuleNotFoundError as error:
@@ -107,7 +113,7 @@ def make_runner(build: BuildConfig):
             "`runner` needs Apache Beam: pip install 'albert-tf[beam]'. "
             f"Received: {error}"
         ) from None
-    return module.BeamRunner(build.runner, build.pipeline_options)
+    yield module.BeamRunner(build.runner, build.pipeline_options)
 
 
 def _check_documents(
@@ -145,7 +151,7 @@ def probe_leak(jobs: list[FileJob]) -> dict:
     from albert_tf.data.builder import leak_probe
 
     paths = [job.path for job in jobs if job.split == records.TRAIN]
-    return leak_probe.probe(paths, jobs[0].recipe.tokenizer.vocab_size)
+    return leak_probe.probe(paths, jobs[0].recipe.vocab_size)
 
 
 def describe(
@@ -167,7 +173,7 @@ def describe(
     return records.Metadata(
         max_seq_length=length,
         max_predictions_per_seq=recipe.masking.predictions(length),
-        vocab_size=recipe.tokenizer.vocab_size,
+        vocab_size=recipe.vocab_size,
         tokenizer_fingerprint=recipe.fingerprint,
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=identity,
@@ -191,7 +197,7 @@ def _make(
     text = text + Counter(held_out.counts)
     metadata = describe(recipe, folder.identity, text, done, leak)
     _check_splits(metadata, recipe.build.eval_fraction)
-    counts = piece_counts(text, recipe.tokenizer.vocab_size)
+    counts = piece_counts(text, recipe.vocab_size)
     write_piece_counts(recipe.build.output_dir, counts)
     metadata.write(recipe.build.output_dir)
 
@@ -224,11 +230,11 @@ def run(
     cannot be used (`InputError`) leaves no records and can be mended.
     """
     paths = input_paths(build.input_file)
-    tokenizer = build_tokenizer(tokenization)
-    reading = reading or ReadingConfig()
-    recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
-    runner = make_runner(build)
-    with _disk_errors(build.output_dir):
+    # Processes start while the tokenizer is read.
+    with make_runner(build) as runner, _disk_errors(build.output_dir):
+        tokenizer = build_tokenizer(tokenization)
+        reading = reading or ReadingConfig()
+        recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)

@@ -70,21 +70,14 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
 
 def bits(key: str, values: np.ndarray) -> list[bytes]:
     """Encode an int64 feature of every row of 0 and 1, [B, n] bool."""
-    data = np.ascontiguousarray(values).view(np.uint8).tobytes()
     ends = np.arange(1, len(values) + 1) * values.shape[1]
-    return _rows(key, FIELD_3, data, ends)
+    return _rows(key, FIELD_3, values.tobytes(), ends)
 
 
 def floats(key: str, values: np.ndarray) -> list[bytes]:
     """Encode a float feature of every row of values [B, n] float32."""
-    data = values.astype("<f4").tobytes()
     ends = np.arange(1, len(values) + 1) * values.shape[1] * 4
-    return _rows(key, FIELD_2, data, ends)
-
-
-def strings(key: str, data: bytes, ends: np.ndarray) -> list[bytes]:
-    """Encode a feature of one byte string per row; `ends` [B] cuts them."""
-    return _rows(key, FIELD_1, data, ends)
+    return _rows(key, FIELD_2, values.astype("<f4").tobytes(), ends)
 
 
 def _join(*columns: list[bytes]) -> list[bytes]:
@@ -140,8 +133,8 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
     sizes = np.count_nonzero(real, axis=1)
     in_b = np.count_nonzero(real & instances.segment_ids, axis=1)
     return _join(
-        strings("token_ids", ids, np.cumsum(sizes) * id_type.itemsize),
-        strings("word_starts", *_packed(instances.starts[real], sizes)),
+        _rows("token_ids", FIELD_1, ids, np.cumsum(sizes) * id_type.itemsize),
+        _rows("word_starts", FIELD_1, *_packed(instances.starts[real], sizes)),
         ints("segment_lengths", np.stack([sizes - in_b, in_b], axis=1)),
         bits("next_sentence_labels", instances.swapped[:, None]),
     )

@@ -24,7 +24,7 @@ def buckets(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Measured:
     """What some shards hold.
 
@@ -34,43 +34,46 @@ class Measured:
       counts: what is left out because it was there before.
     """
 
-    tokens: np.ndarray = dataclasses.field(
-        default_factory=lambda: np.zeros(BUCKETS, np.int64)
-    )
-    ends: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    counts: Counter = dataclasses.field(default_factory=Counter)
+    tokens: np.ndarray
+    ends: dict[int, tuple[int, int]]
+    counts: Counter
+
+    def __add__(self, other: "Measured") -> "Measured":
+        return Measured(
+            self.tokens + other.tokens,
+            self.ends | other.ends,
+            self.counts + other.counts,
+        )
+
+
+NOTHING = Measured(np.zeros(BUCKETS, np.int64), {}, Counter())
 
 
 def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
     """Measure a shard, given as its number and its file."""
     number, path = item
-    measured = Measured()
     documents = read_shard(path, recipe.id_type)
     if documents is None:
-        return measured
+        return NOTHING
+    counts: Counter = Counter()
     ends = documents.offsets()[np.cumsum(documents.parts)]
     hashes, sizes = documents.hashes, np.diff(ends, prepend=0)
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
         # The first part of a document has the document's hash for its key.
         again = ~first & (documents.keys == hashes)
-        measured.counts["duplicate_documents"] = int(np.sum(again))
-        measured.counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
+        counts["duplicate_documents"] = int(np.sum(again))
+        counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
         hashes, sizes = hashes[first], sizes[first]
     held = buckets(hashes)
-    np.add.at(measured.tokens, held, sizes)
-    measured.ends[number] = (int(held.min()), int(held.max()))
-    return measured
+    tokens = np.bincount(held, sizes, BUCKETS).astype(np.int64)
+    ends = {number: (int(held.min()), int(held.max()))}
+    return Measured(tokens, ends, counts)
 
 
 def add_up(items: Iterable[Measured]) -> Measured:
     """Return what several groups of shards hold together."""
-    total = Measured()
-    for item in items:
-        total.tokens += item.tokens
-        total.ends.update(item.ends)
-        total.counts.update(item.counts)
-    return total
+    return sum(items, NOTHING)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """The builder's stages in the processes of one machine."""
 
 import functools
+import importlib
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.base.processes import available, ordered_map
+from albert_tf.base.processes import Workers
 from albert_tf.base.progress import Progress
 from albert_tf.data.builder import corpus_digest
 from albert_tf.data.builder.held_out import HeldOut, add_up, hold_out, measure
@@ -17,15 +19,15 @@ class LocalRunner:
     """Runs the stages; `BeamRunner` has the same methods.
 
     Args:
-      num_processes: that work; all processors by default.
+      workers: the processes.
     """
 
-    def __init__(self, num_processes: int | None):
-        self.num_processes = num_processes or available()
+    def __init__(self, workers: Workers):
+        self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
         """Return the hash of the text of files; see `corpus_digest`."""
-        return corpus_digest.corpus_hash(paths, self.num_processes)
+        return corpus_digest.corpus_hash(paths, self.workers.number)
 
     def deal(
         self, recipe: Recipe, paths: list[str], folder: str
@@ -35,10 +37,13 @@ class LocalRunner:
         Returns:
           what was counted in the text, and what is held out.
         """
+        if self.workers.number > 1:  # this process waits for them
+            probe = ["albert_tf.data.builder.leak_probe"]
+            threading.Thread(target=importlib.import_module, args=probe).start()
         store = ShardStore(folder, recipe.build.num_shards)
-        fill(store, paths, recipe, self.num_processes)
+        fill(store, paths, recipe, self.workers)
         work = functools.partial(measure, recipe)
-        measured = ordered_map(work, enumerate(store.paths), self.num_processes)
+        measured = self.workers.map(work, enumerate(store.paths))
         return store.counts, hold_out(
             recipe.build.eval_fraction, add_up(measured)
         )
@@ -46,7 +51,7 @@ class LocalRunner:
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
         """Yield the counts of the files in order; finished ones are kept."""
         progress, number = Progress(len(jobs), 0, "file"), 0
-        for counts in ordered_map(make_file, jobs, self.num_processes):
+        for counts in self.workers.map(make_file, jobs):
             number += counts["records"]
             progress.advance(1, f"{number:,} records")
             yield counts

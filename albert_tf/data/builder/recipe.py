@@ -12,7 +12,7 @@ from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import id_type
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
-# Changes whenever the same settings and text would give other files, or
+# Changes whenever the same settings and text would give other records, or
 # another identity.
 BUILDER_VERSION = 4
 
@@ -35,7 +35,8 @@ class Recipe:
     Attributes:
       build: with `dupe_factor` and `num_shards`, given or not.
       pairs, masking, reading: the user's settings.
-      fingerprint: of the tokenizer whose files are in `build.output_dir`.
+      fingerprint, vocab_size: of the tokenizer whose files are in
+        `build.output_dir`.
     """
 
     build: BuildConfig
@@ -43,6 +44,7 @@ class Recipe:
     masking: MaskingConfig
     reading: ReadingConfig
     fingerprint: str
+    vocab_size: int
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -52,7 +54,7 @@ class Recipe:
     @property
     def id_type(self) -> np.dtype:
         """The type of the ids in shards."""
-        return id_type(self.tokenizer.vocab_size)
+        return id_type(self.vocab_size)
 
     def identity(self, corpus: str) -> dict:
         """Return everything that the output depends on.

@@ -13,7 +13,7 @@ from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.documents import Documents, read_shard
 from albert_tf.data.builder.example_encoding import encode, encode_unmasked
 from albert_tf.data.builder.held_out import HeldOut, buckets
-from albert_tf.data.builder.instances import lay_out
+from albert_tf.data.builder.pairs import lay_out
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks

@@ -8,15 +8,14 @@ back to that, and reading goes on from there.
 import functools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from albert_tf.base import files
-from albert_tf.base.processes import ordered_map
+from albert_tf.base.processes import Workers
 from albert_tf.base.progress import Progress
 from albert_tf.data.builder.dealing import deal_block
 from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.builder.text_blocks import Block, blocks
+from albert_tf.data.builder.text_blocks import blocks
 
 # Tokens kept in memory before all shards are written.
 BUFFER_BYTES = 1 << 26
@@ -73,22 +72,19 @@ class ShardStore:
         files.write_json(self._progress, state)
 
 
-def _all_blocks(paths: list[str], recipe: Recipe) -> Iterator[Block]:
-    for path in paths:
-        yield from blocks(path, recipe.build.random_seed, recipe.reading)
-
-
 def fill(
-    store: ShardStore, paths: list[str], recipe: Recipe, num_processes: int
+    store: ShardStore, paths: list[str], recipe: Recipe, workers: Workers
 ) -> None:
     """Tokenise the text that is not yet in the shards."""
     if store.done:
         return
-    unread = islice(_all_blocks(paths, recipe), store.counts["blocks"], None)
+    seed, reading = recipe.build.random_seed, recipe.reading
+    text = chain.from_iterable(blocks(path, seed, reading) for path in paths)
+    unread = islice(text, store.counts["blocks"], None)
     total = sum(files.size(path) for path in paths) >> 20
     progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
     work = functools.partial(deal_block, recipe)
-    for frames, counts in ordered_map(work, unread, num_processes):
+    for frames, counts in workers.map(work, unread):
         before = store.counts["bytes"] >> 20
         store.add(frames, counts)
         progress.advance(

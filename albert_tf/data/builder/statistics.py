@@ -25,9 +25,9 @@ TITLES = {
 
 def count_pieces(ids: np.ndarray, counts: Counter) -> None:
     """Count each piece of a text, beside what else is counted in it."""
-    pieces, numbers = np.unique(ids, return_counts=True)
-    for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
-        counts[f"piece_{piece}"] = number
+    numbers = np.bincount(ids)
+    for piece in np.flatnonzero(numbers).tolist():
+        counts[f"piece_{piece}"] = int(numbers[piece])
 
 
 def piece_counts(counts: Counter, vocab_size: int) -> np.ndarray:

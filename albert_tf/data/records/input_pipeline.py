@@ -166,31 +166,17 @@ def _epoch(
     return blocks.enumerate().map(shuffle).prefetch(1).unbatch()
 
 
-def train_stream(
-    data_dir: str,
-    metadata: Metadata,
-    *,
-    seed: int,
-    start: int = 0,
-    num_shards: int = 1,
-    shard: int = 0,
+def _share(
+    row: _Row, seed: int, start: int, num_shards: int, shard: int
 ) -> tf.data.Dataset:
-    """Return the endless stream of names and serialised training examples.
+    """Return the endless stream of names and examples of one reader.
 
     In each epoch the files have another order, and each reader an equal share
     of the row: it reads the files of its share alone, shuffled anew. So the
     example at a position depends on the seed, the position and the number of
     readers alone, and a run can resume anywhere.
-
-    Args:
-      data_dir: where the records are.
-      metadata: of the same folder.
-      seed: of the shuffling.
-      start: the position of this reader's first example.
-      num_shards: the number of readers.
-      shard: which of them this is.
     """
-    row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
+    total = int(tf.reduce_sum(row.counts))
     rule = "`data_dir` must have a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
     begin, end = (total * n // num_shards for n in (shard, shard + 1))
@@ -259,14 +245,8 @@ def train_batches(
       shard: which of them this is.
     """
     first = start // num_shards
-    stream = train_stream(
-        data_dir,
-        metadata,
-        seed=seed,
-        start=first,
-        num_shards=num_shards,
-        shard=shard,
-    )
+    row = _row(data_dir, metadata, TRAIN)
+    stream = _share(row, seed, first, num_shards, shard)
     batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
     read = _reader(data_dir, metadata, seed)
     return batches.map(
