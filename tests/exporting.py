@@ -178,3 +178,20 @@ def product_flops(graph) -> int:
             continue
         total += 2 * inner * math.prod(op.outputs[0].shape)
     return total
+
+
+def operations(served, kind: str) -> int:
+    """Return how many operations of a kind a signature calls, loops once."""
+    graph = served.graph.as_graph_def()
+    bodies = {f.signature.name: f.node_def for f in graph.library.function}
+
+    def count(nodes) -> int:
+        inner = [
+            bodies[value.func.name]
+            for node in nodes
+            for value in node.attr.values()
+            if value.func.name
+        ]
+        return sum(n.op == kind for n in nodes) + sum(map(count, inner))
+
+    return count(graph.node)

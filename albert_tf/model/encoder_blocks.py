@@ -136,7 +136,11 @@ class FeedForward(ConfiguredLayer):
         """Map [B, T, H] to [B, T, H]; XLA may compile a part where asked."""
         compiled = compiled and self.config.hidden_act == "gelu"
         activation = compiled_ops.gelu if compiled else self.activation
-        inner = activation(self.intermediate(flattened(x)))  # [B * T, I]
+        inner = self.intermediate(flattened(x))  # [B * T, I]
+        # TensorFlow's optimizer orders operations by name, and finds the GELU
+        # that oneDNN computes with the product only where it comes after it.
+        with tf.name_scope("intermediate_activation"):
+            inner = activation(inner)
         inner = self.output_projection(inner)  # [B * T, H]
         inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
         inner = dropout(inner, self.config.hidden_dropout_prob, seed)

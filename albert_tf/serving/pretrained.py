@@ -102,17 +102,14 @@ def pretrained_server(
     """
     there = {name.split("/")[0] for name in weights}
 
-    def order(encoded: Tensors) -> Tensors:
+    def order(encoded: Tensors, inputs: Tensors) -> Tensors:
         if "sop" not in there:
             return {}
         return {"sop_logits": model.sop(encoded["pooled_output"])}  # [B, 2]
 
-    def heads(**inputs) -> Tensors:
-        return order(encoder.encode(**inputs))
-
     def numbers(mlm_positions=None, **inputs) -> Tensors:
         encoded = encoder.outputs(**inputs)
-        outputs = encoded | order(encoded)
+        outputs = encoded | order(encoded, inputs)
         if mlm_positions is None:
             return outputs
         masks = tf.gather(
@@ -123,7 +120,7 @@ def pretrained_server(
         )  # [B, P, V]
         return outputs | {"mlm_logits": logits}
 
-    signatures, number_inputs = basic_signatures(encoder, heads), encoder.ids()
+    signatures, number_inputs = basic_signatures(encoder, order), encoder.ids()
     if "mlm" in there:
         config = encoder.config
         masks = NUMBER_MASKS if config.fixed_length else None

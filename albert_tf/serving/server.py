@@ -4,6 +4,7 @@ Shapes: B batch, T tokens.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -88,17 +89,20 @@ def id_rows(*values: tf.Tensor) -> Rows:
 
 
 def basic_signatures(
-    encoder: Encoder, outputs: Callable[..., Tensors]
+    encoder: Encoder, heads: Callable[[Tensors, Tensors], Tensors]
 ) -> dict[str, Signature]:
     """Return what models of every kind serve.
 
     Args:
       encoder: of the model.
-      outputs: those of the heads for ids [B, T].
+      heads: their outputs for the encoder's outputs and its inputs.
     """
-    every = function(
-        lambda **inputs: encoder.encode(**inputs) | outputs(**inputs)
-    )
+
+    def encoded_once(**inputs) -> Tensors:
+        encoded = encoder.encode(**inputs)
+        return encoded | heads(encoded, inputs)
+
+    every = function(encoded_once)
     ids = Signature(encoder.ids(), id_rows, every)
     if not encoder.tokenizer:
         return {"ids": ids}
@@ -163,13 +167,13 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
     def of(heads: Heads, encode: Callable) -> Callable[..., Tensors]:
         return lambda **inputs: heads(model, task, encode(**inputs), inputs)
 
-    outputs = of(kind.heads, encoder.encode)
-    signatures, default = basic_signatures(encoder, outputs), "ids"
+    heads = functools.partial(kind.heads, model, task)
+    signatures, default = basic_signatures(encoder, heads), "ids"
     if encoder.tokenizer:
         default = kind.name
-        if kind.pooled:
-            outputs = of(kind.heads, encoder.pool)
-        alone, example = kind.make(encoder, function(outputs), task)
+        encode = encoder.pool if kind.pooled else encoder.encode
+        outputs = function(of(kind.heads, encode))
+        alone, example = kind.make(encoder, outputs, task)
         signatures[default] = alone
         signatures["tf_example"] = of_examples(encoder, example)
     encode = encoder.pooled if kind.pooled else encoder.outputs

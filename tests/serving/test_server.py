@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, concrete, packed, server_of, strings
+from exporting import (
+    TEXTS,
+    close,
+    concrete,
+    finetuned,
+    operations,
+    packed,
+    server_of,
+    strings,
+)
 from tiny_records import serialized
 
 from albert_tf.text.packing import INPUTS
@@ -22,6 +31,19 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
         close(
             found["sop_logits"], pretrained_model.sop(wanted["pooled_output"])
         )
+
+
+def test_every_signature_encodes_once(
+    signatures, tmp_path, pretrained_dir, pretrained_model
+):
+    """The outputs of heads come from the encoding that is served with them."""
+    finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
+    server = server_of(tmp_path / "m")
+    served = [(n, f) for n, f in signatures.items() if "tokenize" not in n]
+    served += concrete(server, "ids", "classify").items()
+    products = 2 * pretrained_model.config.num_hidden_layers
+    for name, graph in served:
+        assert operations(graph, "BatchMatMulV2") == products, name
 
 
 @pytest.mark.parametrize("pair", [False, True])

@@ -1,0 +1,32 @@
+"""What TensorFlow makes of the blocks' operations."""
+
+import tensorflow as tf
+import tiny
+from tensorflow.python.eager import context
+
+from albert_tf.model.encoder_blocks import FeedForward
+
+
+def fused_operations(graph, *inputs) -> set[tuple]:
+    """Return what TensorFlow computes together with products in a graph."""
+    context.enable_run_metadata()
+    graph(*inputs)
+    metadata = context.export_run_metadata()
+    context.disable_run_metadata()
+    return {
+        tuple(node.attr["fused_ops"].list.s)
+        for functions in metadata.function_graphs
+        for partition in functions.partition_graphs
+        for node in partition.node
+        if "fused_ops" in node.attr
+    }
+
+
+def test_gelu_is_computed_with_its_product():
+    """oneDNN computes the product, its bias and the GELU in one pass."""
+    layer = FeedForward(tiny.CONFIG, name="ffn_0_0")
+    layer.build()
+    x = tf.ones([2, 3, tiny.CONFIG.hidden_size])
+    graph = tf.function(lambda x: layer(x), autograph=False)
+    fused = fused_operations(graph, x)
+    assert (b"BiasAdd", b"GeluApproximate") in fused
