@@ -152,15 +152,17 @@ def without_tokenizer(pretrained_dir, folder):
     return str(shutil.copytree(pretrained_dir, folder, ignore=ignore))
 
 
-def xla_operations(served) -> set[str]:
-    """Return the kinds of operations that XLA compiles in a signature."""
-    library = served.graph.as_graph_def().library.function
-    return {
-        node.op
-        for function in library
-        if function.attr["_XlaMustCompile"].b
-        for node in function.node_def
-    }
+def every_node(nodes, bodies) -> list:
+    """Return nodes and those of the functions that they call."""
+    names = [v.func.name for n in nodes for v in n.attr.values()]
+    inner = [every_node(bodies[name], bodies) for name in names if name]
+    return sum(inner, list(nodes))
+
+
+def library(served) -> dict:
+    """Return {name: nodes} of the functions of a signature."""
+    functions = served.graph.as_graph_def().library.function
+    return {f.signature.name: f.node_def for f in functions}
 
 
 def product_flops(graph) -> int:
@@ -181,17 +183,16 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Return how many operations of a kind a signature calls, loops once."""
-    graph = served.graph.as_graph_def()
-    bodies = {f.signature.name: f.node_def for f in graph.library.function}
+    """Return how many operations of a kind a signature has, in loops once."""
+    nodes = every_node(served.graph.as_graph_def().node, library(served))
+    return sum(node.op == kind for node in nodes)
 
-    def count(nodes) -> int:
-        inner = [
-            bodies[value.func.name]
-            for node in nodes
-            for value in node.attr.values()
-            if value.func.name
-        ]
-        return sum(n.op == kind for n in nodes) + sum(map(count, inner))
 
-    return count(graph.node)
+def xla_operations(served) -> set[str]:
+    """Return the kinds of operations that XLA compiles in a signature."""
+    return {
+        node.op
+        for function in served.graph.as_graph_def().library.function
+        if function.attr["_XlaMustCompile"].b
+        for node in every_node(function.node_def, library(served))
+    }

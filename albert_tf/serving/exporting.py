@@ -9,6 +9,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
+from albert_tf.model.shared_layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server, served_task
@@ -98,6 +99,8 @@ def asset_paths(model_dir: str, server: Server) -> list[str]:
 
 def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
     """Write a SavedModel with each weight once, under its name."""
+    # A graph of one layer loads and starts in half the time of one of all.
+    server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
     assets = asset_paths(config.model_dir, server)
