@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.text.packing import INPUTS
+
 Tensors = dict[str, tf.Tensor]
 
-# Tokens of a block. At the lengths that models have, larger blocks are no
-# faster, and what a block needs stays below about a gigabyte for base.
-BLOCK_TOKENS = 8192
+# Tokens of a block. On CPUs larger blocks are no faster, and the fewer rows a
+# block has, the less padding they need.
+BLOCK_TOKENS = 2048
 
 
 def block_rows(length: tf.Tensor) -> tf.Tensor:
@@ -20,7 +22,10 @@ def block_rows(length: tf.Tensor) -> tf.Tensor:
 
 
 def in_blocks(
-    body: Callable[..., Tensors], inputs: Tensors, rows: tf.Tensor
+    body: Callable[..., Tensors],
+    inputs: Tensors,
+    rows: tf.Tensor,
+    prepare: Callable[[Tensors], Tensors] = dict,
 ) -> Tensors:
     """Return `body(**inputs)`, computed for a number of rows at a time.
 
@@ -29,6 +34,7 @@ def in_blocks(
         inputs alone.
       inputs: {name: [B, ...]}.
       rows: most rows to give to `body` at once.
+      prepare: changes what is given.
 
     Returns:
       {name: [B, ...]}. A batch of no row gives outputs of no row.
@@ -44,7 +50,7 @@ def in_blocks(
 
     def step(i, parts):
         block = {k: x[i * rows : (i + 1) * rows] for k, x in inputs.items()}
-        computed = body(**block)
+        computed = body(**prepare(block))
         return i + 1, {k: parts[k].write(i, x) for k, x in computed.items()}
 
     _, parts = tf.while_loop(
@@ -58,3 +64,36 @@ def in_blocks(
         outputs[name] = parts[name].concat()
         outputs[name].set_shape([None, *spec.shape[1:]])
     return outputs
+
+
+def answers_rows_alone(body: Callable[..., Tensors]) -> bool:
+    """Return whether no output has a number for every token."""
+    specs = body.structured_outputs.values()
+    return all(spec.shape[1:].is_fully_defined() for spec in specs)
+
+
+def token_counts(mask: tf.Tensor) -> tf.Tensor:
+    """Return how many columns of masks [B, T] end with a token, [B]."""
+    return tf.reduce_max(mask * tf.range(1, tf.shape(mask)[1] + 1), axis=1)
+
+
+def shortened(block: Tensors) -> Tensors:
+    """Return a block without the columns that are padding in every row."""
+    counts = token_counts(block["input_mask"])
+    longest = tf.maximum(tf.reduce_max(counts), 1)
+    return block | {name: block[name][:, :longest] for name in INPUTS}
+
+
+def by_length(
+    body: Callable[..., Tensors], inputs: Tensors, rows: tf.Tensor
+) -> Tensors:
+    """Return what `in_blocks` does, of blocks of rows about equally long.
+
+    A block is as long as its own longest row, for a `body` that
+    `answers_rows_alone`.
+    """
+    order = tf.argsort(token_counts(inputs["input_mask"]))
+    ordered = {name: tf.gather(x, order) for name, x in inputs.items()}
+    outputs = in_blocks(body, ordered, rows, shortened)
+    back = tf.math.invert_permutation(order)
+    return {name: tf.gather(x, back) for name, x in outputs.items()}

@@ -13,7 +13,13 @@ import tensorflow as tf
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.sentence_vectors import token_mean
-from albert_tf.serving.blocks import Tensors, block_rows, in_blocks
+from albert_tf.serving.blocks import (
+    Tensors,
+    answers_rows_alone,
+    block_rows,
+    by_length,
+    in_blocks,
+)
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizer_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
@@ -225,6 +231,9 @@ class Encoder:
         rows = block_rows(tf.shape(inputs["input_ids"])[1])
         if most_rows is not None:
             rows = tf.minimum(rows, most_rows)
+        one_shape = self.config.fixed_length or self.config.jit_compile
+        if answers_rows_alone(compute) and not one_shape:
+            return by_length(compute, inputs, rows)
         return in_blocks(compute, inputs, rows)
 
     def serve(self, signature: Signature, *request) -> Tensors:

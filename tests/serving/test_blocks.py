@@ -34,6 +34,30 @@ def test_rows_stay_in_order(number):
     assert sum(seen) == number and max(seen) <= 3
 
 
+@pytest.mark.parametrize("lengths", [[5, 1, 3, 0, 2, 4], [2, 2], []])
+def test_a_block_is_as_long_as_its_longest_row(lengths):
+    """Rows of a length come together, and each gets its own answer."""
+    seen, rows = [], len(lengths)
+    mask = np.arange(6)[None] < np.array(lengths, int)[:, None]
+    mask[:1, 1] = False  # a hole is no end
+    ids = np.arange(1, 6 * rows + 1).reshape(rows, 6)
+    inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": ids}
+
+    def body(input_ids, input_mask, segment_ids):
+        shape = tf.shape(input_ids + input_mask + segment_ids)
+        tf.py_function(lambda s: seen.append(tuple(s.numpy())), [shape], [])
+        return {"sum": tf.reduce_sum(input_ids * input_mask, axis=1)}
+
+    specs = {k: tf.TensorSpec([None, None], tf.int32) for k in inputs}
+    graph = tf.function(body, autograph=False).get_concrete_function(**specs)
+    assert blocks.answers_rows_alone(graph)
+    inputs = {k: tf.constant(x, tf.int32) for k, x in inputs.items()}
+    found = tf.function(lambda: blocks.by_length(graph, inputs, 2))()
+    np.testing.assert_array_equal(found["sum"], (ids * mask).sum(1))
+    wanted = {6: [(2, 1), (2, 3), (2, 5)], 2: [(2, 2)], 0: [(0, 1)]}
+    assert seen == wanted[rows]
+
+
 def test_a_block_holds_a_number_of_tokens(monkeypatch):
     """Long inputs come in fewer rows, at least one."""
     monkeypatch.setattr(blocks, "BLOCK_TOKENS", 100)
