@@ -109,8 +109,9 @@ def test_a_users_script_needs_no_guard(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import math\n"
-        "from albert_tf.base.processes import ordered_map\n"
-        "print(sum(ordered_map(math.sqrt, [4, 9, 16], 2)))\n"
+        "from albert_tf.base.processes import Workers\n"
+        "with Workers(2, 'math') as workers:\n"
+        "    print(sum(workers.map(math.sqrt, [4, 9, 16])))\n"
     )
     ended = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True

@@ -58,7 +58,7 @@ class Simulation:
         training = make(num_train_steps=PLANNED, steps_per_loop=0)
         trainer = make(optimizer=self.optimizer, training=training)
         trainer.strategy = tf.distribute.get_strategy()
-        self.run = make(phases=(whole,), phase=whole, pace=Pace(0))
+        self.run = make(phases=(whole,), phase=whole, pace=Pace(0), kept={})
         self.run.move_end, self.run.due = self.move_end, self.due
         self.run.trainer = trainer
 
