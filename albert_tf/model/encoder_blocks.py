@@ -9,16 +9,12 @@ A `seed`, see `dropout.py`, means training; None means inference.
 import tensorflow as tf
 
 from albert_tf.model import compiled_ops
+from albert_tf.model.attention_products import flattened, products
 from albert_tf.model.config import ACTIVATIONS
 from albert_tf.model.configured_layer import ConfiguredLayer, registered
 from albert_tf.model.dropout import dropout, fold_in
 
 MASK_BIAS = -10000.0  # added to the scores of padding, as released
-
-
-def flattened(x: tf.Tensor) -> tf.Tensor:
-    """Turn [B, T, H] into [B * T, H], where a product takes its bias along."""
-    return tf.reshape(x, [-1, x.shape[-1]])
 
 
 @registered
@@ -81,12 +77,6 @@ class SelfAttention(ConfiguredLayer):
         self.output_projection = self.dense("output", inner, width)
         self.layer_norm = self.norm(width)
 
-    def split_heads(self, x, shape):
-        """Turn [B * T, A * D] into [B, A, T, D]; the shape begins with B, T."""
-        c = self.config
-        heads = [shape[0], shape[1], c.num_attention_heads, c.head_size]
-        return tf.transpose(tf.reshape(x, heads), [0, 2, 1, 3])
-
     def call(self, x, input_mask, seed=None, places=None):
         """Return (output [B, P, H], attention probabilities [B, A, P, T]).
 
@@ -97,22 +87,23 @@ class SelfAttention(ConfiguredLayer):
           places: int32 [B, P], the tokens whose output is wanted. Default:
             all, P = T.
         """
-        c = self.config
+        c, of = self.config, products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)
-        asked = tf.shape(asking)
-        query = self.split_heads(self.query(flattened(asking)), asked)
-        shape, flat = tf.shape(x), flattened(x)  # [B * T, H]
-        key = self.split_heads(self.key(flat), shape)  # [B, A, T, D]
-        value = self.split_heads(self.value(flat), shape)
-        scores = tf.matmul(query * c.head_size**-0.5, key, transpose_b=True)
+        asked, shape = tf.shape(asking), tf.shape(x)
+        heads = c.num_attention_heads, c.head_size
+        query = of.heads(
+            self.query, flattened(asking), [asked[0], asked[1], *heads]
+        )  # [B, P, A, D]
+        flat, shape = flattened(x), [shape[0], shape[1], *heads]
+        key = of.heads(self.key, flat, shape)  # [B, T, A, D]
+        value = of.heads(self.value, flat, shape)
+        scores = of.scores(query, key, c.head_size**-0.5)  # [B, A, P, T]
         padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
         scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
-        context = tf.matmul(tf.cast(dropped, value.dtype), value)
-        context = tf.transpose(context, [0, 2, 1, 3])  # [B, P, A, D]
-        context = tf.reshape(context, [-1, c.attention_width])  # [B * P, A * D]
-        context = tf.reshape(self.output_projection(context), asked)
+        context = of.context(tf.cast(dropped, value.dtype), value)
+        context = of.joined(self.output_projection, context, asked)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
         return self.layer_norm(asking + context), probs
 

@@ -10,6 +10,7 @@ import tiny
 from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.devices import CompiledForTpu
 from albert_tf.training.checkpoints import named_variables
 
 # Ten times the float32 reordering noise of the released code itself; g5 has
@@ -19,10 +20,24 @@ OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
+class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
+    """Has the operations of TPUs, on a CPU."""
+
+
+CPU = tf.distribute.OneDeviceStrategy
+RELEASED = [(name, CPU) for name in goldens.NAMES] + [("g1", TPU)]
+VARIANTS = [(name, CPU) for name in goldens.VARIANTS] + [("pruned heads", TPU)]
+
+
 @functools.cache
-def released(name):
+def released(name, device):
     """Return a golden, our outputs, and our losses and gradients for it."""
-    golden = goldens.load(name)
+    with device("CPU:0").scope():
+        return computed(goldens.load(name))
+
+
+def computed(golden):
+    """Return the same of a loaded golden."""
     model, inputs = golden.model(), golden.inputs
     with tf.GradientTape() as tape:
         out = golden.outputs_of(model, return_all=True)
@@ -55,10 +70,10 @@ def check_rows(golden, ours, theirs):
     np.testing.assert_allclose(ours[empty], theirs[empty], 0, ALL_MASKED)
 
 
-@pytest.mark.parametrize("name", goldens.NAMES)
-def test_every_layer_equals_the_released_code(name):
+@pytest.mark.parametrize("name, device", RELEASED)
+def test_every_layer_equals_the_released_code(name, device):
     """Embeddings, every block, pooled output and logits are the released."""
-    golden, out, _, _ = released(name)
+    golden, out, _, _ = released(name, device)
     layers = sorted(k for k in golden.outputs if k.startswith("layer_"))
     assert len(layers) == len(out["hidden_states"])
     for layer, states in zip(layers, out["hidden_states"], strict=True):
@@ -68,10 +83,10 @@ def test_every_layer_equals_the_released_code(name):
         check_rows(golden, out[key], golden.outputs[key])
 
 
-@pytest.mark.parametrize("name", goldens.NAMES)
-def test_losses_and_gradients_equal_the_released_code(name):
+@pytest.mark.parametrize("name, device", RELEASED)
+def test_losses_and_gradients_equal_the_released_code(name, device):
     """Of both heads, of each example and in all, and of every variable."""
-    golden, _, losses, gradients = released(name)
+    golden, _, losses, gradients = released(name, device)
     tolerance = HARD_LOSSES if name == "g5" else LOSSES
     theirs = goldens.to_ours(golden.grads, golden.config)
     assert gradients.keys() == theirs.keys()
@@ -80,12 +95,13 @@ def test_losses_and_gradients_equal_the_released_code(name):
         np.testing.assert_allclose(ours, theirs[key], 0, tolerance, err_msg=key)
 
 
-@pytest.mark.parametrize("variant", goldens.VARIANTS)
-def test_forward_equals_the_paper(variant):
+@pytest.mark.parametrize("variant, device", VARIANTS)
+def test_forward_equals_the_paper(variant, device):
     """Every architecture computes what NumPy computes from the paper."""
     model, inputs = goldens.random_model(variant)
     config, table = model.config, goldens.random_weights(model.config)
-    out = model(*inputs.values(), return_all=True)
+    with device("CPU:0").scope():
+        out = model(*inputs.values(), return_all=True)
     for b in range(3):
         ids, mask, segments, positions = (v[b] for v in inputs.values())
         embedding, layers, maps, pooled = albert_numpy.encode(
@@ -133,11 +149,13 @@ def test_padding_changes_nothing(variant):
         np.testing.assert_allclose(out[key], padded[key], atol=2e-5)
 
 
-def test_bfloat16_is_near_float32():
+@pytest.mark.parametrize("device", [CPU, TPU])
+def test_bfloat16_is_near_float32(device):
     """Mixed precision keeps float32 variables and logits near float32's."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
-    out = golden.outputs_of(model, return_all=True)
+    with device("CPU:0").scope():
+        out = golden.outputs_of(model, return_all=True)
     assert out["sequence_output"].dtype == tf.bfloat16
     assert {v.dtype for v in model.weights} == {"float32"}
     for key in ("mlm_logits", "sop_logits"):
