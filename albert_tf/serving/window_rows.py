@@ -1,6 +1,6 @@
 """Rows over texts that are longer than the model's input, in the graph.
 
-As `tasks/windows.py` has them in Python. B texts, R rows, N tokens of a text,
+As `tasks/features.py` has them in Python. B texts, R rows, N tokens of a text,
 W tokens of a row's window, T tokens of a row.
 """
 

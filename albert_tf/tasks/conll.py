@@ -11,6 +11,7 @@ from typing import Any
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.data.table_sources import Row, is_table, rows_of
+from albert_tf.tasks.tables import cell
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
@@ -82,13 +83,7 @@ def cells_of(line: str) -> list[str]:
 
 def texts_in(row: Row, column: str, flag: str) -> tuple[str, ...]:
     """Return the texts of a cell that holds a list of them."""
-    require(
-        column in row.values,
-        f"{row.where}: `{flag}` must name one of the columns "
-        f"{', '.join(row.values)}.",
-        **{flag: column},
-    )
-    texts = row.values[column]
+    texts = cell(row, column, flag)
     listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
     rule = f"{row.where}: column {column} must hold a list of texts."
     require(listed, rule, **{column: str(texts)[:60]})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import stats
-from seqeval import metrics as seqeval_metrics
+from seqeval.metrics import sequence_labeling
 from sklearn import metrics as sklearn_metrics
 
 
@@ -79,15 +79,14 @@ def entities(
 
     Entities are read from tags as the script `conlleval` of CoNLL reads them.
     """
-    arguments = {"y_true": labels, "y_pred": predictions}
-    values = {
-        "f1": seqeval_metrics.f1_score(**arguments, zero_division=0),
-        "precision": seqeval_metrics.precision_score(
-            **arguments, zero_division=0
-        ),
-        "recall": seqeval_metrics.recall_score(**arguments, zero_division=0),
-        "accuracy": seqeval_metrics.accuracy_score(**arguments),
-    }
+    precision, recall, f1, _ = (
+        sequence_labeling.precision_recall_fscore_support(
+            labels, predictions, average="micro", zero_division=0
+        )
+    )
+    accuracy = sequence_labeling.accuracy_score(labels, predictions)
+    values = {"f1": f1, "precision": precision, "recall": recall}
+    values["accuracy"] = accuracy
     return {name: float(value) for name, value in values.items()}
 
 
@@ -95,7 +94,7 @@ def entity_table(
     labels: Sequence[list[str]], predictions: Sequence[list[str]]
 ) -> list[list[str]]:
     """Return a table of every type's precision, recall, F1 and number."""
-    report = seqeval_metrics.classification_report(
+    report = sequence_labeling.classification_report(
         labels, predictions, output_dict=True, zero_division=0
     )
     columns = ("precision", "recall", "f1-score")

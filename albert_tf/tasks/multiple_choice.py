@@ -19,7 +19,8 @@ from albert_tf.tasks.features import Features, two_part_row
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
 from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.sentences import Prediction
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 
 DEFAULTS = TaskConfig(
     max_seq_length=512, classifier_dropout=0.1, max_qa_length=128
@@ -38,10 +39,8 @@ class MultipleChoice(Task):
     kind = "multiple_choice"
     scores = ("accuracy",)
     takes = ("max_seq_length", "classifier_dropout", "max_qa_length")
-    data_takes = (
-        *("text_column", "text_pair_column", "choice_columns"),
-        *("label_column", "id_column", "header"),
-    )
+    data_takes = COLUMNS
+    learnt = ("number",)
 
     layout: Layout = Layout()
     number: int = 0
@@ -82,10 +81,6 @@ class MultipleChoice(Task):
                 example=f"{example.id} of {path} with {choices}",
             )
         return examples
-
-    def for_model(self, trained):
-        task = super().for_model(trained)
-        return dataclasses.replace(task, number=trained.number)
 
     def fitted(self, examples):
         most = max(len(example.choices) for example in examples)

@@ -23,7 +23,8 @@ from albert_tf.tasks.tables import (
     read_rows,
     text_cell,
 )
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
 # A file need not have columns of these names; others must be there.
 USUAL = Columns("text", "text_pair", ("score",))
@@ -65,10 +66,7 @@ class Embedding(Task):
     kind = "embedding"
     scores = (*RATED, *MATCHED)
     takes = ("max_seq_length", "temperature", "crop_rate")
-    data_takes = (
-        *("text_column", "text_pair_column", "label_column"),
-        *("id_column", "header"),
-    )
+    data_takes = TEXT_COLUMNS
 
     columns: Columns = USUAL
     main_metric: str = "spearman"

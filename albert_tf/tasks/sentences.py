@@ -5,6 +5,7 @@ Shapes: N examples, C classes (1 for a number).
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,36 @@ from albert_tf.base.errors import require
 from albert_tf.tasks.features import Features, packed_row
 from albert_tf.tasks.labels import require_label, shown
 from albert_tf.tasks.prediction_files import write_labels, write_submission
-from albert_tf.tasks.row_readers import LAYOUTS
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows
 from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import TEXT_COLUMNS
+
+
+def marked_spans(row: Row) -> Row:
+    """Return a row of CLUEWSC with the two spans marked in its text.
+
+    `_` stands around the first span, the noun, and brackets around the
+    second, the pronoun. Source: the baselines of CLUE.
+    """
+    text, target = str(cell(row, "text", "text_column")), row.values["target"]
+    marks = []
+    for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
+        words, start = target[f"{span}_text"], int(target[f"{span}_index"])
+        end = start + len(words)
+        require(
+            text[start:end] == words,
+            f"{row.where}: `{span}_text` must stand in the text at "
+            f"`{span}_index`, where it has {text[start:end]!r}.",
+            **{f"{span}_text": repr(words), f"{span}_index": start},
+        )
+        # Of marks at one place those that end a span come first.
+        marks += [(start, 1, before), (end, 0, after)]
+    for place, _, mark in sorted(marks, reverse=True):
+        text = text[:place] + mark + text[place:]
+    return Row(row.where, row.values | {"text": text})
+
+
+LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +76,8 @@ class SentenceTask(Task):
       submissions: {split: file} of predictions for an evaluation's server.
     """
 
-    data_takes = (
-        *("text_column", "text_pair_column", "label_column"),
-        *("id_column", "header"),
-    )
+    data_takes = TEXT_COLUMNS
+    learnt = ("labels",)
 
     columns: Columns = Columns()
     predict_columns: Columns | None = None
@@ -74,7 +100,7 @@ class SentenceTask(Task):
             f"{shown(trained.labels)}.",
             task=f"{self.name} with {shown(self.labels)}",
         )
-        return dataclasses.replace(task, labels=trained.labels)
+        return task
 
     @property
     def is_pair(self) -> bool:

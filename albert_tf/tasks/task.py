@@ -66,13 +66,15 @@ class Task(abc.ABC):
 
     A kind also says, as class attributes, its name, the fields of `TaskConfig`
     (`takes`) and the columns of `DataConfig` (`data_takes`) that have a
-    meaning for it, whether a label may stand in several columns, and whether
-    its labels are classes.
+    meaning for it, which fields are those of a fine-tuned model (`learnt`),
+    whether a label may stand in several columns, and whether its labels are
+    classes.
     """
 
     kind: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
     data_takes: ClassVar[tuple[str, ...]] = ()
+    learnt: ClassVar[tuple[str, ...]] = ()
     many_label_columns: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
 
@@ -153,7 +155,8 @@ class Task(abc.ABC):
             f"{trained.kind}.",
             task=f"{self.name}, a task of {self.kind}",
         )
-        return dataclasses.replace(self, config=trained.config)
+        learnt = {name: getattr(trained, name) for name in self.learnt}
+        return dataclasses.replace(self, config=trained.config, **learnt)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
         """Return the task with what only training examples tell: labels."""

@@ -11,10 +11,11 @@ from albert_tf.data.table_sources import TableObject, as_source
 ANSWER_HEADS = ("simple", "beam")
 
 # The fields of `DataConfig` about columns, of which a kind of task takes some.
-COLUMNS = (
-    *("text_column", "text_pair_column", "choice_columns"),
-    *("label_column", "id_column", "header"),
+TEXT_COLUMNS = (
+    *("text_column", "text_pair_column", "label_column"),
+    *("id_column", "header"),
 )
+COLUMNS = (*TEXT_COLUMNS, "choice_columns")
 
 
 @dataclasses.dataclass(frozen=True)

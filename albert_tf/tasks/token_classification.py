@@ -13,12 +13,16 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.tasks import conll
 from albert_tf.tasks.conll import Sentence
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import (
+    Features,
+    best_windows,
+    make_windows,
+    packed_row,
+)
 from albert_tf.tasks.labels import check_known, shown
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.task import Task
-from albert_tf.tasks.windows import best_windows, make_windows
 from albert_tf.text.tokenizers import Tokenizer
 
 NO_LABEL = -1
@@ -60,6 +64,7 @@ class TokenClassification(Task):
     scores = ("f1", "precision", "recall", "accuracy")
     takes = ("max_seq_length", "classifier_dropout", "doc_stride")
     data_takes = ("text_column", "label_column")
+    learnt = ("labels", "scheme")
     has_classes = True
 
     word_column: str = ""
@@ -112,12 +117,6 @@ class TokenClassification(Task):
         rule = "The training examples must have a tag beside O."
         require(len(labels) > 1, rule, labels=shown(labels))
         return dataclasses.replace(self, scheme=scheme, labels=labels)
-
-    def for_model(self, trained):
-        task = super().for_model(trained)
-        return dataclasses.replace(
-            task, labels=trained.labels, scheme=trained.scheme
-        )
 
     # Features.
 

@@ -1,11 +1,17 @@
-"""Packed rows, and features put together from parts."""
+"""Packed rows, windows over long ones, and features put together."""
 
 import itertools
 
 import numpy as np
+import pytest
 
 from albert_tf.tasks.batches import batcher
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import (
+    Features,
+    best_windows,
+    make_windows,
+    packed_row,
+)
 from albert_tf.text.packing import pack
 
 LENGTH = 12
@@ -48,3 +54,29 @@ def test_rows_that_may_have_been_cut(words):
     """Rows that leave no room are counted."""
     rows = [packed_row(words, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
+
+
+def test_windows_of_the_release():
+    """Windows begin every stride, until one reaches the end."""
+    assert make_windows(10, 6, 3) == [(0, 6), (3, 6), (6, 4)]
+    assert make_windows(6, 6, 3) == [(0, 6)]
+    assert make_windows(7, 6, 6) == [(0, 6), (6, 1)]
+    assert make_windows(0, 6, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "stride"),
+    [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
+)
+def test_the_window_with_most_context(number, size, stride):
+    """It is the first with the largest of min(left, right) + length / 100."""
+    windows = make_windows(number, size, stride)
+    expected = []
+    for token in range(number):
+        scores = []
+        for start, length in windows:
+            inside = start <= token < start + length
+            left, right = token - start, start + length - 1 - token
+            scores.append(min(left, right) + 0.01 * length if inside else -1)
+        expected.append(scores.index(max(scores)))
+    assert best_windows(number, windows).tolist() == expected

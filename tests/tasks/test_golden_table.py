@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from tiny_runs import ROOT
 
-from albert_tf.tasks.answer_files import AnswerPrediction
-from albert_tf.tasks.answers import Answer
+from albert_tf.tasks.answers import Answer, AnswerPrediction
 from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import TASKS
