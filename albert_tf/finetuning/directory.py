@@ -1,26 +1,21 @@
-"""The model directory that a run writes, its weights and their threshold."""
+"""The model directory that a run writes, its weights and their threshold.
+
+Of several seeds each has a folder, and their metrics a median and a spread.
+"""
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Sequence
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.finetuning.job import FinetuningConfig, Job
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tasks.scoring import Judge, report, write_metrics
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.scoring import METRICS_FILE, Judge
 from albert_tf.training import checkpoints
 from albert_tf.training.model_card import write_card
 
-
-def same_task(one: Task, other: Task) -> bool:
-    """Return whether two tasks differ in their thresholds at most."""
-    # As JSON, for tuples are lists there.
-    first, second = (
-        json.dumps(task.identity(), sort_keys=True) for task in (one, other)
-    )
-    return first == second
+Metrics = dict[str, dict[str, float]]  # of each split
 
 
 def claim(run: FinetuningConfig, job: Job) -> Job:
@@ -41,7 +36,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
     if resumes:
         earlier = load_task(run.output_dir)
         require(
-            same_task(task, earlier),
+            task.identity() == earlier.identity(),
             "`output_dir` holds a model of another task, or other labels, "
             "columns or lengths; choose another folder.",
             output_dir=run.output_dir,
@@ -69,19 +64,52 @@ def keep_tuned(model_dir: str, judge: Judge) -> None:
         print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
 
 
-def write_report(
-    folder: str, job: Job, judge: Judge, writes: bool, weights: Callable
-) -> dict[str, dict[str, float]]:
-    """Evaluate and predict; return the metrics by split.
+def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
+    """Write `metrics.json`, which holds the figures of one model alone.
 
     Args:
-      folder: where predictions and `metrics.json` are written.
+      output_dir: where to write.
+      values: what was measured.
+      model: tells its weights from others. What an earlier run measured of
+        the same ones on other splits stays; without a name nothing does.
+    """
+    path = files.join(output_dir, METRICS_FILE)
+    earlier = {}
+    if model and files.exists(path):
+        earlier = files.read_json(path, METRICS_FILE)
+    if earlier.get("model") != model:
+        earlier = {}
+    named = {"model": model} if model else {}
+    files.write_json(path, earlier | named | values)
+
+
+def write_report(
+    folder: str, job: Job, judge: Judge, writes: bool, weights: Callable
+) -> Metrics:
+    """Evaluate and predict; return the metrics of the labelled splits.
+
+    Args:
+      folder: where `metrics.json` is written and the predictions, for
+        instance `eval_predictions.tsv`, `predictions.tsv` and, of several
+        splits, `predictions_mismatched.tsv`.
       job: has the splits.
       judge: has the model.
       writes: whether this process does.
       weights: returns what tells the model's weights from others.
     """
-    metrics = report(judge, (*job.eval, *job.predict), folder, writes)
+    metrics = {}
+    for split in (*job.eval, *job.predict):
+        values, predictions = judge.judge(split)
+        if values:
+            metrics[split.name] = {**values, "examples": len(split.examples)}
+        part, _, suffix = split.name.partition("_")
+        stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
+        path = files.join(folder, "_".join(filter(None, (stem, suffix))))
+        if writes:
+            written = judge.tuned.write_predictions(
+                path, split.examples, predictions
+            )
+            print(f"{len(split.examples)} predictions: {', '.join(written)}")
     if writes:
         write_metrics(folder, {"task": job.task.name, **metrics}, weights())
         if is_finetuned(folder):
@@ -99,3 +127,44 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
         for directory in directories
     ]
     return None if None in values else statistics.mean(values)
+
+
+def seed_dir(output_dir: str, seed: int) -> str:
+    """Return the model directory of the run with a seed."""
+    return files.join(output_dir, f"seed_{seed}")
+
+
+def summary(runs: dict[int, Metrics]) -> Metrics:
+    """Return each split's metrics as median, least and largest of all runs."""
+    spread = {"median": statistics.median, "min": min, "max": max}
+    first = next(iter(runs.values()))
+    return {
+        f"{split}_{name}": {
+            metric: function([run[split][metric] for run in runs.values()])
+            for metric in values
+        }
+        for split, values in first.items()
+        for name, function in spread.items()
+    }
+
+
+def write_summary(
+    output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
+) -> Metrics:
+    """Write `metrics.json` over all seeds; return the summary.
+
+    Args:
+      output_dir: the folder of the runs' folders.
+      task: the task's name.
+      best_metric: the split and the metric that name the best run.
+      runs: {seed: metrics by split}.
+    """
+    values = summary(runs)
+    about = {"task": task, "seeds": list(runs)}
+    split, metric = best_metric
+    if split in next(iter(runs.values())):
+        best = max(runs, key=lambda seed: runs[seed][split][metric])
+        about["best"] = seed_dir(output_dir, best)
+    each = {str(seed): run for seed, run in runs.items()}
+    write_metrics(output_dir, {**about, **values, "runs": each})
+    return values

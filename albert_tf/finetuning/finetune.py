@@ -23,7 +23,6 @@ from albert_tf.finetuning.recipe_trainer import (
     FollowEvaluations,
 )
 from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
-from albert_tf.finetuning.seeds import seed_dir, write_summary
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.scoring import Judge
@@ -71,7 +70,7 @@ class Settings:
 
     def with_seed(self, seed: int) -> "Settings":
         """Return the settings of one of several runs, in its own folder."""
-        folder = seed_dir(self.run.output_dir, seed)
+        folder = directory.seed_dir(self.run.output_dir, seed)
         return dataclasses.replace(
             self,
             run=dataclasses.replace(self.run, output_dir=folder, num_seeds=1),
@@ -270,8 +269,9 @@ def run_seeds(
     runs = {}
     first = s.training.random_seed
     for seed in range(first, first + s.run.num_seeds):
-        print(f"Seed {seed}: {seed_dir(s.run.output_dir, seed)}", flush=True)
-        metrics = run_job(s.with_seed(seed), job, strategy)
+        one = s.with_seed(seed)
+        print(f"Seed {seed}: {one.run.output_dir}", flush=True)
+        metrics = run_job(one, job, strategy)
         if metrics is None:
             return {}
         runs[seed] = metrics
@@ -279,7 +279,7 @@ def run_seeds(
     if not runs[first] or not distribution.is_chief(strategy):
         return {}
     names = (job.eval or job.predict)[0].name, job.task.main_metric
-    return write_summary(s.run.output_dir, job.task.name, names, runs)
+    return directory.write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
 @vanishing_explained()

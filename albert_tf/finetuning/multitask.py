@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.finetuning.directory import claim, keep_tuned, write_report
+from albert_tf.finetuning.directory import (
+    claim,
+    keep_tuned,
+    write_metrics,
+    write_report,
+)
 from albert_tf.finetuning.example_batches import make_batches
 from albert_tf.finetuning.finetune import (
     Settings,
@@ -22,7 +27,7 @@ from albert_tf.finetuning.finetune import (
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
-from albert_tf.tasks.scoring import Judge, write_metrics
+from albert_tf.tasks.scoring import Judge
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
 from albert_tf.training.run import claimed

@@ -1,4 +1,4 @@
-"""What a fine-tuned model gets right: metrics and files of predictions."""
+"""What a fine-tuned model gets right."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.base import files
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.head import LOSS_WEIGHTS
@@ -85,51 +84,3 @@ class Judge:
             for split in splits
             for name, value in self.judge(split)[0].items()
         }
-
-
-def report(
-    judge: Judge, splits: Sequence[Split], output_dir: str, write: bool
-) -> dict[str, dict[str, float]]:
-    """Evaluate and predict; return the metrics of the labelled splits.
-
-    Args:
-      judge: the model.
-      splits: what to predict.
-      output_dir: where to write the predictions, for instance to
-        `eval_predictions.tsv`, `predictions.tsv` and, of several splits,
-        `predictions_mismatched.tsv`.
-      write: whether this process writes files.
-    """
-    metrics = {}
-    for split in splits:
-        values, predictions = judge.judge(split)
-        if values:
-            metrics[split.name] = {**values, "examples": len(split.examples)}
-        part, _, suffix = split.name.partition("_")
-        stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
-        path = files.join(output_dir, "_".join(filter(None, (stem, suffix))))
-        if write:
-            written = judge.tuned.write_predictions(
-                path, split.examples, predictions
-            )
-            print(f"{len(split.examples)} predictions: {', '.join(written)}")
-    return metrics
-
-
-def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write `metrics.json`, which holds the figures of one model alone.
-
-    Args:
-      output_dir: where to write.
-      values: what was measured.
-      model: tells its weights from others. What an earlier run measured of
-        the same ones on other splits stays; without a name nothing does.
-    """
-    path = files.join(output_dir, METRICS_FILE)
-    earlier = {}
-    if model and files.exists(path):
-        earlier = files.read_json(path, METRICS_FILE)
-    if earlier.get("model") != model:
-        earlier = {}
-    named = {"model": model} if model else {}
-    files.write_json(path, earlier | named | values)

@@ -12,8 +12,8 @@ import tiny_tasks
 from tiny_runs import build, predictions, refusal, run, weights
 
 from albert_tf.finetuning import finetune as finetuning_run
+from albert_tf.finetuning.directory import summary
 from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.seeds import summary
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.training.distribution import DistributionConfig, make_strategy
