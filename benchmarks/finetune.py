@@ -23,8 +23,7 @@ from step_worker import Worker
 
 from albert_tf.base.text_table import table
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.splits import read_splits
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task import DataConfig, TaskConfig, read_splits
 from albert_tf.text.tokenizers import tokenizer_from_files
 
 PARTS = {"training": "train", "evaluation": "eval"}

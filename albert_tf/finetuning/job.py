@@ -12,8 +12,8 @@ from albert_tf.finetuning.feature_cache import cached_features
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.scoring import Split, metric_name
-from albert_tf.tasks.splits import read_splits, split_paths
-from albert_tf.tasks.task import PARTS, DataConfig, Task, TaskConfig
+from albert_tf.tasks.task import PARTS, Task, read_splits, split_paths
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 # Where fine-tuning differs from the defaults of pretraining; None is worked
@@ -188,14 +188,6 @@ class FinetuningConfig:
         """Return the parts of the data that are read."""
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
-    def most_examples(self, part: str) -> int:
-        """Return how many examples of a part are taken; 0 is all."""
-        limits = {
-            "train": self.max_train_examples,
-            "eval": self.max_eval_examples,
-        }
-        return limits.get(part, 0)
-
     def encoder(self) -> AlbertConfig:
         """Return the architecture, with the dropout that the flags ask for."""
         config = AlbertConfig.from_model_dir(self.source_dir)
@@ -315,7 +307,7 @@ def read_parts(
             task = task.fitted(splits[""])
         if part == "eval":
             task = task.evaluated_on(next(iter(splits.values())))
-        most = run.most_examples(part)
+        most = getattr(run, f"max_{part}_examples", 0)
         parts[part] = {k: sample(x, most) for k, x in splits.items()}
     return task, parts
 

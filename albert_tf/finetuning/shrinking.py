@@ -16,8 +16,13 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
-from albert_tf.tasks.splits import read_splits
-from albert_tf.tasks.task import TASK_FILE, DataConfig, Task, TaskConfig
+from albert_tf.tasks.task import (
+    TASK_FILE,
+    DataConfig,
+    Task,
+    TaskConfig,
+    read_splits,
+)
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy

@@ -16,7 +16,7 @@ from albert_tf.serving.encoder import (
 )
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import two_part_rows
-from albert_tf.tasks.choice_files import BLANK
+from albert_tf.tasks.multiple_choice import BLANK
 from albert_tf.tasks.task import Task
 
 ABSENT = 1e4  # subtracted from the logits of empty choices

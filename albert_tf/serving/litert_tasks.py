@@ -13,8 +13,8 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.answers import probabilities
-from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.squad_files import Question

@@ -66,8 +66,8 @@ class Head(abc.ABC):
 
     def outputs(self, model, batch: Batch, seed=None) -> Outputs:
         """Return the raw outputs of each example, {name: [B, ...]}."""
-        inputs = [batch[name] for name in INPUTS]
-        return {"logits": model(*inputs, seed=seed)}
+        outputs = model(*(batch[name] for name in INPUTS), seed=seed)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     @abc.abstractmethod
     def example_losses(self, outputs: Outputs, batch: Batch) -> Outputs:

@@ -163,9 +163,6 @@ class SpanHead(Head):
     model_class, metrics, smooths = AlbertForSpans, (), False
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
 
-    def outputs(self, model, batch, seed=None):
-        return model(*(batch[name] for name in INPUTS), seed=seed)
-
     def example_losses(self, outputs, batch):
         start, end = tf.unstack(batch["labels"], axis=1)  # [B]
         loss = cross_entropy(outputs["start_logits"], start)

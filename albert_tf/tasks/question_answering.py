@@ -28,7 +28,7 @@ from albert_tf.tasks.features import (
     make_windows,
     two_part_row,
 )
-from albert_tf.tasks.squad_files import Question, read_squad
+from albert_tf.tasks.squad_files import Question, Reader
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -157,10 +157,9 @@ class QuestionAnswering(Task):
     """
 
     kind = "question_answering"
-    takes = tuple(
-        f.name
-        for f in dataclasses.fields(TaskConfig)
-        if f.name != "max_qa_length"
+    takes = (
+        *(k for k, x in dataclasses.asdict(DEFAULTS).items() if x is not None),
+        "null_score_diff_threshold",
     )
 
     scoring: str = ""
@@ -201,7 +200,7 @@ class QuestionAnswering(Task):
         return super().with_data(data)
 
     def read(self, part, path) -> list[Question]:
-        return read_squad(path, part, self.impossible is not False)
+        return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
         task = super().for_model(trained)

@@ -5,13 +5,12 @@ import dataclasses
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks import chinese, glue
-from albert_tf.tasks.choice_files import Layout
 from albert_tf.tasks.classification import (
     Classification,
     MultiLabel,
     Regression,
 )
-from albert_tf.tasks.multiple_choice import MultipleChoice
+from albert_tf.tasks.multiple_choice import Layout, MultipleChoice
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
 from albert_tf.tasks.sentence_embedding import Embedding
 from albert_tf.tasks.task import TASK_FILE, Task, splits_of, typed

@@ -96,7 +96,8 @@ class Reader:
 
     Args:
       path: the file.
-      part: "train", "eval" or "predict"; only training needs the places.
+      part: "train", "eval" or "predict"; only training needs the places, and
+        the last needs no answers.
       impossible: whether a question may have no answer.
     """
 
@@ -105,7 +106,12 @@ class Reader:
         self.moved = self.absent = 0
 
     def questions(self) -> list[Question]:
-        """Return the questions of the file."""
+        """Return the questions of the file.
+
+        Raises:
+          InputError: the file is malformed, or an answer to learn from is not
+            in its context; the message names the file and the question.
+        """
         questions: dict[str, Question] = {}
         for context, qa, where in entries(self.path):
             name = str(qa.get("id", "")) if isinstance(qa, dict) else ""
@@ -156,18 +162,3 @@ class Reader:
         require(self.part != "train", rule, answer=repr(answers[0][0]))
         self.absent += 1
         return 0, 0
-
-
-def read_squad(path: str, part: str, impossible: bool) -> list[Question]:
-    """Return the questions of a file.
-
-    Args:
-      path: the file.
-      part: "train", "eval" or "predict"; the last needs no answers.
-      impossible: whether a question may have no answer.
-
-    Raises:
-      InputError: the file is malformed, or an answer to learn from is not in
-        its context; the message names the file and the question.
-    """
-    return Reader(path, part, impossible).questions()

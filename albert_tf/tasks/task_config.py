@@ -149,10 +149,6 @@ class DataConfig:
     def __post_init__(self):
         validate(self)
 
-    def own_file(self, part: str) -> str | TableObject | None:
-        """Return the user's own file for "train", "eval" or "predict"."""
-        return getattr(self, f"{part}_file")
-
     def columns(self) -> dict[str, Any]:
         """Return {name: value} of the settings of columns that are given."""
         values = {name: getattr(self, name) for name in COLUMNS}

@@ -20,8 +20,8 @@ from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example

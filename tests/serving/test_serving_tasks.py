@@ -16,8 +16,8 @@ from exporting import (
 )
 
 from albert_tf.serving.calibration import batches
-from albert_tf.tasks.choice_files import Choices
 from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.task_config import TaskConfig

@@ -9,9 +9,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.tasks.prediction_files import write_submission
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example, Prediction, marked_spans
-from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.tables import Row
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task import DataConfig, read_splits
 
 PAIR = {"sentence1": "甲", "sentence2": "乙"}
 WSC = {

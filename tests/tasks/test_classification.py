@@ -9,9 +9,8 @@ import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task import DataConfig, read_splits
 
 TEXTS = ("a", "b", "c", "d")
 

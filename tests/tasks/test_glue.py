@@ -4,8 +4,7 @@ import pytest
 import tiny_tasks
 
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.splits import read_splits
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task import DataConfig, read_splits
 
 MNLI = (
     "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"

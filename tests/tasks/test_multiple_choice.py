@@ -8,10 +8,9 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.choice_files import Choices, with_choice
+from albert_tf.tasks.multiple_choice import Choices, with_choice
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.splits import read_splits
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task import DataConfig, TaskConfig, read_splits
 
 EXAMPLES = [
     Choices("a", "the film was good", "it is _ .", ("good", "bad"), 0, "x"),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.squad_files import find_answer, read_squad
+from albert_tf.tasks.squad_files import Reader, find_answer
 
 CONTEXT = "A cat saw a cat. The dog slept."
 
@@ -23,7 +23,7 @@ def write(tmp_path, *questions, context=CONTEXT):
 
 
 def read(tmp_path, *questions, part="train", impossible=True):
-    return read_squad(write(tmp_path, *questions), part, impossible)
+    return Reader(write(tmp_path, *questions), part, impossible).questions()
 
 
 def test_what_is_read(tmp_path):
@@ -101,7 +101,7 @@ def test_another_format(tmp_path):
     path = tmp_path / "f.json"
     path.write_text('{"version": "1.1"}')
     with pytest.raises(InputError, match="f.json: `data`"):
-        read_squad(str(path), "train", True)
+        Reader(str(path), "train", True).questions()
     path.write_text("{")
     with pytest.raises(InputError, match="JSON"):
-        read_squad(str(path), "train", True)
+        Reader(str(path), "train", True).questions()

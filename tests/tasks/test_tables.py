@@ -5,9 +5,8 @@ import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.splits import read_splits
 from albert_tf.tasks.tables import Columns, cell, read_rows, text_cell
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task import DataConfig, read_splits
 
 
 def rows(tmp_path, name, text, **columns):
