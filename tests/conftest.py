@@ -98,6 +98,12 @@ def tokenizer(tokenizer_dir):
 
 
 @pytest.fixture(scope="session")
+def words(tmp_path_factory):
+    """The WordPiece tokenizer of whole words of `tiny_tasks`."""
+    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture(scope="session")
 def pretrained_dir(tmp_path_factory, tokenizer):
     """A model directory; the weights are random, and far from 0."""
     folder = str(tmp_path_factory.mktemp("pretrained"))

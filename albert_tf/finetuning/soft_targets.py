@@ -30,7 +30,7 @@ class SoftTargets:
         return self.head.losses(model, batch, seed, self.example_losses)
 
     def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
-        """Return each term's mixed loss of each example, {term: [B]}."""
+        """Return the mixed loss of each example, [B]."""
         recipe = self.recipe
         if recipe.teacher:
             share, temperature = (
@@ -43,10 +43,7 @@ class SoftTargets:
             targets = {name: tf.zeros_like(x) for name, x in outputs.items()}
         hard = self.head.example_losses(outputs, batch)
         soft = self.head.soft_losses(outputs, targets, temperature, batch)
-        return {
-            term: (1.0 - share) * hard[term] + share * soft[term]
-            for term in hard
-        }
+        return (1.0 - share) * hard + share * soft
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:

@@ -159,14 +159,13 @@ class NetworkModel(ModelWithTokenizer):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Return the mean of the task's losses, or what `compile` was told."""
+        """Return the mean of the task's loss, or what `compile` was told."""
         if not self.own_loss:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         head = self.task.head
         outputs, batch = self._measured(x, y, y_pred, sample_weight)
         weights = head.loss_weights(batch)
-        losses = head.example_losses(outputs, batch).values()
-        total = tf.add_n([tf.reduce_sum(loss * weights) for loss in losses])
+        total = tf.reduce_sum(head.example_losses(outputs, batch) * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
         # Keras adds up what the replicas have.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync

@@ -25,7 +25,7 @@ class Head(abc.ABC):
     """The layers and the loss of a task: the `Objective` of its training.
 
     Attributes:
-      terms: names of the terms of the loss.
+      terms: the name of its loss.
       metrics: the means to show in training.
       smooths: whether labels can be smoothed.
       averages: whether outputs are logits: those of several models can be
@@ -70,8 +70,8 @@ class Head(abc.ABC):
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     @abc.abstractmethod
-    def example_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return each term's loss of each example."""
+    def example_losses(self, outputs: Outputs, batch: Batch) -> tf.Tensor:
+        """Return the loss of each example, [B]."""
 
     @abc.abstractmethod
     def soft_losses(
@@ -80,8 +80,8 @@ class Head(abc.ABC):
         targets: Outputs,
         temperature: float,
         batch: Batch,
-    ) -> Outputs:
-        """Return each term's distance to a teacher's outputs.
+    ) -> tf.Tensor:
+        """Return each example's distance to a teacher's outputs, [B].
 
         Zeros as targets stand for labels that are all alike.
         """
@@ -102,24 +102,24 @@ class Head(abc.ABC):
         return self.label_counts(batch)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's weight in a batch: that of its examples."""
-        weight = tf.reduce_sum(self.loss_weights(batch))
-        return dict.fromkeys(self.terms, weight)
+        """Return the weight of the loss in a batch: that of its examples."""
+        return {"task": tf.reduce_sum(self.loss_weights(batch))}
 
     def measured_outputs(self, model, batch: Batch) -> Outputs:
         """Return `outputs`, with their losses where labels are known."""
         return self.with_losses(self.outputs(model, batch), batch)
 
     def with_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return outputs, where labels are known with `TERM_loss` [B].
+        """Return outputs, where labels are known with `task_loss` [B].
 
         The mean of losses has the weights `LOSS_WEIGHTS` [B].
         """
         if "labels" not in batch:
             return outputs
-        losses = self.example_losses(outputs, batch)
-        measured = {f"{term}_loss": x for term, x in losses.items()}
-        return outputs | measured | {LOSS_WEIGHTS: self.loss_weights(batch)}
+        return outputs | {
+            "task_loss": self.example_losses(outputs, batch),
+            LOSS_WEIGHTS: self.loss_weights(batch),
+        }
 
     def losses(
         self,
@@ -128,7 +128,7 @@ class Head(abc.ABC):
         seed,
         example_losses: Callable | None = None,
     ) -> tuple[dict, dict]:
-        """Return the terms' sums of losses, and metrics (sum, weight).
+        """Return the sum of losses, and metrics (sum, weight).
 
         Args:
           model: the model.
@@ -142,7 +142,7 @@ class Head(abc.ABC):
         shown = self.example_metrics(outputs, batch)
         total = tf.reduce_sum(counts)
         return (
-            {name: tf.reduce_sum(x * weights) for name, x in losses.items()},
+            {"task": tf.reduce_sum(losses * weights)},
             {k: (tf.reduce_sum(x * counts), total) for k, x in shown.items()},
         )
 

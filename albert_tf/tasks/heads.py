@@ -38,11 +38,11 @@ class ClassHead(Head):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
 
     def example_losses(self, outputs, batch):
-        return {"task": cross_entropy(outputs["logits"], batch["labels"])}
+        return cross_entropy(outputs["logits"], batch["labels"])
 
     def soft_losses(self, outputs, targets, temperature, batch):
         both = outputs["logits"], targets["logits"]
-        return {"task": soft_cross_entropy(*both, temperature)}
+        return soft_cross_entropy(*both, temperature)
 
     def example_metrics(self, outputs, batch):
         return {"accuracy": hits(outputs["logits"], batch["labels"])}
@@ -64,12 +64,12 @@ class SetHead(ClassHead):
         return self.label_counts(batch) * weights
 
     def example_losses(self, outputs, batch):
-        return {"task": self._loss(outputs["logits"], batch["labels"], batch)}
+        return self._loss(outputs["logits"], batch["labels"], batch)
 
     def soft_losses(self, outputs, targets, temperature, batch):
         labels = tf.sigmoid(targets["logits"] / temperature)
         mean = self._loss(outputs["logits"] / temperature, labels, batch)
-        return {"task": mean * temperature**2}
+        return mean * temperature**2
 
     def example_metrics(self, outputs, batch):
         chosen = self.served(outputs)["probabilities"] > self.task.threshold
@@ -89,7 +89,7 @@ class NumberHead(Head):
         return (1,)
 
     def example_losses(self, outputs, batch):
-        return {"task": tf.square(outputs["logits"][:, 0] - batch["labels"])}
+        return tf.square(outputs["logits"][:, 0] - batch["labels"])
 
     def soft_losses(self, outputs, targets, temperature, batch):
         return self.example_losses(outputs, {"labels": targets["logits"][:, 0]})
@@ -146,11 +146,11 @@ class TagHead(ClassHead):
     def example_losses(self, outputs, batch):
         labels = tf.maximum(batch["labels"], 0)  # [B, T]
         losses = cross_entropy(outputs["logits"], labels)
-        return {"task": weighted_mean(losses, self._weights(batch))}
+        return weighted_mean(losses, self._weights(batch))
 
     def soft_losses(self, outputs, targets, temperature, batch):
         losses = super().soft_losses(outputs, targets, temperature, batch)
-        return {"task": weighted_mean(losses["task"], self._weights(batch))}
+        return weighted_mean(losses, self._weights(batch))
 
     def example_metrics(self, outputs, batch):
         right = super().example_metrics(outputs, batch)["accuracy"]
@@ -166,16 +166,14 @@ class SpanHead(Head):
     def example_losses(self, outputs, batch):
         start, end = tf.unstack(batch["labels"], axis=1)  # [B]
         loss = cross_entropy(outputs["start_logits"], start)
-        return {
-            "task": 0.5 * (loss + cross_entropy(outputs["end_logits"], end))
-        }
+        return 0.5 * (loss + cross_entropy(outputs["end_logits"], end))
 
     def soft_losses(self, outputs, targets, temperature, batch):
         start, end = (
             soft_cross_entropy(outputs[name], targets[name], temperature)
             for name in self.token_outputs
         )
-        return {"task": 0.5 * (start + end)}
+        return 0.5 * (start + end)
 
     def served(self, outputs):
         return {}
@@ -209,7 +207,7 @@ class BeamHead(SpanHead):
             labels=tf.cast(start == 0, tf.float32),
             logits=outputs["answer_logits"],
         )
-        return {"task": 0.5 * loss}
+        return 0.5 * loss
 
 
 class EmbeddingHead(Head):
@@ -233,12 +231,12 @@ class EmbeddingHead(Head):
         first, *others = tf.unstack(outputs["embedding"], axis=1)  # [B, H]
         if "is_rated" in batch:
             cosine = tf.reduce_sum(first * others[0], axis=-1)
-            return {"task": tf.square(cosine - batch["labels"])}
+            return tf.square(cosine - batch["labels"])
         candidates = tf.concat(others, axis=0)  # [B, H], or [2 B, H]
         logits = tf.matmul(first, candidates, transpose_b=True)
         padding = 1.0 - tf.tile(batch["example_weights"], [len(others)])
         logits = logits / self.task.config.temperature + EXCLUDED * padding
-        return {"task": cross_entropy(logits, tf.range(tf.shape(first)[0]))}
+        return cross_entropy(logits, tf.range(tf.shape(first)[0]))
 
     def soft_losses(self, outputs, targets, temperature, batch):
         raise NotImplementedError

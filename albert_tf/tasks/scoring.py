@@ -62,20 +62,17 @@ class Judge:
             self.outputs,
         )
         weights = outputs.pop(LOSS_WEIGHTS, None)
-        losses = [
-            float(np.average(outputs.pop(name), None, weights))
-            for name in list(outputs)
-            if name.endswith("_loss")
-        ]
+        losses = outputs.pop("task_loss", None)
         is_eval = split.name.startswith("eval")
         task = self.task if is_eval else self.tuned
         predictions = task.predictions(split.examples, outputs, split.features)
-        if not losses:
+        if losses is None:
             return {}, predictions
         scores = task.score(split.examples, predictions)
         if is_eval:
             self.tuned = task.tuned(split.examples, predictions)
-        return {"loss": sum(losses), **scores}, predictions
+        loss = float(np.average(losses, None, weights))
+        return {"loss": loss, **scores}, predictions
 
     def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
         """Return the metrics of several splits under names that differ."""

@@ -95,11 +95,6 @@ def expected_loss(kind, examples, rows):
     return (weights * loss).sum() / weights.sum()
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
-
-
 def job_of(kind, words):
     """Return a job whose training labels are balanced."""
     examples = examples_of(kind)

@@ -18,11 +18,6 @@ from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.tables import Columns
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
-
-
 @pytest.fixture
 def source(tmp_path):
     return tiny_tasks.write_opinions(tmp_path / "t.tsv", 40, 1)

@@ -86,29 +86,18 @@ LAYOUTS = {
             "predict mismatched": "4|x|y|None",
         },
     ),
-    "qnli": (
-        {
-            "train.tsv": f"{QNLI}|label / 0|q|s|entailment",
-            "dev.tsv": f"{QNLI}|label / 1|q|s|not_entailment",
-            "test.tsv": f"{QNLI} / 2|q|s",
-        },
-        {
-            "train": "0|q|s|entailment",
-            "eval": "1|q|s|not_entailment",
-            "predict": "2|q|s|None",
-        },
-    ),
     "ax": ({"diagnostic.tsv": f"{PAIR} / 0|a|b"}, {"predict": "0|a|b|None"}),
 }
-for name, first, second in (
-    ("rte", "entailment", "not_entailment"),
-    ("wnli", "1", "0"),
+for name, header, first, second in (
+    ("qnli", QNLI, "entailment", "not_entailment"),
+    ("rte", PAIR, "entailment", "not_entailment"),
+    ("wnli", PAIR, "1", "0"),
 ):
     LAYOUTS[name] = (
         {
-            "train.tsv": f"{PAIR}|label / 0|a|b|{first}",
-            "dev.tsv": f"{PAIR}|label / 1|c|d|{second}",
-            "test.tsv": f"{PAIR} / 2|e|f",
+            "train.tsv": f"{header}|label / 0|a|b|{first}",
+            "dev.tsv": f"{header}|label / 1|c|d|{second}",
+            "test.tsv": f"{header} / 2|e|f",
         },
         {
             "train": f"0|a|b|{first}",

@@ -65,26 +65,6 @@ def test_a_batch_has_an_axis_of_choices(words):
     assert first[2] < -9000 and second.min() > -10
 
 
-def test_soft_targets_leave_out_absent_choices():
-    """Labels all alike, and a teacher, give nothing to what is not there."""
-    task = make_task()
-    batch = {"choice_mask": np.array([[1, 1, 0], [1, 1, 1]], np.float32)}
-    outputs = {"logits": np.array([[1, 3, -1e4], [0, 1, 2]], np.float32)}
-
-    def losses(*targets):
-        targets = {"logits": np.array(targets, np.float32)}
-        return task.head.soft_losses(outputs, targets, 1.0, batch)[
-            "task"
-        ].numpy()
-
-    # ln(1 + e^2) - 1, and ln(1 + e + e^2) - 1.
-    found = losses([0, 0, 0], [0, 0, 0])
-    np.testing.assert_allclose(found, [1.126928, 1.407606], rtol=1e-5)
-    # Three quarters and a quarter: 0.126928 + 2 * 3 / 4.
-    found = losses([np.log(3), 0, 0], [0, 0, 0])
-    np.testing.assert_allclose(found[0], 1.626928, rtol=1e-5)
-
-
 def scored(*rows):
     task = make_task()
     outputs = {"logits": np.array(rows, np.float32)}

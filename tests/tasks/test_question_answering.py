@@ -176,7 +176,7 @@ def test_loss_of_the_simple_head():
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
     losses = make_task().head.example_losses(
         {"start_logits": start, "end_logits": end}, {"labels": labels}
-    )["task"]
+    )
 
     def nll(logits, label):
         return np.log(np.exp(logits).sum()) - logits[label]
@@ -200,7 +200,7 @@ def test_loss_of_the_beam_head():
             "answer_logits": logits,
         },
         {"labels": labels},
-    )["task"]
+    )
     classes = [np.log1p(np.exp(1.5)), np.log1p(np.exp(0.5))]
     expected = [np.log(4) + x / 2 for x in classes]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
