@@ -1,6 +1,5 @@
 """Fine-tuning from a model directory to a model directory."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -8,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
 import tiny_tasks
 from tiny_runs import build, predictions, refusal, run, weights
 
@@ -16,7 +14,7 @@ from albert_tf.base import files
 from albert_tf.finetuning import example_batches
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import Judge
-from albert_tf.finetuning.job import FinetuningConfig, prepare
+from albert_tf.finetuning.job import prepare
 from albert_tf.tasks.heads import ClassHead
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import make_strategy
@@ -102,29 +100,6 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
     assert both == first | {"predict": finished[1]["predict"]}
     found = measure(other, **predicted)
     assert "eval" not in found and found["model"] != first["model"]
-
-
-def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may hold that model, but not another fine-tuned one."""
-    pretrained = tmp_path / "pretrained"
-    for folder, expected in (
-        (finished[0], finished[0]),
-        (f"{copy}/.", f"{copy}/."),
-        (str(pretrained), str(copy)),
-    ):
-        config = FinetuningConfig(folder, str(copy), do_eval=True)
-        assert config.source_dir == expected
-    FinetuningConfig(f"{copy}/.", str(copy), do_eval=True).check_output()
-    FinetuningConfig(str(pretrained), str(copy), do_eval=True).check_output()
-    before = sorted(os.listdir(copy))
-    for source in (
-        {"model_dir": finished[0]},
-        {"ensemble": (finished[0], str(copy))},
-    ):
-        message = refusal(**source, output_dir=str(copy), do_eval=True)
-        assert "must not hold another fine-tuned model" in message
-        assert finished[0] in message and f"output_dir={copy}" in message
-    assert sorted(os.listdir(copy)) == before
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
@@ -334,20 +309,6 @@ def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
     assert weights(output, "classifier/kernel").shape == (16, 3)
 
 
-def test_dropout_of_the_encoder_can_be_set(pretrained):
-    """The flags replace the config's dropout."""
-    found = FinetuningConfig(
-        model_dir=pretrained,
-        output_dir="o",
-        do_train=True,
-        hidden_dropout_prob=0.25,
-        attention_probs_dropout_prob=0.1,
-    ).encoder()
-    assert found == dataclasses.replace(
-        tiny.CONFIG, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.1
-    )
-
-
 @pytest.mark.slow
 def test_two_replicas_learn_the_same(pretrained, opinions, tmp_path):
     """A batch on two replicas and on one give the same weights."""
@@ -372,21 +333,3 @@ def test_two_replicas_learn_the_same(pretrained, opinions, tmp_path):
         for output in outputs
     ]
     assert [r["id"] for r in files_read[0]] == [r["id"] for r in files_read[1]]
-
-
-def test_steps_follow_from_epochs():
-    """Steps, warm-up and evaluation follow from the number of examples."""
-    s = build(
-        model_dir="m",
-        output_dir="o",
-        do_train=True,
-        num_train_steps=None,
-        num_warmup_steps=None,
-        eval_steps=None,
-        eval_batch_size=8,
-        num_train_epochs=2.5,
-    )
-    s = s.planned(100)
-    assert s.training.num_train_steps == 16  # 250 examples in batches of 16
-    assert s.training.eval_steps == 7
-    assert s.optimizer.num_warmup_steps == 1

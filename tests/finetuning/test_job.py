@@ -1,8 +1,12 @@
-"""Samples of the examples, and labels that do not depend on them."""
+"""Samples and steps, and which model and directory a run is about."""
+
+import dataclasses
+import os
 
 import pytest
+import tiny
 import tiny_tasks
-from tiny_runs import build, run
+from tiny_runs import build, refusal, run
 
 from albert_tf.finetuning.job import FinetuningConfig, Job, read_parts, sample
 from albert_tf.tasks.registry import find
@@ -75,6 +79,24 @@ def test_a_run_of_samples(pretrained, opinions, tmp_path):
     )
 
 
+def test_steps_follow_from_epochs():
+    """Steps, warm-up and evaluation follow from the number of examples."""
+    s = build(
+        model_dir="m",
+        output_dir="o",
+        do_train=True,
+        num_train_steps=None,
+        num_warmup_steps=None,
+        eval_steps=None,
+        eval_batch_size=8,
+        num_train_epochs=2.5,
+    )
+    s = s.planned(100)
+    assert s.training.num_train_steps == 16  # 250 examples in batches of 16
+    assert s.training.eval_steps == 7
+    assert s.optimizer.num_warmup_steps == 1
+
+
 def test_samples_are_not_below_nothing():
     """A negative number of examples is refused by name."""
     with pytest.raises(ValueError, match="max_train_examples=-1"):
@@ -84,3 +106,40 @@ def test_samples_are_not_below_nothing():
             do_train=True,
             max_train_examples=-1,
         )
+
+
+def test_dropout_of_the_encoder_can_be_set(pretrained):
+    """The flags replace the config's dropout."""
+    found = FinetuningConfig(
+        model_dir=pretrained,
+        output_dir="o",
+        do_train=True,
+        hidden_dropout_prob=0.25,
+        attention_probs_dropout_prob=0.1,
+    ).encoder()
+    assert found == dataclasses.replace(
+        tiny.CONFIG, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.1
+    )
+
+
+def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
+    """`output_dir` may hold that model, but not another fine-tuned one."""
+    pretrained = tmp_path / "pretrained"
+    for folder, expected in (
+        (finished[0], finished[0]),
+        (f"{copy}/.", f"{copy}/."),
+        (str(pretrained), str(copy)),
+    ):
+        config = FinetuningConfig(folder, str(copy), do_eval=True)
+        assert config.source_dir == expected
+    FinetuningConfig(f"{copy}/.", str(copy), do_eval=True).check_output()
+    FinetuningConfig(str(pretrained), str(copy), do_eval=True).check_output()
+    before = sorted(os.listdir(copy))
+    for source in (
+        {"model_dir": finished[0]},
+        {"ensemble": (finished[0], str(copy))},
+    ):
+        message = refusal(**source, output_dir=str(copy), do_eval=True)
+        assert "must not hold another fine-tuned model" in message
+        assert finished[0] in message and f"output_dir={copy}" in message
+    assert sorted(os.listdir(copy)) == before
