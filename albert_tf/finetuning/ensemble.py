@@ -1,5 +1,6 @@
 """A fine-tuned model, or several as one: their outputs are averaged."""
 
+import types
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -28,22 +29,12 @@ def load_evaluator(
     return evaluator
 
 
-class Ensemble:
-    """Models of one task; has what an `Evaluator` asks of a model."""
-
-    name = "ensemble"
-    weights = ()
-
-    def __init__(self, members: Sequence):
-        self.members = members
-
-
 def averaged_outputs(task: Task) -> Callable:
     """Return (ensemble, batch) -> the mean outputs, and their losses."""
 
     head = task.head
 
-    def outputs(ensemble: Ensemble, batch: Batch) -> dict[str, tf.Tensor]:
+    def outputs(ensemble, batch: Batch) -> dict[str, tf.Tensor]:
         every = [head.outputs(member, batch) for member in ensemble.members]
         mean = {
             name: tf.reduce_mean(tf.stack([x[name] for x in every]), axis=0)
@@ -86,6 +77,6 @@ def load_ensemble(
         load_evaluator(directory, job.task, strategy, batch_size, dtype).model
         for directory in directories
     ]
-    return Evaluator(
-        strategy, lambda: Ensemble(members), job.task.head, batch_size
-    )
+    # What an `Evaluator` asks of a model.
+    model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
+    return Evaluator(strategy, lambda: model, job.task.head, batch_size)

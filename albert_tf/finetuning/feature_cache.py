@@ -50,12 +50,6 @@ def content_hash(path: str | TableObject) -> str:
     return digest.hexdigest()
 
 
-def _read(path: str) -> Arrays:
-    content = io.BytesIO(files.read_bytes(path))
-    with np.load(content, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
 def cached(
     folder: str | None, key: Callable[[], dict], make: Callable[[], Arrays]
 ) -> Arrays:
@@ -73,7 +67,8 @@ def cached(
     path = files.join(folder, f"features-{name[:40]}.npz")
     if files.exists(path):
         try:
-            return _read(path)
+            with np.load(io.BytesIO(files.read_bytes(path))) as stored:
+                return dict(stored)
         except (*DAMAGE, zipfile.BadZipFile) as error:
             print(f"Note: {path} is damaged and made anew: {error}")
     arrays, content = make(), io.BytesIO()

@@ -122,7 +122,10 @@ def test_a_damaged_task_json(tmp_path, text):
 
 def test_the_task_of_another_model():
     """A model of other labels or of another kind is not used for a task."""
-    assert find("ax").for_model(find("mnli")).labels == find("mnli").labels
+    for name in ("ax", "classification"):
+        task = find(name).for_model(find("mnli"))
+        assert task.labels == find("mnli").labels
+    assert find("multiple_choice").for_model(find("race")).number == 4
     with pytest.raises(InputError, match="entailment, neutral"):
         find("rte").for_model(find("mnli"))
     with pytest.raises(InputError, match="kind.*classification"):
