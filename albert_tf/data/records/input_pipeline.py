@@ -167,7 +167,7 @@ def _epoch(
 
 
 def _share(
-    row: _Row, seed: int, start: int, num_shards: int, shard: int
+    row: _Row, total: int, seed: int, start: int, num_shards: int, shard: int
 ) -> tf.data.Dataset:
     """Return the endless stream of names and examples of one reader.
 
@@ -176,7 +176,6 @@ def _share(
     example at a position depends on the seed, the position and the number of
     readers alone, and a run can resume anywhere.
     """
-    total = int(tf.reduce_sum(row.counts))
     rule = "`data_dir` must have a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
     begin, end = (total * n // num_shards for n in (shard, shard + 1))
@@ -245,8 +244,8 @@ def train_batches(
       shard: which of them this is.
     """
     first = start // num_shards
-    row = _row(data_dir, metadata, TRAIN)
-    stream = _share(row, seed, first, num_shards, shard)
+    row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
+    stream = _share(row, total, seed, first, num_shards, shard)
     batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
     read = _reader(data_dir, metadata, seed)
     return batches.map(
