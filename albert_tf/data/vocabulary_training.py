@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import sentencepiece
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
@@ -188,6 +188,11 @@ def vocabulary_list(model: bytes) -> str:
 
 def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
+    require(
+        not files.matches("*.index", config.output_dir),
+        "`output_dir` must not hold a model, which has a tokenizer.",
+        output_dir=config.output_dir,
+    )
     sentences = Sentences(config)
     model = train(config, sentences)
     tokenizer = SentencePieceTokenizer(model, config)

@@ -186,6 +186,12 @@ class Tokenizer(abc.ABC):
         """Write the vocabulary and `tokenizer.json` to a model directory."""
         files.make_folder(model_dir)
         path = files.join(model_dir, TOKENIZER_FILE)
+        if files.exists(path) and files.matches("*.index", model_dir):
+            require(
+                load_tokenizer(model_dir).fingerprint() == self.fingerprint(),
+                "`output_dir` must not hold a model with another tokenizer.",
+                output_dir=model_dir,
+            )
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
         files.write_json(path, self.description())
 
@@ -306,12 +312,12 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
     """Return the tokenizer of the vocabulary that a config names."""
-    if bool(config.spm_model_file) == bool(config.vocab_file):
-        raise InputError(
-            "Give one of `spm_model_file` and `vocab_file`. Received: "
-            f"spm_model_file={config.spm_model_file}, "
-            f"vocab_file={config.vocab_file}"
-        )
+    require(
+        bool(config.spm_model_file) != bool(config.vocab_file),
+        "Give one of `spm_model_file` and `vocab_file`.",
+        spm_model_file=config.spm_model_file,
+        vocab_file=config.vocab_file,
+    )
     if config.spm_model_file:
         return _load("sentencepiece", config.spm_model_file, config)
     return _load("wordpiece", config.vocab_file, config)
@@ -334,17 +340,11 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     path = files.join(model_dir, TOKENIZER_FILE)
     values = files.read_json(path, "The tokenizer's description")
     kind = values.pop("type", None) if isinstance(values, dict) else None
-    if kind not in KINDS:
-        raise InputError(
-            f"`type` must be one of {', '.join(KINDS)}. "
-            f"Received: type={kind} in {path}"
-        )
-    unknown = sorted(set(values) - set(KINDS[kind].settings))
-    if unknown:
-        raise InputError(
-            f"The tokenizer's description must hold only "
-            f"{', '.join(KINDS[kind].settings)}. "
-            f"Received: {', '.join(unknown)} in {path}"
-        )
+    rule = f"`type` must be one of {', '.join(KINDS)}."
+    require(kind in KINDS, rule, type=f"{kind} in {path}")
+    settings = KINDS[kind].settings
+    unknown = sorted(set(values) - set(settings))
+    rule = f"A tokenizer's description must hold only {', '.join(settings)}."
+    require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
     vocabulary = files.join(model_dir, KINDS[kind].file_name)
     return _load(kind, vocabulary, TextConfig(**values))

@@ -19,6 +19,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoint_files
 from albert_tf.training.checkpoint_files import damage_named, reason
+from albert_tf.training.weight_average import AVERAGE
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
@@ -209,11 +210,22 @@ def restore_latest(
 ) -> str | None:
     """Restore the newest whole checkpoint; return its prefix, None if none.
 
-    It is read once: what restores a variable compares its checksum.
+    It is read once: what restores a variable compares its checksum. Averages
+    that a run begins now start at the restored weights.
     """
 
+    averages = {n for n in variables if n.startswith(AVERAGE)}
+
     def read(prefix: str) -> None:
-        restore(prefix, variables, ignore=())
+        averaged = any(name.startswith(AVERAGE) for name in read_table(prefix))
+        rule = "`ema_decay` must be given to go on with averaged weights."
+        require(averages or not averaged, rule, output_dir=model_dir)
+        new = set() if averaged else averages
+        found = {n: v for n, v in variables.items() if n not in new}
+        restore(prefix, found, ignore=())
+        for name in new:
+            weight = variables[name.removeprefix(AVERAGE)]
+            variables[name].assign(tf.identity(weight))
 
     return checkpoint_files.latest(model_dir, read)
 

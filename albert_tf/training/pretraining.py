@@ -271,10 +271,10 @@ def pretrain(
     with claims if run.do_train else contextlib.nullcontext():
         shop = budgeted.Workshop(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)
-        if chief:
-            write_flags(run, optimizer, training, devices)
         trainer, course = make(optimizer, training), phases_in(training)
         job = make_run(run.output_dir, trainer, folders, course)
+        if chief:  # once nothing that the folder holds speaks against it
+            write_flags(run, optimizer, training, devices)
         metrics = run_job(run, job, folders, devices, hooks, budget.keeper)
         if chief:
             write_flags(run, optimizer, budget.closed(training), devices)

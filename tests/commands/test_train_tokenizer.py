@@ -112,6 +112,13 @@ def test_bad_input(content, message, tmp_path):
     assert "\n" not in str(error.value) and not output.exists()
 
 
+def test_a_models_folder_is_refused(tmp_path):
+    """Before the text is read."""
+    (tmp_path / "ckpt-7.index").touch()
+    with pytest.raises(InputError, match="not hold a model.*=.*test_a_models"):
+        train_tokenizer(config("nowhere", tmp_path))
+
+
 def test_bad_line_after_good_ones(corpus, tmp_path):
     """Nothing is trained on the part before a line that cannot be read."""
     path = tmp_path / "input.txt"

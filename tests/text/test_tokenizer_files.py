@@ -32,6 +32,17 @@ def test_save_and_load(tokenizer, tmp_path):
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
+def test_a_models_tokenizer_is_not_replaced(tmp_path):
+    """Beside weights, none but the same is written; alone, any."""
+    english().save(str(tmp_path))
+    english(do_lower_case=False).save(str(tmp_path))
+    (tmp_path / "ckpt-7.index").touch()
+    with pytest.raises(InputError, match="not hold a model with another"):
+        english().save(str(tmp_path))
+    english(do_lower_case=False).save(str(tmp_path))
+    assert not load_tokenizer(str(tmp_path)).config.do_lower_case
+
+
 def write(path, content):
     """Write a file and return its name."""
     path.write_bytes(content)

@@ -114,14 +114,21 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
     assert not other.exists()
 
 
-def test_a_run_that_is_refused_changes_nothing(data_dir, trained):
-    """While another run holds the folder, not even `run.flags`."""
+def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
+    """Not even `run.flags`: another run holds it, or another kind of model."""
     path, output, _ = trained
     before = contents(output)
     with files.held(str(output), "output_dir"):
         with pytest.raises(InputError, match="another run still writes"):
             run(data_dir, path, output, {"random_seed": 7})
     assert contents(output) == before
+    tuned = tmp_path / "tuned"
+    shutil.copytree(output, tuned)
+    checkpoints.save(str(tuned), {"classifier/bias": tf.Variable(0.5)}, 5)
+    before = contents(tuned)
+    with pytest.raises(InputError, match="must fit the model"):
+        run(data_dir, path, tuned, {"random_seed": 7})
+    assert contents(tuned) == before
 
 
 def test_a_run_must_do_something(data_dir):

@@ -1,9 +1,11 @@
 """Averaged weights in pretraining; the formula is tested with fine-tuning."""
 
 import numpy as np
+import pytest
 import tiny
-from tiny_pretraining import run, values
+from tiny_pretraining import Look, run, values
 
+from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
 from albert_tf.training.weight_average import AVERAGE
 
@@ -34,3 +36,21 @@ def test_the_average_is_evaluated_and_read_by_others(
         data_dir, config[0], whole, **settings, do_train=False, do_eval=True
     )
     assert alone == metrics
+
+
+def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
+    """It begins at the checkpoint's weights; no run goes on without it."""
+    asked = {"data_dir": data_dir, "config_file": config[0]}
+    asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}
+    run(**asked, stop_step=3)
+    weights = values(tmp_path)
+
+    def begun(run):
+        for name, mean in run.trainer.optimizer.average.means.items():
+            np.testing.assert_array_equal(mean.numpy(), weights[name], name)
+
+    run(**asked, ema_decay=0.5, hooks=[Look(begun)], stop_step=3)
+    run(**asked, ema_decay=0.5)
+    assert any(name.startswith(AVERAGE) for name in values(tmp_path))
+    with pytest.raises(InputError, match="`ema_decay` must be given"):
+        run(**asked, do_train=False, do_eval=True)
