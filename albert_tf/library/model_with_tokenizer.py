@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base import files
+from albert_tf.base.command_line import program
 from albert_tf.base.errors import require
 from albert_tf.library.model_files import write_model_dir
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
@@ -17,6 +18,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
 KERAS_FILES = (".keras", ".h5")
+_export = program(ExportConfig, ServingConfig)(export)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> None:
@@ -120,14 +122,10 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
           **serving: fields of `ServingConfig` and of `ExportConfig`, such as
             `precision`.
         """
-        fields = {field.name for field in dataclasses.fields(ServingConfig)}
-        about = {k: x for k, x in serving.items() if k not in fields}
-        settings = {k: x for k, x in serving.items() if k in fields}
         with tempfile.TemporaryDirectory() as folder:
             model_dir = files.join(folder, "model")
             self.save(model_dir)
             to = format.removeprefix("tf_")  # Keras's own name
-            export(
-                ExportConfig(model_dir, str(filepath), to, **about),
-                ServingConfig(**settings),
+            _export(
+                model_dir=model_dir, export_dir=str(filepath), to=to, **serving
             )

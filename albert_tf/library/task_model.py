@@ -190,6 +190,9 @@ class TaskModel(NetworkModel):
 
     def _divided(self, x, y, weights, size, shuffle, share):
         """Return batches to learn from, and to evaluate on the last share."""
+        rule = "`validation_split` needs texts, ids or a file; give "
+        rule += "`validation_data` beside a data set of TensorFlow."
+        require(not isinstance(x, tf.data.Dataset), rule, x=x)
         x, y, weights = self.unpacked(x, y, weights)
         examples = self.examples(x, y, "train")
         raw_data.check_weights(weights, examples)

@@ -234,6 +234,13 @@ class Budget:
                 "other; choose another folder.",
                 output_dir=f"{run.output_dir} with {prefix}",
             )
+            if checkpoint_files.number(prefix) >= self.kept["last"]:
+                print(
+                    f"The time of {run.output_dir} is over, its rate has "
+                    "fallen to its end. For more hours, give another "
+                    f"`output_dir` and `init_checkpoint={run.output_dir}`.",
+                    flush=True,
+                )
         return self.with_schedules(run, config, folders)
 
     def with_schedules(

@@ -99,6 +99,8 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     wanted = [[float(row[f"p({x})"]) for x in LABELS] for row in rows]
     np.testing.assert_allclose(found, wanted, atol=2e-6)
     assert model.classify(texts) == [row["prediction"] for row in rows]
+    with pytest.raises(InputError, match="no `precison`; .* `precision`"):
+        model.export(str(tmp_path / "saved"), precison="int8")
     model.export(str(tmp_path / "saved"))
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures
     outputs = served["classify"](text=tf.constant(texts))
@@ -242,6 +244,10 @@ def untrained(model, path):
         (lambda m, path: m.fit(TEXTS, [0, 2]), "or a number below 2"),
         (lambda m, path: m.fit(TEXTS, LABELS, **ONE), "as many `sample"),
         (lambda m, path: m.fit(TEXTS, LABELS, **SPLIT), "either side"),
+        (
+            lambda m, path: m.fit(tf.data.Dataset.range(2), **SPLIT),
+            "give `validation_data` beside",
+        ),
         (lambda m, path: m.predict([1, 2]), "must be a list of strings"),
         (lambda m, path: m.predict(TEXTS, TEXTS), "must be a list of strings"),
         (lambda m, path: m.predict(TEXTS, batch_size=-1), "`batch_size` must"),

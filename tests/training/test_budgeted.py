@@ -188,6 +188,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
     told = capsys.readouterr()
     assert "Chosen" not in told.out and "Note:" not in told.err
+    assert "is over, its rate has fallen to its end" in told.out
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
