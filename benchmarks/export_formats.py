@@ -278,7 +278,7 @@ class Worker:
 def main() -> None:
     """Measure every format and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model_dir")
+    parser.add_argument("--model_dir", required=True)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--formats", default=",".join(FORMATS))
