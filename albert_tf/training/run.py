@@ -312,7 +312,7 @@ def last_good_named(run: Run) -> Iterator[None]:
     """Name the last good checkpoint in errors of the body."""
     try:
         yield
-    except InputError as error:
+    except (InputError, OSError) as error:
         good = f"The last good checkpoint: {run.last_good or 'none yet'}"
         if good in str(error):
             raise

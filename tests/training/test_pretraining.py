@@ -229,6 +229,20 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     assert checkpoints.latest(str(output)).endswith("ckpt-2")
 
 
+def test_a_full_disk_is_told_with_the_last_good_checkpoint(
+    data_dir, trained, tmp_path
+):
+    """Whatever file of the run it was that could not be written."""
+    path, output, _ = trained
+    shutil.copytree(output, tmp_path / "model")
+
+    def fail(run):
+        raise OSError(28, "No space left on device", "history.jsonl")
+
+    with pytest.raises(InputError, match="No space.*history.*good.*ckpt-4"):
+        run(data_dir, path, tmp_path / "model", hooks=[Look(fail)])
+
+
 @pytest.mark.parametrize(
     "changes, named",
     [
