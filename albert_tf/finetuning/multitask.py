@@ -27,6 +27,7 @@ from albert_tf.finetuning.finetune import (
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
+from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
@@ -165,19 +166,24 @@ def finish(
 
 def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     """Make the run's folder and each task's own; return what `claim` does."""
-    first = next(iter(jobs.values()))
-    checkpoints.claim(s.run.output_dir, first.config)
-    first.tokenizer.save(s.run.output_dir)
-    s.write_flags()
-    return {
-        name: claim(
-            dataclasses.replace(
-                s.run, output_dir=files.join(s.run.output_dir, name)
-            ),
-            job,
-        )
+    first, output_dir = next(iter(jobs.values())), s.run.output_dir
+    folders = {name: files.join(output_dir, name) for name in jobs}
+    require(
+        all(map(is_finetuned, folders.values()))
+        or not checkpoints.latest(output_dir),
+        "`output_dir` must not hold another model than one of these tasks; "
+        "choose another folder.",
+        output_dir=output_dir,
+        task=",".join(jobs),
+    )
+    checkpoints.claim(output_dir, first.config)
+    first.tokenizer.save(output_dir)
+    jobs = {
+        name: claim(dataclasses.replace(s.run, output_dir=folders[name]), job)
         for name, job in jobs.items()
     }
+    s.write_flags()
+    return jobs
 
 
 def train(

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -283,6 +285,30 @@ def test_both_directories_share_the_encoder(together):
     assert np.any(weights(one, name) != weights(together[0], name))
     head = "classifier/kernel"
     assert np.any(weights(one, head) != weights(two, head))
+
+
+def contents(folder):
+    return {
+        os.path.relpath(path, folder): path.read_bytes()
+        for path in pathlib.Path(folder).rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("kind", ["another model", "other lengths"])
+def test_a_run_that_is_refused_changes_nothing(
+    kind, together, data_dir, finished, tmp_path
+):
+    """Of a model of one task, and of these tasks with another length."""
+    source, values, named = {
+        "another model": (finished[0], {}, "must not hold another model"),
+        "other lengths": (together[0], {"max_seq_length": 9}, "other labels"),
+    }[kind]
+    output = shutil.copytree(source, tmp_path / "o")
+    before = contents(output)
+    with pytest.raises(InputError, match=named):
+        run(**arguments(data_dir, finished[0], output, **values))
+    assert contents(output) == before
 
 
 @pytest.mark.parametrize(
