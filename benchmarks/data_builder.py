@@ -64,7 +64,7 @@ def measured(command: list[str]) -> tuple[float, int]:
     def watch():
         while process.poll() is None:
             most[0] = max(most[0], session_bytes(process.pid))
-            time.sleep(0.1)
+            time.sleep(0.5)  # a look costs milliseconds
 
     watcher = threading.Thread(target=watch)
     watcher.start()

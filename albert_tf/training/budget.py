@@ -27,6 +27,9 @@ OPTIMIZERS = {
     "lamb": {"learning_rate": 0.02, "weight_decay_rate": 0.01},
 }
 TRIAL_WIDTH = 128
+# The rate grows with the root of the batch: of 512 examples, 120 steps, `tiny`
+# and Muon, rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3 ended at 4.64, 4.54, 4.47 and
+# 4.48; the rule has 4e-3.
 TRIAL_TOKENS = 64 * 64  # of a batch
 # The rate falls with this power of the width: right for AdamW from 128 to 256.
 WIDTH_POWER = 0.5
