@@ -40,7 +40,7 @@ class Die(Hook):
 
     def after(self, run, stretch):
         if run.step >= self.step:
-            raise InterruptedError
+            raise KeyboardInterrupt
 
 
 def go(folder, clock, dies_at=99):
@@ -81,7 +81,7 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     whole, expected = go(tmp_path / "whole", clock)
     assert whole.step == whole.last == 40
     assert clock.now == 100 + SECONDS
-    with pytest.raises(InterruptedError):
+    with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "broken", clock, dies_at=21)
     prefix = checkpoints.latest(str(tmp_path / "broken"))
     kept = checkpoint_files.about(prefix)["budget"]
