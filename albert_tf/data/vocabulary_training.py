@@ -15,7 +15,7 @@ from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import TextConfig, normalize
-from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
 # google-research/albert.
@@ -189,7 +189,7 @@ def vocabulary_list(model: bytes) -> str:
 def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
     require(
-        not files.matches("*.index", config.output_dir),
+        not files.matches(WEIGHTS, config.output_dir),
         "`output_dir` must not hold a model, which has a tokenizer.",
         output_dir=config.output_dir,
     )

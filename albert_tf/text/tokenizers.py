@@ -26,6 +26,7 @@ from albert_tf.text.sentencepiece_rules import (
 from albert_tf.text.wordpiece import WordPiece, vocabulary_lines
 
 TOKENIZER_FILE = "tokenizer.json"
+WEIGHTS = "ckpt-*.index"  # beside which a tokenizer is not replaced
 MASK_TEXT = "[MASK]"
 # Ids of texts end to end, and each text's end; ids, their starts and ends.
 JoinedIds = tuple[np.ndarray, np.ndarray]
@@ -186,7 +187,7 @@ class Tokenizer(abc.ABC):
         """Write the vocabulary and `tokenizer.json` to a model directory."""
         files.make_folder(model_dir)
         path = files.join(model_dir, TOKENIZER_FILE)
-        if files.exists(path) and files.matches("*.index", model_dir):
+        if files.exists(path) and files.matches(WEIGHTS, model_dir):
             require(
                 load_tokenizer(model_dir).fingerprint() == self.fingerprint(),
                 "`output_dir` must not hold a model with another tokenizer.",
@@ -300,10 +301,8 @@ KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
-    if not files.is_file(path):
-        raise InputError(
-            f"The {kind} vocabulary must be an existing file. Received: {path}"
-        )
+    rule = f"The {kind} vocabulary must be an existing file."
+    require(files.is_file(path), f"{rule} Received: {path}")
     try:
         return KINDS[kind](files.read_bytes(path), config)
     except InputError as error:

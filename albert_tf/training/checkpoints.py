@@ -213,7 +213,6 @@ def restore_latest(
     It is read once: what restores a variable compares its checksum. Averages
     that a run begins now start at the restored weights.
     """
-
     averages = {n for n in variables if n.startswith(AVERAGE)}
 
     def read(prefix: str) -> None:

@@ -12,6 +12,7 @@ from tiny_corpus import (
     contents,
     settings,
 )
+from vocabularies import english
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -51,6 +52,16 @@ def test_too_little_text(corpus, tmp_path):
     ):
         build.run(*settings(corpus, tmp_path / "out", **changes))
     assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
+
+
+def test_a_models_folder_keeps_its_files(corpus, tmp_path):
+    """One with another tokenizer is refused, and nothing is left in it."""
+    english(do_lower_case=False).save(str(tmp_path))
+    (tmp_path / "ckpt-7.index").touch()
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="a model with another tokenizer"):
+        build.run(*settings(corpus, tmp_path))
+    assert contents(tmp_path) == before
 
 
 def test_mended_text_is_taken(corpus, tmp_path):

@@ -13,8 +13,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "pretraining"
 DOMAIN = "domain"
 FILES = sorted(path.stem for path in FOLDER.glob("*.flags"))
-HOURS = {"one_hour": 1, "one_night": 8}
-HOURS |= {"one_gpu_day": 24, "one_tpu_day": 24}
+HOURS = {
+    "one_hour": 1,
+    "one_night": 8,
+    "one_gpu_day": 24,
+    "one_tpu_day": 24,
+}
 # Of new models, as published.
 NAMES = [name for name in FILES if name not in (DOMAIN, *HOURS)]
 

@@ -239,8 +239,8 @@ def run(
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
         if not folder.claim():
-            tokenizer.save(build.output_dir)
             try:
+                tokenizer.save(build.output_dir)
                 _make(runner, recipe, paths, folder)
             except InputError:
                 folder.give_up()
