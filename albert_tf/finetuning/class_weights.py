@@ -7,6 +7,7 @@ come out the same however batches are cut. Evaluation is not weighted.
 import dataclasses
 
 import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
 
 from albert_tf.base.errors import require
 from albert_tf.finetuning.job import Job
@@ -23,9 +24,12 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
       labels: of n examples.
       number: of classes.
     """
-    counts = np.bincount(labels, minlength=number)
-    shares = np.count_nonzero(counts) * np.maximum(counts, 1)
-    return np.where(counts, len(labels) / shares, 1.0)
+    present = np.unique(labels)
+    weights = np.ones(number)
+    weights[present] = compute_class_weight(
+        "balanced", classes=present, y=labels
+    )
+    return weights
 
 
 def weights_of_classes(
