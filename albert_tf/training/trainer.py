@@ -244,6 +244,11 @@ class Trainer:
         """
         size = self.training.train_batch_size
         phase = phase or Phase(0, self.training.num_train_steps, size)
+        # Of others, workers would ask each other in each step whether there is
+        # one more, and the shapes of batches would be unknown.
+        endless = tf.data.experimental.assert_cardinality(
+            tf.data.INFINITE_CARDINALITY
+        )
 
         def host_dataset(context):
             return batches(
@@ -251,6 +256,6 @@ class Trainer:
                 num_shards=context.num_input_pipelines,
                 shard=context.input_pipeline_id,
                 batch_size=context.get_per_replica_batch_size(phase.batch_size),
-            )
+            ).apply(endless)
 
         return iter(distribute(self.strategy, host_dataset))

@@ -159,6 +159,22 @@ def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
         tiny.make_trainer(**kwargs)
 
 
+def test_training_batches_are_endless_to_each_host(monkeypatch):
+    """Else workers ask in each step, and micro-batches have no known size."""
+    made = []
+
+    def distribute(strategy, batches):
+        made.append(batches(tf.distribute.InputContext()))
+        return made
+
+    def unknown(**place):
+        return tiny.train_batches(**place).filter(lambda _: True)
+
+    monkeypatch.setattr("albert_tf.training.trainer.distribute", distribute)
+    tiny.new_trainer().iterator(unknown, 0)
+    assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
+
+
 def test_bfloat16_trains_near_float32(one_replica):
     """Weights stay float32, and move nearly as under float32."""
     found = trained(dtype="bfloat16")
