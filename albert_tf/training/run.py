@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -286,18 +287,21 @@ class Hook:
 class StopOnSignal(Hook):
     """Stop at SIGTERM, as it comes before a machine is taken away.
 
-    Outside of the `with` block the signal means what it meant before.
+    Outside of the `with` block, and in other threads, it means what it did.
     """
 
     received = False
 
     def __enter__(self) -> "StopOnSignal":
-        self._earlier = signal.signal(signal.SIGTERM, self._receive)
+        self._main = threading.current_thread() is threading.main_thread()
+        if self._main:
+            self._earlier = signal.signal(signal.SIGTERM, self._receive)
         return self
 
     def __exit__(self, *_) -> None:
-        # None: a handler that is not Python's and cannot be put back.
-        signal.signal(signal.SIGTERM, self._earlier or signal.SIG_DFL)
+        if self._main:
+            # None: a handler that is not Python's and cannot be put back.
+            signal.signal(signal.SIGTERM, self._earlier or signal.SIG_DFL)
 
     def _receive(self, *_) -> None:
         self.received = True

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tensorflow as tf
@@ -19,7 +20,7 @@ from albert_tf.training import checkpoint_files, checkpoints, run
 from albert_tf.training.history import History, draw_curves
 from albert_tf.training.hooks import Save, StopInTime
 from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Hook, Run
+from albert_tf.training.run import Hook, Run, StopOnSignal
 
 
 def copied(folder, target, *steps):
@@ -92,6 +93,18 @@ def test_sigterm_saves_and_returns(unbroken, tmp_path, capfd, fails):
         assert stopped.step == 10
         assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
         assert "Stopped by SIGTERM at step 10 of 20" in capfd.readouterr().err
+
+
+def test_a_run_in_another_thread_leaves_signals_alone():
+    """Python lets the main thread alone handle them."""
+    before = handler()
+
+    def enter():
+        with StopOnSignal():
+            return handler()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(enter).result() is before
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
