@@ -19,7 +19,7 @@ from albert_tf.training import (
     record_folders,
 )
 from albert_tf.training.budget import Choice, Means
-from albert_tf.training.distribution import of_chief
+from albert_tf.training.distribution import of_chief, require_alike
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phase_work import mean_work, step_work
 from albert_tf.training.phases import Phase
@@ -290,6 +290,9 @@ class Budget:
         configs = optimizer, training
         if not self.hours:
             return configs
+        used = self.kept and self.kept["seconds"]
+        about = {"seconds used in output_dir": used}
+        require_alike(workshop.strategy, about)
         if optimizer.learning_rate == "auto":
             self.said -= {"learning_rate"}
         values, seconds = self._choose(workshop, configs)

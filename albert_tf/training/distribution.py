@@ -4,14 +4,17 @@ import contextlib
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
-from albert_tf.training.workers import check_reachable, multi_worker_strategy
+from albert_tf.training.workers import (
+    check_reachable,
+    multi_worker_strategy,
+    read_cluster,
+)
 
 # Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
 GPU_PEAKS = {
@@ -120,8 +123,7 @@ def choose(config: DistributionConfig) -> str:
         return config.distribution_strategy
     if config.tpu_name:
         return "tpu"
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if resolver.cluster_spec().jobs:
+    if read_cluster():
         return "multi_worker"
     gpus = len(tf.config.list_physical_devices("GPU"))
     several = max(gpus, config.num_cpu_replicas) > 1
@@ -146,7 +148,14 @@ def prepare_devices(
     number = config.num_cpu_replicas
     if number > len(made):
         logical = [tf.config.LogicalDeviceConfiguration()] * number
-        tf.config.set_logical_device_configuration(cpu, logical)
+        try:
+            tf.config.set_logical_device_configuration(cpu, logical)
+        except RuntimeError:
+            raise InputError(
+                "`num_cpu_replicas` cannot grow once TensorFlow is in use: the "
+                "first run of a Python process must have the most. Received: "
+                f"num_cpu_replicas={number} after {len(made)}"
+            ) from None
     several = choose(config) == "multi_worker"
     return make_strategy(config) if several else None
 
@@ -262,18 +271,26 @@ def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
     return of_processes(strategy, number)[0]
 
 
-def of_first(strategy: tf.distribute.Strategy, value: np.ndarray) -> np.ndarray:
-    """Return in every process the floats that the first of them has."""
-    if processes(strategy) == 1:
-        return value
+def share(
+    strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]
+) -> None:
+    """Give variables in every process the values that the first one has.
 
-    def mine():
+    Files may differ unseen, and other machines round otherwise.
+    """
+    if processes(strategy) == 1:
+        return
+
+    def of_first():
         context = tf.distribute.get_replica_context()
         first = context.replica_id_in_sync_group == 0
-        return all_sum(tf.where(first, value, tf.zeros_like(value)))
+        return [
+            all_sum(tf.where(first, v, tf.zeros_like(v))) for v in variables
+        ]
 
-    sums = strategy.experimental_local_results(strategy.run(mine))
-    return sums[0].numpy()
+    values = on_devices(strategy, of_first)()
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:

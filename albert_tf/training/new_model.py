@@ -4,7 +4,6 @@ All of it are first values of ordinary weights, which training may change.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.data.records.piece_counts import (
@@ -13,16 +12,13 @@ from albert_tf.data.records.piece_counts import (
 )
 from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
 from albert_tf.model.initial_weights import look_at_neighbours
-from albert_tf.training.distribution import is_chief, of_first
 
 # Root of the mean square of the first rows of words, positions and segments:
 # with small ones every step of a rate that suits the encoder turns them about.
 SCALE = 0.1
 
 
-def start_words(
-    model, data_dir: str, metadata: Metadata, strategy: tf.distribute.Strategy
-) -> int:
+def start_words(model, data_dir: str, metadata: Metadata) -> int:
     """Begin the word table where neighbours are alike; return how many are.
 
     Special pieces, and those that are too rare, keep their random rows; these,
@@ -30,11 +26,7 @@ def start_words(
     """
     tables = model.albert.embeddings
     words, segments = tables.word_embeddings, tables.token_type_embeddings
-    vectors = np.zeros(words.shape, np.float32)
-    if is_chief(strategy):  # Another machine might round otherwise.
-        tokens = read_tokens(data_dir, metadata)
-        vectors = piece_vectors(tokens, *words.shape)
-    vectors = of_first(strategy, vectors)
+    vectors = piece_vectors(read_tokens(data_dir, metadata), *words.shape)
     known = vectors.any(axis=1, keepdims=True)
     growth = SCALE / model.config.initializer_range
     segments.assign(growth * segments.numpy())
@@ -42,9 +34,7 @@ def start_words(
     return int(known.sum())
 
 
-def start_new(
-    model, data_dir: str, metadata: Metadata, strategy: tf.distribute.Strategy
-) -> list[str]:
+def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
     """Give a new model what its records tell and where neighbours are.
 
     See `piece_vectors` and `initial_weights`, and for the frequencies Meister
@@ -54,12 +44,11 @@ def start_new(
       model: an `AlbertForPretraining` with random weights.
       data_dir: records.
       metadata: theirs.
-      strategy: of the run, in whose processes weights are the same.
 
     Returns:
       what to print.
     """
-    words = start_words(model, data_dir, metadata, strategy)
+    words = start_words(model, data_dir, metadata)
     # They see the words beside the positions: these come last.
     heads = (model.config.num_attention_heads + 1) // 2
     look_at_neighbours(model.albert, heads, SCALE)

@@ -131,7 +131,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
     if not source:
         lines = ["Random weights"]
         if with_compat(run, run.compat).initial_weights == "informed":
-            lines = start_new(model, first, metadata, trainer.strategy)
+            lines = start_new(model, first, metadata)
     elif run.init_state == "run":
         lines = warm_start.start_run(source, config, trainer.state())
     else:
@@ -140,6 +140,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
             tokenizer = record_folders.tokenizer_of(first, source)
             moved = read_transplant(source, tokenizer, first, config.vocab_size)
         lines = warm_start.start_weights(model, source, config, moved)
+    distribution.share(trainer.strategy, list(trainer.state().values()))
     print("\n  ".join(lines))
 
 

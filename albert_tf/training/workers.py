@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 import socket
 import time
@@ -17,6 +18,29 @@ CONNECT_SECONDS = 20.0
 START_SECONDS = 600
 SILENCE_SECONDS = 60
 COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
+
+
+def read_cluster() -> dict[str, list[str]]:
+    """Return {job: addresses} of TF_CONFIG, {} without it, or refuse it."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    try:
+        jobs = resolver.cluster_spec().as_dict()
+        addresses = [each for job in jobs.values() for each in job]
+        legal = not jobs or (
+            jobs.keys() <= {"chief", "worker"}
+            and all(re.search(r".:\d+$", address) for address in addresses)
+            and 0 <= resolver.task_id < len(jobs[resolver.task_type])
+        )
+    except (ValueError, TypeError, LookupError):
+        legal = False
+    require(
+        legal,
+        '`TF_CONFIG` must be as {"cluster": {"worker": ["HOST:PORT", ...]}, '
+        '"task": {"type": "worker", "index": 0}}, with or without a `chief`, '
+        "and its task one of the cluster.",
+        TF_CONFIG=os.environ.get("TF_CONFIG"),
+    )
+    return jobs
 
 
 def check_reachable(address: str) -> None:
@@ -48,6 +72,7 @@ def wait_for_workers(addresses: Sequence[str]) -> None:
                 time.sleep(1)
 
 
+@functools.cache  # TensorFlow meets the others once in a process.
 def multi_worker_strategy() -> tf.distribute.Strategy:
     """Return a strategy over the processes of TF_CONFIG, once all are there.
 
@@ -55,7 +80,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     gives one up by default.
     """
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    jobs = resolver.cluster_spec().as_dict()
+    jobs = read_cluster()
     addresses = jobs.get("chief", []) + jobs.get("worker", [])
     if jobs and jobs[resolver.task_type][resolver.task_id] == addresses[0]:
         wait_for_workers(addresses[1:])  # which listen, and wait for this one
@@ -70,8 +95,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
 
 def vanished(message: str) -> str:
     """Return which workers are gone, by TensorFlow's account of it."""
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    jobs = resolver.cluster_spec().as_dict()
+    jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
     named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
     if COORDINATION in reason:  # which the first one keeps

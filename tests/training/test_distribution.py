@@ -15,6 +15,7 @@ from albert_tf.training.distribution import (
     is_chief,
     make_strategy,
     on_devices,
+    prepare_devices,
 )
 
 WORKERS = {"worker": ["localhost:1", "localhost:2"]}
@@ -79,6 +80,14 @@ def test_mirrored_has_a_replica_for_each_device(number):
     strategy = make_strategy(DistributionConfig(**kind))
     assert strategy.num_replicas_in_sync == number
     assert is_chief(strategy)
+
+
+def test_more_replicas_than_the_process_began_with_are_refused():
+    """TensorFlow makes its logical CPUs once."""
+    tf.zeros([])  # in use
+    prepare_devices(DistributionConfig(num_cpu_replicas=4))
+    with pytest.raises(InputError, match="num_cpu_replicas=5 after 4"):
+        prepare_devices(DistributionConfig(num_cpu_replicas=5))
 
 
 def test_every_legal_choice_has_a_maker():

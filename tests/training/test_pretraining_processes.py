@@ -225,8 +225,11 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     assert not list(output.iterdir())
 
 
-def test_two_workers_fine_tune_as_one(pretrained, opinions, tmp_path):
-    """Metrics and predictions of two processes are those of one."""
+def test_two_workers_fine_tune_as_one(pretrained, finished, opinions, tmp_path):
+    """Metrics and predictions of two processes are those of one.
+
+    The first one's model is the start, whatever the other finds.
+    """
     line = [
         sys.executable,
         str(ROOT / "finetune.py"),
@@ -239,7 +242,9 @@ def test_two_workers_fine_tune_as_one(pretrained, opinions, tmp_path):
     ]
     one, two = tmp_path / "one", tmp_path / "two"
     subprocess.run([*line, f"--output_dir={one}"], check=True)
-    codes, told = outcome(start_workers([*line, f"--output_dir={two}"]))
+    several = [*line, f"--output_dir={two}", "--gradient_accumulation_steps=2"]
+    other = [*several, f"--model_dir={finished[0]}"]
+    codes, told = outcome(start_workers([several, other]))
     assert codes == [0, 0], told
     for name in ("eval", "predict"):
         expected, found = (
@@ -277,15 +282,24 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
-    """The chief's clock decides: both choose alike and end at one step."""
+    """The chief's clock decides: both choose alike and end at one step.
+
+    One that does not see what the other did is refused.
+    """
     output = tmp_path / "model"
     plain = command(data_dir, config[0], output)
     line = [x for x in plain if "steps" not in x] + ["--budget_hours=0.02"]
+    line.append("--gradient_accumulation_steps=2")
     codes, told = outcome(start_workers(line))
     assert codes == [0, 0], told
     step = int(values(output)["optimizer/iterations"])
     flags = (output / "run.flags").read_text()
     assert f"--num_train_steps={step}\n" in flags
+    elsewhere = [*line, f"--output_dir={tmp_path / 'elsewhere'}"]
+    codes, told = outcome(start_workers([line, elsewhere]))
+    assert codes == [1, 1], told
+    for text in told:
+        assert "same `seconds used in output_dir`" in errors(text)[0]
 
 
 def test_a_tpu_name_that_does_not_resolve_is_one_line(

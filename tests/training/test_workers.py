@@ -8,9 +8,62 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import workers
-from albert_tf.training.workers import vanishing_explained, wait_for_workers
+from albert_tf.training.distribution import DistributionConfig, prepare_devices
+from albert_tf.training.workers import (
+    read_cluster,
+    vanishing_explained,
+    wait_for_workers,
+)
 
 WORKERS = {"worker": ["localhost:1", "localhost:2"]}
+TASK = {"type": "worker", "index": 0}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "garbage",
+        {"cluster": WORKERS},
+        {"cluster": WORKERS, "task": {"type": "worker"}},
+        {"cluster": WORKERS, "task": {"type": "worker", "index": 2}},
+        {"cluster": WORKERS, "task": {"type": "worker", "index": -1}},
+        {"cluster": WORKERS, "task": {"type": "evaluator", "index": 0}},
+        {"cluster": {**WORKERS, "ps": ["localhost:3"]}, "task": TASK},
+        {"cluster": {"worker": "localhost:1"}, "task": TASK},
+        {"cluster": {"worker": ["localhost"]}, "task": TASK},
+    ],
+    ids=str,
+)
+def test_a_wrong_tf_config_is_refused(config, monkeypatch):
+    """Before any device is used, with what it is and a right one."""
+    text = config if isinstance(config, str) else json.dumps(config)
+    monkeypatch.setenv("TF_CONFIG", text)
+    for strategy in ("auto", "multi_worker"):
+        devices = DistributionConfig(distribution_strategy=strategy)
+        with pytest.raises(InputError) as error:
+            prepare_devices(devices)
+        assert str(error.value).startswith('`TF_CONFIG` must be as {"cluster"')
+        assert str(error.value).endswith(f"TF_CONFIG={text}")
+
+
+def test_a_cluster_may_have_a_chief(monkeypatch):
+    """Its addresses are returned by job; there are none without TF_CONFIG."""
+    assert read_cluster() == {}
+    cluster = {**WORKERS, "chief": ["[::1]:3"]}
+    config = json.dumps({"cluster": cluster, "task": TASK})
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert read_cluster() == cluster
+
+
+def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
+    """TensorFlow cannot begin anew with the other workers."""
+    monkeypatch.setattr(
+        tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
+    )
+    workers.multi_worker_strategy.cache_clear()
+    devices = DistributionConfig(distribution_strategy="multi_worker")
+    assert prepare_devices(devices) is prepare_devices(devices)
+    workers.multi_worker_strategy.cache_clear()
 
 
 def test_a_worker_that_does_not_come_is_named(monkeypatch):
@@ -61,8 +114,7 @@ ABORTED = OP + "Collective ops is aborted by: "
 )
 def test_a_vanished_worker_is_named(message, named, monkeypatch):
     """Not the one that tells it."""
-    task = {"type": "worker", "index": 0}
-    config = json.dumps({"cluster": WORKERS, "task": task})
+    config = json.dumps({"cluster": WORKERS, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
         with vanishing_explained():
