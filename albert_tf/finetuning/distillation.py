@@ -17,7 +17,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
-from albert_tf.training import checkpoints
+from albert_tf.training import checkpoints, distribution
 
 
 def check_targets(recipe: RecipeConfig, task: Task) -> None:
@@ -79,7 +79,8 @@ def teach(
 ) -> Job:
     """Return the job with the teacher's outputs beside its training examples.
 
-    They are computed once, and kept where features are cached.
+    They are computed once, and kept where features are cached; not by several
+    workers, of which none can ask the teacher alone.
     """
     directory, split = recipe.teacher, job.train[0]
     task = load_teacher(directory, job)
@@ -92,6 +93,8 @@ def teach(
             task.head.outputs,
         )
 
+    if distribution.processes(strategy) > 1:
+        cache_dir = None
     outputs = cached(cache_dir, lambda: key_of(split.features, directory), make)
     features = with_teacher(split.features, outputs, task.head.token_outputs)
     train = (dataclasses.replace(split, features=features),)

@@ -9,7 +9,7 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning.job import Job, load_other
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.task import Task
-from albert_tf.training import checkpoints
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Evaluator
 
 
@@ -26,6 +26,7 @@ def load_evaluator(
         strategy, lambda: head.build_model(config, dtype), head, batch_size
     )
     checkpoints.restore_weights(evaluator.model, directory)
+    distribution.share(strategy, list(evaluator.weights.values()))
     return evaluator
 
 

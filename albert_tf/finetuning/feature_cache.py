@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,6 +103,14 @@ def from_arrays(table: Arrays) -> Features:
         else:
             values[field] = value if value.ndim else value.item()
     return Features(**values)
+
+
+def checksum(features: Features) -> int:
+    """Return what tells features from others."""
+    crc = 0
+    for name, value in sorted(to_arrays(features).items()):
+        crc = zlib.crc32(name.encode() + value.tobytes(), crc)
+    return crc
 
 
 def key_of(

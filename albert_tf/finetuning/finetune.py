@@ -17,6 +17,7 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning import directory, distillation, ensemble
 from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.example_batches import bucketed, make_batches
+from albert_tf.finetuning.feature_cache import checksum
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
 from albert_tf.finetuning.recipe_trainer import (
     FinetuningTrainer,
@@ -119,6 +120,30 @@ class Settings:
 CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
 
 
+# Whose files may lie elsewhere on each machine.
+PATHS = (
+    *("model_dir", "output_dir", "ensemble", "teacher", "feature_cache_dir"),
+    *("data_dir", "train_file", "eval_file", "predict_file"),
+)
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
+) -> None:
+    """Refuse workers of which one has other settings or other examples."""
+    if strategy is None:
+        return
+    configs = (c for c in s.configs() if c is not s.devices)
+    values = {k: v for config in configs for k, v in vars(config).items()}
+    contents = {
+        f"{split.name} examples of {job.task.name}": checksum(split.features)
+        for job in jobs
+        for split in (*job.train, *job.eval, *job.predict)
+    }
+    alike = {k: v for k, v in values.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)
+
+
 def prepare_job(s: Settings, data: DataConfig) -> Job:
     """Return a task with its data, all of it checked before it is learnt."""
     job = prepare(s.run, data, s.task)
@@ -148,6 +173,7 @@ def make_trainer(
     )
     if s.run.init == "model_dir":
         checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
+        distribution.share(strategy, list(trainer.weights.values()))
     return trainer
 
 
@@ -289,8 +315,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         job = prepare_job(s, s.data)
-    alike = vars(s.optimizer) | vars(s.training)
-    distribution.require_alike(prepared, alike)
+    require_alike(prepared, s, job)
     if s.run.ensemble:
         ensemble.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:

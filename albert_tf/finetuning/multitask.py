@@ -22,6 +22,7 @@ from albert_tf.finetuning.finetune import (
     Settings,
     make_trainer,
     prepare_job,
+    require_alike,
     run_training,
 )
 from albert_tf.finetuning.job import Job
@@ -224,8 +225,7 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
         jobs = prepare_jobs(s, names)
-    alike = vars(s.optimizer) | vars(s.training)
-    distribution.require_alike(prepared, alike)
+    require_alike(prepared, s, *jobs.values())
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from albert_tf.finetuning.directory import summary
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
+from albert_tf.training import distribution
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import History
@@ -201,7 +203,8 @@ def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
 def test_a_teacher_is_learnt_from(finished, opinions, tmp_path):
     """Without the labels' share, the student's answers become the teacher's.
 
-    Its outputs are computed once, and then read from the cache.
+    Its outputs are computed once, and then read from the cache, but not by
+    one of several workers.
     """
     flipped = tiny_tasks.write_tsv(
         tmp_path / "t.tsv",
@@ -229,6 +232,9 @@ def test_a_teacher_is_learnt_from(finished, opinions, tmp_path):
         values |= {"num_train_steps": 1, "do_eval": False}
         with pytest.raises(TypeError):  # for the report alone
             run(output_dir=str(tmp_path / "p"), do_predict=True, **values)
+        with mock.patch.object(distribution, "processes", lambda _: 2):
+            with pytest.raises(TypeError):  # all ask the teacher together
+                run(output_dir=str(tmp_path / "q"), **values)
     finally:
         Evaluator.predict = before
     name = "classifier/kernel"

@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+import shutil
 
 import pytest
 import tiny
 import tiny_tasks
 from tiny_runs import build, refusal, run
 
+from albert_tf.finetuning import finetune
 from albert_tf.finetuning.job import FinetuningConfig, Job, read_parts, sample
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
@@ -44,6 +46,36 @@ def test_labels_are_those_of_the_whole_file(tmp_path):
     }
     assert "rare" not in {example.label for example in parts["train"][""]}
     assert task.labels == ("good", "rare")
+
+
+def test_workers_need_the_same_settings_and_examples(
+    pretrained, opinions, tmp_path, monkeypatch
+):
+    """Their files may lie elsewhere, and hold what those of the others do."""
+    compared = []
+    monkeypatch.setattr(
+        finetune.distribution,
+        "require_alike",
+        lambda _, values: compared.append(values),
+    )
+
+    def differences(**changes):
+        for values in ({}, changes):
+            how = {"model_dir": pretrained, "do_train": True, "do_eval": True}
+            s = build(**{**how, "output_dir": "o", **opinions, **values})
+            job = finetune.prepare_job(s, s.data)
+            finetune.require_alike("several workers", s, job)
+        one, two = compared[-2:]
+        return {k for k in one | two if one.get(k) != two.get(k)}
+
+    elsewhere = shutil.copy(opinions["train_file"], tmp_path / "t.tsv")
+    assert not differences(train_file=elsewhere, output_dir="p")
+    other = tiny_tasks.write_opinions(tmp_path / "other.tsv", 300, 5)
+    assert differences(train_file=other) == {"train examples of classification"}
+    assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
+    examples = "predict examples of classification"
+    assert differences(do_predict=True) == {"do_predict", examples}
+    finetune.require_alike(None, *[None] * 2)  # one process
 
 
 def test_the_first_split_chooses_the_best_weights():
