@@ -26,11 +26,7 @@ from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
-from albert_tf.data.builder.statistics import (
-    piece_counts,
-    report,
-    summarize,
-)
+from albert_tf.data.builder.statistics import report, summarize
 from albert_tf.data.builder.text_blocks import input_paths
 from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import (
@@ -197,8 +193,7 @@ def _make(
     text = text + Counter(held_out.counts)
     metadata = describe(recipe, folder.identity, text, done, leak)
     _check_splits(metadata, recipe.build.eval_fraction)
-    counts = piece_counts(text, recipe.vocab_size)
-    write_piece_counts(recipe.build.output_dir, counts)
+    write_piece_counts(recipe.build.output_dir, held_out.pieces)
     metadata.write(recipe.build.output_dir)
 
 

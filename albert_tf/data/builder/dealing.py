@@ -12,7 +12,6 @@ import numpy as np
 from albert_tf.data.builder import boundaries
 from albert_tf.data.builder.documents import PART_TOKENS, Documents
 from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.builder.statistics import count_pieces
 from albert_tf.data.builder.text_blocks import (
     Block,
     document_hash,
@@ -104,7 +103,6 @@ def _tokenize(
     counts["sentences_without_tokens"] = len(lines) - counts["sentences"]
     counts["tokens"] = len(ids)
     counts["unknown_tokens"] = int(np.sum(ids == recipe.tokenizer.unk_id))
-    count_pieces(ids, counts)
     whole = Documents(
         ids.astype(recipe.id_type),
         starts,
