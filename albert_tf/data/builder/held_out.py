@@ -1,6 +1,6 @@
 """What shards hold, and which documents are held out.
 
-Those are whose hash is in the lowest buckets.
+These are those whose hash is in the lowest buckets.
 
 Each shard is measured by itself, by any worker; sums of what was measured are
 enough to draw the border between the buckets.
@@ -32,7 +32,7 @@ class Measured:
 
     Attributes:
       tokens: [BUCKETS] int64 by the bucket of their document.
-      pieces: [V] int64, how often each stands in the text.
+      pieces: [V] int64, how often each stands in the text that is kept.
       ends: the lowest and the highest bucket of each shard that holds any.
       counts: what is left out because it was there before.
     """
@@ -62,15 +62,15 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
         return NOTHING
     counts: Counter = Counter()
     ends = documents.offsets()[np.cumsum(documents.parts)]
-    hashes, sizes = documents.hashes, np.diff(ends, prepend=0)
+    sizes = np.diff(ends, prepend=0)
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
         # The first part of a document has the document's hash for its key.
-        again = ~first & (documents.keys == hashes)
+        again = ~first & (documents.keys == documents.hashes)
         counts["duplicate_documents"] = int(np.sum(again))
         counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
-        hashes, sizes = hashes[first], sizes[first]
-    held = buckets(hashes)
+        documents, sizes = documents.select(first), sizes[first]
+    held = buckets(documents.hashes)
     tokens = np.bincount(held, sizes, BUCKETS).astype(np.int64)
     pieces = np.bincount(documents.ids, minlength=recipe.vocab_size)
     ends = {number: (int(held.min()), int(held.max()))}
@@ -90,7 +90,7 @@ class HeldOut:
       below: the hash buckets that are held out are those below this one.
       shards: the shards that hold documents of each split.
       counts: what was left out because it was there before.
-      pieces: [V] how often each stands in the text.
+      pieces: [V] how often each stands in the text that is kept.
     """
 
     below: int
