@@ -222,7 +222,9 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = self._model.id_to_piece(list(range(len(self._model))))
         super().__init__(content, pieces, config)
         self.lone_mark = [self._ids.get(WORD_MARK)]
-        self.splits = digit_comma_splits(self._model, config.digit_comma)
+        self.splits = digit_comma_splits(
+            self._model, pieces, config.digit_comma
+        )
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def _unused(self) -> list[int]:
