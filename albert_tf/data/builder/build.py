@@ -22,7 +22,7 @@ from albert_tf.data.builder.advice import warnings
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.build_folder import BuildFolder
 from albert_tf.data.builder.held_out import HeldOut
-from albert_tf.data.builder.local_runner import LocalRunner
+from albert_tf.data.builder.local_runner import LocalRunner, load_leak_probe
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
@@ -143,11 +143,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
 
 def probe_leak(jobs: list[FileJob]) -> dict:
     """Return what the leak probe tells of files that share no text."""
-    # scikit-learn takes a second to import, which no worker needs.
-    from albert_tf.data.builder import leak_probe
-
     paths = [job.path for job in jobs if job.split == records.TRAIN]
-    return leak_probe.probe(paths, jobs[0].recipe.vocab_size)
+    return load_leak_probe().probe(paths, jobs[0].recipe.vocab_size)
 
 
 def describe(
