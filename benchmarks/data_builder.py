@@ -1,6 +1,7 @@
 """Time, memory and disk of the data builder, as a table.
 
-    python benchmarks/data_builder.py --text=FILE --spm_model_file=FILE
+    python benchmarks/data_builder.py --text=FILE --spm_model_file=FILE \\
+        [--trees=LANDED,. --rounds=5] [--runner=DirectRunner]
 
 FILE is text of one sentence per line with blank lines between documents. Each
 build is the program that a user runs, from its start to its end. The released
@@ -11,20 +12,24 @@ google-research/albert at b772393, one process, on 2.0 MB of English with an
 
 import contextlib
 import dataclasses
+import itertools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from albert_tf.base import command_line
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
 from albert_tf.data import records
+from albert_tf.data.records import Metadata
 
-SCRIPT = Path(__file__).parents[1] / "create_pretraining_data.py"
+HERE = str(Path(__file__).parents[1])
 RELEASED = {128: 54_350, 512: 49_686}  # tokens a second
 
 
@@ -40,6 +45,19 @@ class BenchmarkConfig:
         ("static-1", "static-10", "static-40", "dynamic-1"),
         "Masking and duplicates of the builds.",
     )
+    trees: tuple = setting((HERE,), "Checkouts to measure, in turn.")
+    rounds: int = setting(1, "Builds of each, of which the median counts.")
+    runner: str | None = setting(
+        None, "Apache Beam's runner; `num_processes` are then its workers."
+    )
+
+
+class Case(NamedTuple):
+    """What a row of the table is of."""
+
+    build: str
+    processes: str
+    tree: str
 
 
 def session_bytes(root: int) -> int:
@@ -75,9 +93,9 @@ def measured(command: list[str]) -> tuple[float, int]:
     return seconds, most[0]
 
 
-def row(config: BenchmarkConfig, name: str, processes: str) -> list[str]:
-    """Build once; return its row of the table."""
-    masking, duplicates = name.split("-")
+def build(config: BenchmarkConfig, case: Case) -> tuple[float, int, Metadata]:
+    """Build once; return seconds, bytes of memory, and what was made."""
+    masking, duplicates = case.build.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {
             "input_file": config.text,
@@ -86,23 +104,32 @@ def row(config: BenchmarkConfig, name: str, processes: str) -> list[str]:
             "max_seq_length": config.max_seq_length,
             "masking": masking,
             "dupe_factor": duplicates,
-            "num_processes": processes,
+            "num_processes": case.processes,
         }
-        command = [sys.executable, str(SCRIPT)]
+        if config.runner:
+            flags["runner"] = config.runner
+            flags["pipeline_options"] = (
+                f"--direct_num_workers={case.processes} "
+                "--direct_running_mode=multi_processing"
+            )
+        command = [sys.executable, f"{case.tree}/create_pretraining_data.py"]
         command += [f"--{flag}={value}" for flag, value in flags.items()]
-        seconds, memory = measured(command)
-        metadata = records.load_metadata(folder)
-        size = sum(e.bytes for split in metadata.splits.values() for e in split)
-    counts = metadata.statistics
-    tokens = counts["records"] * counts["tokens_per_record"] / seconds
+        return *measured(command), records.load_metadata(folder)
+
+
+def row(config: BenchmarkConfig, case: Case, runs: list) -> list[str]:
+    """Return the row of a case in the table."""
+    seconds, memory, made = zip(*runs, strict=True)
+    counts, middle = made[0].statistics, statistics.median(seconds)
+    size = sum(e.bytes for split in made[0].splits.values() for e in split)
+    tokens = counts["records"] * counts["tokens_per_record"] / middle
     released = RELEASED.get(config.max_seq_length)
     return [
-        name,
-        processes,
-        f"{seconds:.1f}",
+        *case,
+        f"{middle:.1f}",
         f"{tokens:,.0f}",
         f"{tokens / released:.0f}" if released else "",
-        f"{memory / 1e6:,.0f}",
+        f"{max(memory) / 1e6:,.0f}",
         f"{size / counts['tokens']:.2f}",
     ]
 
@@ -110,12 +137,15 @@ def row(config: BenchmarkConfig, name: str, processes: str) -> list[str]:
 @command_line.program(BenchmarkConfig)
 def main(config: BenchmarkConfig) -> None:
     """Print the table."""
-    head = "build,processes,s,tokens/s,of released,peak MB,bytes/token of text"
-    rows = [head.split(",")]
-    for name in config.builds:
-        for processes in config.num_processes:
-            rows.append(row(config, name, processes))
-            print("  ".join(rows[-1]), file=sys.stderr, flush=True)
+    cases = itertools.product(config.builds, config.num_processes, config.trees)
+    runs = {Case(*case): [] for case in cases}
+    for _ in range(config.rounds):
+        for case in runs:
+            runs[case].append(build(config, case))
+            print(*case, *runs[case][-1][:2], file=sys.stderr, flush=True)
+    head = "build,processes,version,s,tokens/s,of released,peak MB"
+    rows = [[*head.split(","), "bytes/token of text"]]
+    rows += [row(config, case, runs[case]) for case in runs]
     print(*table(rows), sep="\n")
 
 

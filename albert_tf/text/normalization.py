@@ -63,7 +63,10 @@ def normalize(text: str, config: TextConfig) -> str:
     lowered. Source: google-research/albert `preprocess_text`; `isspace` is
     its white space. Lone surrogates become U+FFFD.
     """
-    text = " ".join(text.split())
+    text = text.strip()
+    # Of white space, only a plain space can be printed.
+    if not text.isprintable() or "  " in text:
+        text = " ".join(text.split())
     if config.replace_quotes:
         text = text.replace("``", '"').replace("''", '"')
     if not text.isascii():

@@ -47,12 +47,15 @@ def _drop_word_mark(
 
 
 def digit_comma_splits(
-    model: sentencepiece.SentencePieceProcessor, variant: str
+    model: sentencepiece.SentencePieceProcessor,
+    pieces: Sequence[str],
+    variant: str,
 ) -> dict[int, list[Span]]:
     """Return what becomes of each piece that ends in a digit and a comma.
 
     Args:
       model: the SentencePiece model.
+      pieces: its pieces.
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
@@ -64,8 +67,7 @@ def digit_comma_splits(
     if variant == "none":
         return splits
     comma = model.piece_to_id(",")
-    for i in range(model.get_piece_size()):
-        piece = model.id_to_piece(i)
+    for i, piece in enumerate(pieces):
         if piece[-1:] != "," or not piece[-2:-1].isdigit():
             continue
         number = piece[:-1].replace(WORD_MARK, "")

@@ -222,16 +222,17 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = self._model.id_to_piece(list(range(len(self._model))))
         super().__init__(content, pieces, config)
         self.lone_mark = [self._ids.get(WORD_MARK)]
-        self.splits = digit_comma_splits(self._model, config.digit_comma)
+        self.splits = digit_comma_splits(
+            self._model, pieces, config.digit_comma
+        )
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def _unused(self) -> list[int]:
-        model = self._model
-        return [
-            i
-            for i in range(model.get_piece_size())
-            if model.is_control(i) or model.is_unknown(i) or model.is_unused(i)
-        ]
+        ids = list(range(self.vocab_size))
+        flags = zip(
+            self._model.is_control(ids), self._model.is_unused(ids), strict=True
+        )
+        return [self._model.unk_id(), *itertools.compress(ids, map(any, flags))]
 
     def _starts_word(self, piece: str) -> bool:
         return is_word_start(piece)

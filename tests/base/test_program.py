@@ -1,5 +1,6 @@
-"""What stands on the console when a program starts."""
+"""What a program writes and does when it starts, and when it ends."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,35 @@ def test_nothing_is_lost_when_the_start_fails(capfd):
         raise ImportError
     print("after", file=sys.stderr)
     assert capfd.readouterr().err == KEPT + "after\n"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collector_rests_while_libraries_are_imported(enabled):
+    """It is as before afterwards, also after an error."""
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with program.quiet_start():
+            assert not gc.isenabled()
+        assert gc.isenabled() == enabled
+        with pytest.raises(ImportError), program.without_collection():
+            raise ImportError
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_collected_at_the_end():
+    """All objects are then out of the collector's sight."""
+    code = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print(len(gc.get_objects())))\n"
+        "from albert_tf.base import command_line\n"
+        "command_line.run(lambda: None)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert int(done.stdout) < 100, done
 
 
 @pytest.mark.parametrize(

@@ -248,9 +248,9 @@ def test_another_version_is_refused(corpus, whole, tmp_path):
 
 
 def records_of(folder):
-    """Return the bytes of the files of records, by name."""
+    """Return the bytes of all files but `metadata.json`, by name."""
     found = contents(folder)
-    return {k: v for k, v in found.items() if k.endswith(".tfrecord")}
+    return {k: v for k, v in found.items() if k != "metadata.json"}
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):

@@ -94,6 +94,7 @@ def test_normalize_equals_the_released_formula(lower):
     ("text", "options", "wanted"),
     [
         ("  Über \u00a0\u3000 Ça\u2028\t", {}, "uber ca"),
+        ("a  b", {}, "a b"),
         ("Über", {"do_lower_case": False}, "Uber"),
         ("Über ﬁ", {"strip_accents": False}, "über ﬁ"),
         ("``a'' ```", {}, "``a'' ```"),

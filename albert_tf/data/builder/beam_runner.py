@@ -127,7 +127,7 @@ class BeamRunner:
     ) -> tuple[Counter, HeldOut]:
         """Deal the text to shards in a folder, unless that was done before."""
         counts_path = files.join(folder, "text.json")
-        held_out_path = files.join(folder, "held_out.json")
+        held_out_path = files.join(folder, "measured.json")
         if not all(map(files.exists, (counts_path, held_out_path))):
             files.make_folder(folder)
             for shard in range(recipe.build.num_shards):
@@ -139,7 +139,7 @@ class BeamRunner:
                 held_out = self._held_out(dealt[FRAMES], recipe, folder)
                 _end(held_out, "held out", held_out_path)
         counts = Counter(files.read_json(counts_path, "`text.json`"))
-        held_out = files.read_json(held_out_path, "`held_out.json`")
+        held_out = files.read_json(held_out_path, "`measured.json`")
         return counts, HeldOut(**held_out)
 
     def _dealt(self, pipeline: beam.Pipeline, recipe: Recipe, paths: list[str]):

@@ -22,15 +22,11 @@ from albert_tf.data.builder.advice import warnings
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.build_folder import BuildFolder
 from albert_tf.data.builder.held_out import HeldOut
-from albert_tf.data.builder.local_runner import LocalRunner
+from albert_tf.data.builder.local_runner import LocalRunner, load_leak_probe
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
-from albert_tf.data.builder.statistics import (
-    piece_counts,
-    report,
-    summarize,
-)
+from albert_tf.data.builder.statistics import report, summarize
 from albert_tf.data.builder.text_blocks import input_paths
 from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import (
@@ -147,11 +143,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
 
 def probe_leak(jobs: list[FileJob]) -> dict:
     """Return what the leak probe tells of files that share no text."""
-    # scikit-learn takes a second to import, which no worker needs.
-    from albert_tf.data.builder import leak_probe
-
     paths = [job.path for job in jobs if job.split == records.TRAIN]
-    return leak_probe.probe(paths, jobs[0].recipe.vocab_size)
+    return load_leak_probe().probe(paths, jobs[0].recipe.vocab_size)
 
 
 def describe(
@@ -197,8 +190,7 @@ def _make(
     text = text + Counter(held_out.counts)
     metadata = describe(recipe, folder.identity, text, done, leak)
     _check_splits(metadata, recipe.build.eval_fraction)
-    counts = piece_counts(text, recipe.vocab_size)
-    write_piece_counts(recipe.build.output_dir, counts)
+    write_piece_counts(recipe.build.output_dir, held_out.pieces)
     metadata.write(recipe.build.output_dir)
 
 

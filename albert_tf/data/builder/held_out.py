@@ -1,4 +1,6 @@
-"""Which documents are held out: those whose hash is in the lowest buckets.
+"""What shards hold, and which documents are held out.
+
+These are those whose hash is in the lowest buckets.
 
 Each shard is measured by itself, by any worker; sums of what was measured are
 enough to draw the border between the buckets.
@@ -30,23 +32,26 @@ class Measured:
 
     Attributes:
       tokens: [BUCKETS] int64 by the bucket of their document.
+      pieces: [V] int64, how often each stands in the text that is kept.
       ends: the lowest and the highest bucket of each shard that holds any.
       counts: what is left out because it was there before.
     """
 
     tokens: np.ndarray
+    pieces: np.ndarray
     ends: dict[int, tuple[int, int]]
     counts: Counter
 
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(
             self.tokens + other.tokens,
+            self.pieces + other.pieces,
             self.ends | other.ends,
             self.counts + other.counts,
         )
 
 
-NOTHING = Measured(np.zeros(BUCKETS, np.int64), {}, Counter())
+NOTHING = Measured(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
 def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
@@ -57,18 +62,19 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
         return NOTHING
     counts: Counter = Counter()
     ends = documents.offsets()[np.cumsum(documents.parts)]
-    hashes, sizes = documents.hashes, np.diff(ends, prepend=0)
+    sizes = np.diff(ends, prepend=0)
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
         # The first part of a document has the document's hash for its key.
-        again = ~first & (documents.keys == hashes)
+        again = ~first & (documents.keys == documents.hashes)
         counts["duplicate_documents"] = int(np.sum(again))
         counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
-        hashes, sizes = hashes[first], sizes[first]
-    held = buckets(hashes)
+        documents, sizes = documents.select(first), sizes[first]
+    held = buckets(documents.hashes)
     tokens = np.bincount(held, sizes, BUCKETS).astype(np.int64)
+    pieces = np.bincount(documents.ids, minlength=recipe.vocab_size)
     ends = {number: (int(held.min()), int(held.max()))}
-    return Measured(tokens, ends, counts)
+    return Measured(tokens, pieces, ends, counts)
 
 
 def add_up(items: Iterable[Measured]) -> Measured:
@@ -84,11 +90,13 @@ class HeldOut:
       below: the hash buckets that are held out are those below this one.
       shards: the shards that hold documents of each split.
       counts: what was left out because it was there before.
+      pieces: [V] how often each stands in the text that is kept.
     """
 
     below: int
     shards: dict[str, list[int]]
     counts: dict[str, int]
+    pieces: list[int]
 
 
 def _border(tokens: np.ndarray, fraction: float) -> int:
@@ -112,4 +120,5 @@ def hold_out(fraction: float, measured: Measured) -> HeldOut:
         EVAL: [shard for shard, (low, _) in ends if low < below],
         TRAIN: [shard for shard, (_, high) in ends if high >= below],
     }
-    return HeldOut(below, shards, dict(measured.counts))
+    pieces = measured.pieces.tolist()
+    return HeldOut(below, shards, dict(measured.counts), pieces)

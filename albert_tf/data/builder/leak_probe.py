@@ -56,23 +56,21 @@ class Segments:
 
 def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
     """Count the ids of each row."""
-    ends = np.cumsum([0] + [len(row) for row in rows])
-    ids = np.concatenate([np.zeros(0, np.int64), *rows])
-    counts = sparse.csr_array(
-        (np.ones(len(ids), np.float32), ids, ends), (len(rows), width)
+    first = np.arange(len(rows)) * width
+    cells = np.repeat(first, list(map(len, rows)))
+    cells += np.concatenate([np.zeros(0, np.int64), *rows])
+    cells, counts = np.unique(cells, return_counts=True)
+    return sparse.csr_array(
+        (counts.astype(np.float32), np.divmod(cells, width)), (len(rows), width)
     )
-    counts.sum_duplicates()
-    return counts
 
 
 def _segments(examples: list[Example], width: int) -> Segments:
     """Take examples apart; ids may be beyond a vocabulary unknown."""
     bags, edges = [], []
+    segments = [example.segments() for example in examples]
     for segment in (0, 1):
-        rows = []
-        for example in examples:
-            ids = example.originals()[example.segment_ids == segment]
-            rows.append(ids[1 - segment : -1] % width)  # no [CLS], no [SEP]
+        rows = [pair[segment] % width for pair in segments]
         bags.append(_bag(rows, width))
         edges.append([row[[0, -1]] if len(row) else (0, 0) for row in rows])
     first, last = np.array(edges, np.int64).reshape(2, -1, 2).T

@@ -3,16 +3,24 @@
 import functools
 import importlib
 import threading
+import types
 from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.base.processes import Workers
+from albert_tf.base.program import without_collection
 from albert_tf.base.progress import Progress
 from albert_tf.data.builder import corpus_digest
 from albert_tf.data.builder.held_out import HeldOut, add_up, hold_out, measure
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, make_file
 from albert_tf.data.builder.shards import ShardStore, fill
+
+
+def load_leak_probe() -> types.ModuleType:
+    """Import scikit-learn, which takes a second, and which no worker needs."""
+    with without_collection():
+        return importlib.import_module("albert_tf.data.builder.leak_probe")
 
 
 class LocalRunner:
@@ -38,8 +46,7 @@ class LocalRunner:
           what was counted in the text, and what is held out.
         """
         if self.workers.number > 1:  # this process waits for them
-            probe = ["albert_tf.data.builder.leak_probe"]
-            threading.Thread(target=importlib.import_module, args=probe).start()
+            threading.Thread(target=load_leak_probe).start()
         store = ShardStore(folder, recipe.build.num_shards)
         fill(store, paths, recipe, self.workers)
         work = functools.partial(measure, recipe)

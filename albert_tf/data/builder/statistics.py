@@ -23,18 +23,6 @@ TITLES = {
 }
 
 
-def count_pieces(ids: np.ndarray, counts: Counter) -> None:
-    """Count each piece of a text, beside what else is counted in it."""
-    numbers = np.bincount(ids)
-    for piece in np.flatnonzero(numbers).tolist():
-        counts[f"piece_{piece}"] = int(numbers[piece])
-
-
-def piece_counts(counts: Counter, vocab_size: int) -> np.ndarray:
-    """Return what `count_pieces` counted, int64 [V]."""
-    return np.array([counts[f"piece_{i}"] for i in range(vocab_size)])
-
-
 def count_instances(instances: Instances) -> Counter:
     """Count a batch of records, masks aside."""
     return Counter(

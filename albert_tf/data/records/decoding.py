@@ -44,6 +44,11 @@ class Example:
         ids[self.positions] = self.labels
         return ids
 
+    def segments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of A and of B before masking, no special ones."""
+        ids, b_start = self.originals(), np.searchsorted(self.segment_ids, 1)
+        return ids[1 : b_start - 1], ids[b_start:-1]
+
 
 CLS, SEP = -1, -2
 

@@ -10,10 +10,10 @@ from albert_tf.base.errors import require
 PIECE_COUNTS_FILE = "piece_counts.json"
 
 
-def write_piece_counts(data_dir: str, counts: np.ndarray) -> None:
+def write_piece_counts(data_dir: str, counts: list[int]) -> None:
     """Write the counts [V] beside the records."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
-    files.write_text(path, json.dumps(counts.tolist()) + "\n")
+    files.write_text(path, json.dumps(counts) + "\n")
 
 
 def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
