@@ -20,7 +20,6 @@ from albert_tf.model.configured_layer import (
     ConfiguredLayer,
     registered,
 )
-from albert_tf.model.devices import is_tpu
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.encoder_blocks import (
     AlbertEmbeddings,
@@ -245,10 +244,7 @@ class MaskedLMHead(ConfiguredLayer):
             kernel = tf.cast(embeddings.projection.kernel, x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
         table = tf.cast(embeddings.word_embeddings, x.dtype)
-        bias = self.output_bias
-        if is_tpu():  # for a product as its gradient, not a pass over logits
-            bias = tf.einsum("bp,v->bpv", tf.ones_like(x[..., 0]), bias)
-        return tf.einsum("bpe,ve->bpv", x, table) + bias
+        return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias
 
 
 @registered
