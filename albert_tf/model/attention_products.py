@@ -38,9 +38,18 @@ class FlatProducts:
         return tf.matmul(query, cls.heads_first(key), transpose_b=True)
 
     @classmethod
-    def context(cls, probs, value):
-        """Return [B, P, A, D] of probs [B, A, P, T] and value [B, T, A, D]."""
-        return cls.heads_first(tf.matmul(probs, cls.heads_first(value)))
+    def attended(cls, scores, value, drop):
+        """Return the context [B, P, A, D], and probabilities [B, A, P, T].
+
+        Args:
+          scores: float32 [B, A, P, T], masked.
+          value: [B, T, A, D].
+          drop: dropout of probabilities.
+        """
+        probs = tf.nn.softmax(scores)
+        kept = tf.cast(drop(probs), value.dtype)
+        product = tf.matmul(kept, cls.heads_first(value))
+        return cls.heads_first(product), probs
 
     @staticmethod
     def joined(dense: keras.layers.Dense, context, shape):
@@ -69,8 +78,26 @@ class HeadProducts(FlatProducts):
         return tf.cast(scores, tf.float32) * scale
 
     @staticmethod
-    def context(probs, value):
-        return tf.einsum("bapt,btad->bpad", probs, value)
+    def attended(scores, value, drop):
+        probs = tf.nn.softmax(scores)
+
+        @tf.custom_gradient
+        def context_of(_, value):
+            kept = tf.cast(drop(probs), value.dtype)
+            context = tf.einsum("bapt,btad->bpad", kept, value)
+
+            def gradient(dy):
+                # What softmax takes off is dy * context, summed over a head's
+                # width: so XLA need not keep the products, nor sum over them.
+                means = tf.cast(dy, tf.float32) * tf.cast(context, tf.float32)
+                means = tf.einsum("bpad->bap", means)[..., None]
+                products = tf.einsum("bpad,btad->bapt", dy, value)
+                change = drop(tf.cast(products, tf.float32)) - means
+                return probs * change, tf.einsum("bapt,bpad->btad", kept, dy)
+
+            return context, gradient
+
+        return context_of(scores, value), probs
 
     @staticmethod
     def joined(dense, context, shape):

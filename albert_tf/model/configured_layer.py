@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.devices import is_tpu
 from albert_tf.model.dropout import drawn
 from albert_tf.text.packing import INPUTS
 
@@ -16,6 +17,25 @@ from albert_tf.text.packing import INPUTS
 registered = keras.saving.register_keras_serializable("albert_tf")
 
 LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
+
+
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras's, but that TPUs take mean and variance in one pass, in float32.
+
+    Both are then summed up while the product before them is computed.
+    """
+
+    def call(self, inputs):
+        if not is_tpu():
+            return super().call(inputs)
+        arguments = inputs, self.gamma, self.beta
+        x, gamma, beta = (tf.cast(each, tf.float32) for each in arguments)
+        mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+        square = tf.reduce_mean(x * x, axis=-1, keepdims=True)
+        variance = tf.maximum(square - mean * mean, 0.0)
+        scale = tf.math.rsqrt(variance + self.epsilon) * gamma
+        y = x * scale + (beta - mean * scale)
+        return tf.cast(y, self.compute_dtype)
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -74,9 +94,9 @@ class ConfiguredLayer(keras.layers.Layer):
         """
         return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
-    def norm(self, width: int) -> keras.layers.LayerNormalization:
+    def norm(self, width: int) -> "LayerNorm":
         """Return a built layer norm; Keras computes it in float32."""
-        layer = keras.layers.LayerNormalization(
+        layer = LayerNorm(
             epsilon=LAYER_NORM_EPSILON,
             name="layer_norm",
             dtype=self.dtype_policy,

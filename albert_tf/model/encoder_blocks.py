@@ -100,9 +100,11 @@ class SelfAttention(ConfiguredLayer):
         scores = of.scores(query, key, c.head_size**-0.5)  # [B, A, P, T]
         padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
         scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
-        probs = tf.nn.softmax(scores)
-        dropped = dropout(probs, c.attention_probs_dropout_prob, seed)
-        context = of.context(tf.cast(dropped, value.dtype), value)
+        context, probs = of.attended(
+            scores,
+            value,
+            lambda x: dropout(x, c.attention_probs_dropout_prob, seed),
+        )
         context = of.joined(self.output_projection, context, asked)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
         return self.layer_norm(asking + context), probs

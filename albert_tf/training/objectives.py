@@ -33,9 +33,9 @@ def soft_cross_entropy(
 
 
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...]: 1 where the largest logit is the label's."""
-    predictions = tf.argmax(logits, axis=-1, output_type=labels.dtype)
-    return tf.cast(tf.equal(predictions, labels), tf.float32)
+    """Return float32 [...]: 1 where no logit is larger than the label's."""
+    right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    return tf.cast(right >= tf.reduce_max(logits, axis=-1), tf.float32)
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
