@@ -165,6 +165,8 @@ class Program:
       optional: required settings that this program can do without.
       tells: whether the function takes `said` too, the names of the settings
         that the user gave.
+      removed: {flag that is gone: the value with which earlier flagfiles,
+        which hold every setting, ask for nothing}.
     """
 
     function: Callable
@@ -174,6 +176,7 @@ class Program:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
     tells: bool = False
+    removed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, dataclasses.Field]:
         """Return {name: field} of all settings."""
@@ -210,6 +213,8 @@ class Program:
                 flags.mark_flag_as_required(name)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
+        for name, value in self.removed.items():
+            flags.DEFINE_enum(name, None, [value], "Gone.")
 
     def _configs(self, values: Mapping[str, Any]) -> list[Any]:
         for name, field in self.fields().items():

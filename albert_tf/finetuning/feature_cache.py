@@ -104,15 +104,12 @@ def from_arrays(table: Arrays) -> Features:
     return Features(**values)
 
 
-def key_of(
-    task: Task, part: str, path: str, number: int, tokenizer: Tokenizer
-) -> dict:
-    """Return what the features of a file, or of a sample, follow from."""
+def key_of(task: Task, part: str, path: str, tokenizer: Tokenizer) -> dict:
+    """Return what the features of a file follow from."""
     return {
         "format": FORMAT,
         "part": part,
         "content": content_hash(path),
-        "examples": number,
         "tokenizer": tokenizer.fingerprint(),
         "task": task.identity(),
     }
@@ -138,7 +135,7 @@ def cached_features(
     """
     table = cached(
         folder,
-        lambda: key_of(task, part, path, len(examples), tokenizer),
+        lambda: key_of(task, part, path, tokenizer),
         lambda: to_arrays(task.features(examples, tokenizer)),
     )
     return from_arrays(table)

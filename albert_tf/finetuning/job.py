@@ -4,8 +4,6 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.finetuning.feature_cache import cached_features
@@ -62,15 +60,6 @@ class FinetuningConfig:
         "model_dir",
         "First weights of the encoder: those of `model_dir`, or random ones.",
         choices=("model_dir", "random"),
-    )
-    max_train_examples: int = setting(
-        0,
-        "Learn from a random sample of the examples, the same in every run; "
-        "0 is all.",
-        minimum=0,
-    )
-    max_eval_examples: int = setting(
-        0, "Evaluate on such a sample of each split; 0 is all.", minimum=0
     )
     num_train_epochs: float = setting(
         3.0,
@@ -283,32 +272,17 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
     return load_task(directory)
 
 
-def sample(examples: Sequence, most: int) -> Sequence:
-    """Return a random sample in the order of the file; all if `most` is 0."""
-    if not 0 < most < len(examples):
-        return examples
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(examples), most, replace=False)
-    return [examples[i] for i in np.sort(chosen)]
-
-
 def read_parts(
     run: FinetuningConfig, data: DataConfig, task: Task
 ) -> tuple[Task, dict[str, dict[str, Sequence]]]:
-    """Return the task with its labels, and {part: {split: examples}}.
-
-    The labels are those of all training examples, also where a sample is
-    learnt from.
-    """
+    """Return the task with its labels, and {part: {split: examples}}."""
     parts: dict[str, dict] = {}
     for part in run.parts():
-        splits = read_splits(task, data, part)
+        parts[part] = splits = read_splits(task, data, part)
         if part == "train":
             task = task.fitted(splits[""])
         if part == "eval":
             task = task.evaluated_on(next(iter(splits.values())))
-        most = getattr(run, f"max_{part}_examples", 0)
-        parts[part] = {k: sample(x, most) for k, x in splits.items()}
     return task, parts
 
 

@@ -82,17 +82,10 @@ class RecipeConfig:
     )
     plateau_patience: int = setting(
         0,
-        "Lower the learning rate after this many evaluations without a "
+        "Halve the learning rate after this many evaluations without a "
         "better main metric, with schedule=constant; 0 never does.",
         minimum=0,
     )
-    plateau_factor: float = setting(
-        0.5,
-        "What `plateau_patience` multiplies the learning rate by.",
-        minimum=0.0,
-        maximum=1.0,
-    )
-
     teacher: str | None = setting(
         None,
         "Model directory of a fine-tuned model of the same task, whose "

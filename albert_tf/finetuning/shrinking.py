@@ -29,6 +29,7 @@ from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
 
 EVAL_BATCH_SIZE = 32
+HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth
 
 # How weights are kept: a function of their values.
 WEIGHTS: dict[str, Callable] = {
@@ -57,9 +58,6 @@ class ShrinkConfig:
         "Attention heads of the new model in each layer, those that the "
         "task's training examples need most. Default: all.",
         minimum=1,
-    )
-    head_examples: int = setting(
-        1000, "Training examples that say what heads are worth.", minimum=1
     )
     weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
 
@@ -170,7 +168,7 @@ class TaskData:
         )
         self.task: Task = choose_task(run, data, TaskConfig())
         self.tokenizer = load_tokenizer(config.model_dir)
-        self.data, self.head_examples = data, config.head_examples
+        self.data = data
         self.eval: list[Split] = []
         if data.data_dir or data.eval_file:
             for name, examples in read_splits(self.task, data, "eval").items():
@@ -183,7 +181,7 @@ class TaskData:
         head_pruning.check_number(model.config, number)
         (examples,) = read_splits(self.task, self.data, "train").values()
         order = np.random.default_rng(0).permutation(len(examples))
-        sample = [examples[i] for i in order[: self.head_examples]]
+        sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
         features = self.task.features(sample, self.tokenizer)
         head = self.task.head
         network = head.build_model(model.config, "float32")

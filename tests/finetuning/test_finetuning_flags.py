@@ -145,10 +145,11 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
 
 
 def test_the_script(finished, opinions, tmp_path):
-    """The script takes released names, and its flagfile replays."""
+    """The script takes released names; flagfiles replay, earlier ones too."""
     done = programs.run(
         os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",
+        "--max_train_examples=0",
         f"--output_dir={tmp_path}",
         f"--model_dir={finished[0]}",
         "--nodo_train",

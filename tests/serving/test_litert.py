@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import types
 
 import numpy as np
@@ -94,8 +95,8 @@ def test_precisions_of_a_classifier(
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
     found = Runner(out).scores(TEXTS, TEXTS[::-1])["probabilities"]
     close(found, wanted, tolerance)
-    config = RunnerConfig(model=out, text=TEXTS[0], text_pair=TEXTS[-1])
-    (answer,) = answers(config)
+    query = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[-1]})
+    (answer,) = answers(RunnerConfig(model=out, query=query))
     close([answer[label] for label in LABELS], wanted[0], tolerance)
 
 
