@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.conversion.released_names import (
     MODEL_DIR,
     Layout,
@@ -131,22 +131,19 @@ def to_ours(
       InputError: a variable is missing, unexpected or of another shape.
     """
     for name in tensors.shapes:
-        if any(mark in name for mark in BERT_MARKS):
-            raise InputError(
-                "The checkpoint must be one of ALBERT; this one is of BERT, "
-                "whose layers have weights of their own. "
-                f"Received: {source} with {name}"
-            )
+        require(
+            not any(mark in name for mark in BERT_MARKS),
+            "The checkpoint must be one of ALBERT; this one is of BERT, whose "
+            "layers have weights of their own. "
+            f"Received: {source} with {name}",
+        )
     expected = expected_places(set(tensors.shapes), config, layout)
     differences = explain_differences(
         {place.name: place.shape for place in expected.values()},
         tensors.shapes,
     )
-    if differences:
-        raise InputError(
-            f"The {layout.title} must fit its config. "
-            f"Received: {source}\n  {differences}"
-        )
+    rule = f"The {layout.title} must fit its config."
+    require(not differences, f"{rule} Received: {source}\n  {differences}")
     moves = {name: (p, p.transposed) for name, p in expected.items()}
     return _moved(tensors, moves)
 

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.serving.choices import CHOICES
@@ -44,12 +44,12 @@ def load_own_tokenizer(
     if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
         return None
     tokenizer = load_tokenizer(model_dir)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            "The tokenizer must have at most `vocab_size` pieces. Received: "
-            f"{tokenizer.vocab_size} pieces, vocab_size={config.vocab_size} "
-            f"in {model_dir}"
-        )
+    require(
+        tokenizer.vocab_size <= config.vocab_size,
+        "The tokenizer must have at most `vocab_size` pieces.",
+        pieces=tokenizer.vocab_size,
+        vocab_size=f"{config.vocab_size} in {model_dir}",
+    )
     return tokenizer
 
 
@@ -58,12 +58,10 @@ def with_length(
 ) -> ServingConfig:
     """Return settings whose `max_seq_length` is given and legal."""
     length = serving.max_seq_length or usual
-    if length > config.max_position_embeddings:
-        raise InputError(
-            "`max_seq_length` must be at most the model's "
-            f"max_position_embeddings={config.max_position_embeddings}. "
-            f"Received: max_seq_length={length}"
-        )
+    most = config.max_position_embeddings
+    rule = "`max_seq_length` must be at most the model's "
+    rule += f"max_position_embeddings={most}."
+    require(length <= most, rule, max_seq_length=length)
     return dataclasses.replace(serving, max_seq_length=length)
 
 
@@ -88,11 +86,8 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
 def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a pretrained model."""
     limit = serving.null_score_diff_threshold
-    if limit is not None:
-        raise InputError(
-            "`null_score_diff_threshold` is for models fine-tuned for "
-            f"questions. Received: null_score_diff_threshold={limit}"
-        )
+    rule = "`null_score_diff_threshold` is for models fine-tuned for questions."
+    require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
     serving = with_length(serving, config, config.max_position_embeddings)
     tokenizer = load_own_tokenizer(model_dir, config)
@@ -113,11 +108,6 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
-    if task.kind not in KINDS:
-        raise InputError(
-            f"The task's kind must be one of {', '.join(KINDS)} to be "
-            f"exported. Received: kind={task.kind} in {model_dir}"
-        )
     serving = with_length(serving, config, task.config.max_seq_length)
     tokenizer = load_own_tokenizer(model_dir, config)
     model = task.head.build_model(config, "float32")

@@ -17,7 +17,7 @@ import tensorflow as tf
 from scipy import stats
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.albert import AlbertForPretraining
@@ -65,11 +65,11 @@ def read_pair(line: bytes, place: str) -> Pair:
         values = [row[name] for name in ("good", "bad", "UID", "phenomenon")]
     except (ValueError, KeyError, TypeError):
         values = []
-    if not (values and all(isinstance(x, str) and x for x in values)):
-        raise InputError(
-            f"{place}: a line must be a JSON object with the strings `good`, "
-            f"`bad`, `UID` and `phenomenon`. Received: {line[:80]!r}"
-        )
+    require(
+        values and all(isinstance(x, str) and x for x in values),
+        f"{place}: a line must be a JSON object with the strings `good`, "
+        f"`bad`, `UID` and `phenomenon`. Received: {line[:80]!r}",
+    )
     return Pair(*values)
 
 
