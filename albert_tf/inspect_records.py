@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.base import command_line, files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.data.records import decoding
 from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
@@ -38,7 +38,7 @@ WORD_MARKS = ("▁", "##")
 
 
 @dataclasses.dataclass(frozen=True)
-class InspectConfig:
+class InspectConfig(Checked):
     """What to show."""
 
     input_file: str = setting(
@@ -47,9 +47,6 @@ class InspectConfig:
         "given without the flag.",
     )
     num_examples: int = setting(3, "Examples to show of each file.", minimum=0)
-
-    def __post_init__(self):
-        validate(self)
 
 
 def find_paths(patterns: str) -> list[str]:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from albert_tf.base import command_line
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.litert_tasks import ANSWERS
 
 
 @dataclasses.dataclass(frozen=True)
-class RunnerConfig:
+class RunnerConfig(Checked):
     """Which model is asked what."""
 
     model: str = setting(
@@ -35,9 +35,6 @@ class RunnerConfig:
         5, "Pieces for each [MASK], or answers to a question.", minimum=1
     )
     threads: int = setting(1, "Threads of the interpreter.", minimum=1)
-
-    def __post_init__(self):
-        validate(self)
 
 
 def fields_of(line: str, fields: Sequence[str]) -> dict:

@@ -11,11 +11,11 @@ import importlib.util
 
 from albert_tf.base import command_line, program
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class PlaygroundConfig:
+class PlaygroundConfig(Checked):
     """Which model is shown where."""
 
     saved_model: str = setting(
@@ -27,9 +27,6 @@ class PlaygroundConfig:
         "other machines.",
     )
     port: int = setting(8000, "Port.", minimum=1, maximum=65535)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @command_line.program(PlaygroundConfig)

@@ -8,7 +8,7 @@ The page, `report.html` in that folder, needs no network and no other file.
 import dataclasses
 
 from albert_tf.base import command_line, files, program
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
     from albert_tf.training.run_report import page
@@ -17,15 +17,12 @@ REPORT_FILE = "report.html"
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportConfig:
+class ReportConfig(Checked):
     """Which run."""
 
     model_dir: str = setting(
         ".", "Model directory of the run; may stand without --model_dir."
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 @command_line.program(ReportConfig, positional="model_dir")

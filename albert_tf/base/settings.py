@@ -1,8 +1,8 @@
 """Dataclass fields as the one home of settings.
 
 A library module declares its settings as a frozen dataclass whose fields are
-made by `setting(...)` and whose `__post_init__` calls `validate(self)`;
-`command_line.py` makes flags and keywords of them.
+made by `setting(...)` and which is `Checked`, or has a `__post_init__` that
+calls `validate(self)`; `command_line.py` makes flags and keywords of them.
 """
 
 import dataclasses
@@ -78,6 +78,13 @@ def validate(config: Any) -> None:
     """Check every field of a dataclass made of `setting` fields."""
     for field in dataclasses.fields(config):
         check_setting(field.name, getattr(config, field.name), field.metadata)
+
+
+class Checked:
+    """A dataclass of settings that is checked when it is made."""
+
+    def __post_init__(self):
+        validate(self)
 
 
 class Fact(NamedTuple):

@@ -4,7 +4,7 @@ import dataclasses
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.conversion.sources import (
     check_vocabulary,
     describe_source,
@@ -53,7 +53,7 @@ def convert(
 
 
 @dataclasses.dataclass(frozen=True)
-class ConversionConfig:
+class ConversionConfig(Checked):
     """What to convert, into what."""
 
     input: str = setting(
@@ -68,6 +68,3 @@ class ConversionConfig:
     albert_config_file: str | None = setting(
         None, "Config to use instead of the one beside the weights."
     )
-
-    def __post_init__(self):
-        validate(self)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, settings
 from albert_tf.base.errors import require
-from albert_tf.base.settings import FLAG_FILE, setting, validate
+from albert_tf.base.settings import FLAG_FILE, Checked, setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
@@ -39,7 +39,7 @@ WEIGHTS: dict[str, Callable] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ShrinkConfig:
+class ShrinkConfig(Checked):
     """What becomes of which model directory."""
 
     model_dir: str = setting(
@@ -60,9 +60,6 @@ class ShrinkConfig:
         minimum=1,
     )
     weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scipy import stats
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.progress import Progress
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.compiled_ops import XlaPolicy, cross_entropy
 from albert_tf.model.config import AlbertConfig
@@ -32,7 +32,7 @@ CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class MinimalPairsConfig:
+class MinimalPairsConfig(Checked):
     """What is scored."""
 
     model_dir: str = setting("", "Pretrained model directory.", required=True)
@@ -43,9 +43,6 @@ class MinimalPairsConfig:
         required=True,
     )
     output_file: str = setting("", "JSON file to write.", required=True)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @dataclasses.dataclass(frozen=True)
