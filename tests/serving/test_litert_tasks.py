@@ -190,23 +190,6 @@ def test_spans_of_tags(tags, spans):
     assert litert_tasks.entity_spans(tags.split()) == spans
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float16", "dynamic_int8"])
-def test_precisions_of_answers(pretrained_dir, tmp_path, precision):
-    """Logits of questions stay near float32's; padding does no harm."""
-    task = question_task("simple")
-    server, runner = exported(tmp_path, pretrained_dir, task, precision)
-    features = runner.packed([[9, 10]] * 2, [[11, 12, 13]] * 2)
-    found = runner.run(features)
-    used = int(features.lengths[0])
-    inputs = {k: tf.constant(x[:1, :used]) for k, x in features.dense().items()}
-    wanted = server.numbers(**inputs)
-    scale = float(np.abs(wanted["start_logits"]).max())
-    tolerance = {"float16": 0.02, "dynamic_int8": 0.2}[precision]
-    for name, value in wanted.items():
-        close(found[name][1, :used], value[0], tolerance * scale)
-
-
 FRESH = """
 import sys
 from albert_tf.litert_runner import RunnerConfig, answers
