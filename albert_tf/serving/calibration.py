@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving.server import Server
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task, TaskConfig
 
 
@@ -20,10 +20,8 @@ def text_features(server: Server, path: str) -> Features:
     texts = [line for line in lines if line.strip()]
     require(texts, f"`calibration_file` must hold text. Received: {path}")
     encoder = server.encoder
-    length, tokenizer = encoder.config.max_seq_length, encoder.tokenizer
-    ids = tokenizer.encode_batch(texts)
-    rows = [packed_row(tokenizer, row, [], length) for row in ids]
-    return Features.from_rows(rows, {}, tokenizer.pad_id, length)
+    length = encoder.config.max_seq_length
+    return Features.of_texts(encoder.tokenizer, texts, length)
 
 
 def read_examples(task: Task, path: str) -> Sequence:
