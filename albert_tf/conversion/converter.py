@@ -5,11 +5,7 @@ import dataclasses
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.conversion.sources import (
-    check_vocabulary,
-    describe_source,
-    open_source,
-)
+from albert_tf.conversion.sources import describe_source, open_source
 from albert_tf.conversion.targets import TARGETS
 
 
@@ -38,7 +34,8 @@ def convert(
     check_output(output)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, config_file)
-        check_vocabulary(source)
+        if source.tokenizer:
+            source.config.check_pieces(source.tokenizer.vocab_size, source.path)
         lines = describe_source(source)
         count = TARGETS[to](temporary, source)
     left_out = len(source.tensors) + len(source.head) - count

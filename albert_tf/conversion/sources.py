@@ -185,18 +185,6 @@ def open_source(path: str, config_file: str | None = None) -> Source:
     return open_model_dir(prefix, config_file)
 
 
-def check_vocabulary(source: Source) -> None:
-    """Refuse a vocabulary whose ids go beyond the word table."""
-    tokenizer, config = source.tokenizer, source.config
-    require(
-        not tokenizer or tokenizer.vocab_size <= config.vocab_size,
-        f"{source.path}: the vocabulary beside the weights must not have more "
-        "pieces than the word table has rows.",
-        pieces=tokenizer and tokenizer.vocab_size,
-        vocab_size=config.vocab_size,
-    )
-
-
 def describe_source(source: Source) -> list[str]:
     """Return lines that say what was found, warnings last."""
     shapes = source.tensors.shapes

@@ -200,24 +200,6 @@ def choose_task(
     return task.with_data(data).with_config(config)
 
 
-def check_fit(task: Task, config: AlbertConfig, tokenizer: Tokenizer) -> None:
-    """Refuse inputs that are too long for the model, or another's tokens."""
-    length, most = task.config.max_seq_length, config.max_position_embeddings
-    require(
-        length <= most,
-        "`max_seq_length` must be at most the model's "
-        "`max_position_embeddings`.",
-        max_seq_length=length,
-        max_position_embeddings=most,
-    )
-    require(
-        tokenizer.vocab_size <= config.vocab_size,
-        "`vocab_size` of the model must cover its tokenizer.",
-        vocab_size=f"{config.vocab_size}, a tokenizer of "
-        f"{tokenizer.vocab_size} pieces",
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A task with its data and its model, checked and ready to run."""
@@ -268,7 +250,9 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
         f"All models of a run with `{setting}` must have the same tokenizer.",
         **place,
     )
-    check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
+    config = AlbertConfig.from_model_dir(directory)
+    config.check_length("max_seq_length", job.task.config.max_seq_length)
+    config.check_pieces(tokenizer.vocab_size, directory)
     return load_task(directory)
 
 
@@ -293,7 +277,8 @@ def prepare(
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
     task = choose_task(run, data, task_config)
-    check_fit(task, config, tokenizer)
+    config.check_length("max_seq_length", task.config.max_seq_length)
+    config.check_pieces(tokenizer.vocab_size, run.source_dir)
     task, parts = read_parts(run, data, task)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
     for part, examples_of in parts.items():

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.converter import check_vocabulary, open_source
+from albert_tf.conversion.sources import open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
@@ -89,7 +89,6 @@ def open_model(path: str) -> ModelFiles:
             path=path,
         )
         source = open_source(path)
-        check_vocabulary(source)
         opened = ModelFiles(
             path,
             source.config,
@@ -98,14 +97,8 @@ def open_model(path: str) -> ModelFiles:
             {name: list(x) for name, x in source.tensors.shapes.items()},
             source.tensors.read,
         )
-    pieces = opened.tokenizer.vocab_size if opened.tokenizer else 0
-    require(
-        pieces <= opened.config.vocab_size,
-        "The tokenizer must fit the weights, whose word table has "
-        f"vocab_size={opened.config.vocab_size} rows.",
-        pieces=pieces,
-        path=path,
-    )
+    if opened.tokenizer:
+        opened.config.check_pieces(opened.tokenizer.vocab_size, path)
     return opened
 
 

@@ -157,6 +157,23 @@ class AlbertConfig:
         shared = self.sharing in ("all", "ffn")
         return self.group(layer) if shared else layer
 
+    def check_length(self, name: str, tokens: int | None) -> None:
+        """Refuse a setting of more tokens than there are positions."""
+        most = self.max_position_embeddings
+        rule = f"`{name}` must be at most the model's "
+        rule += f"`max_position_embeddings`, {most}."
+        require((tokens or 0) <= most, rule, **{name: tokens})
+
+    def check_pieces(self, pieces: int, path: str) -> None:
+        """Refuse a tokenizer of more pieces than the word table has rows."""
+        require(
+            pieces <= self.vocab_size,
+            f"{path}: the tokenizer must fit the weights, whose word table "
+            "has `vocab_size` rows.",
+            pieces=pieces,
+            vocab_size=self.vocab_size,
+        )
+
     def shared_layers(self) -> list[range]:
         """Return the runs of layers that call the same blocks."""
         layers = itertools.groupby(

@@ -89,14 +89,7 @@ def check(c: EmbedConfig, config: AlbertConfig) -> int:
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
     require(0 <= layer <= layers, rule, layer=c.layer)
-    longest = config.max_position_embeddings
-    require(
-        (c.max_seq_length or 0) <= longest,
-        "`max_seq_length` must be at most the model's "
-        "`max_position_embeddings`.",
-        max_seq_length=c.max_seq_length,
-        max_position_embeddings=longest,
-    )
+    config.check_length("max_seq_length", c.max_seq_length)
     return layer
 
 

@@ -44,12 +44,7 @@ def load_own_tokenizer(
     if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
         return None
     tokenizer = load_tokenizer(model_dir)
-    require(
-        tokenizer.vocab_size <= config.vocab_size,
-        "The tokenizer must have at most `vocab_size` pieces.",
-        pieces=tokenizer.vocab_size,
-        vocab_size=f"{config.vocab_size} in {model_dir}",
-    )
+    config.check_pieces(tokenizer.vocab_size, model_dir)
     return tokenizer
 
 
@@ -58,10 +53,7 @@ def with_length(
 ) -> ServingConfig:
     """Return settings whose `max_seq_length` is given and legal."""
     length = serving.max_seq_length or usual
-    most = config.max_position_embeddings
-    rule = "`max_seq_length` must be at most the model's "
-    rule += f"max_position_embeddings={most}."
-    require(length <= most, rule, max_seq_length=length)
+    config.check_length("max_seq_length", length)
     return dataclasses.replace(serving, max_seq_length=length)
 
 
