@@ -18,11 +18,10 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.data.records import decoding
 from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
     Tokenizer,
     TokenizerConfig,
     build_tokenizer,
-    load_tokenizer,
+    tokenizer_in,
 )
 
 PAINT = {
@@ -62,10 +61,7 @@ def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
     """Return the tokenizer of the flags, or of the file's folder, if any."""
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
-    folder = os.path.dirname(path)
-    if files.exists(files.join(folder, TOKENIZER_FILE)):
-        return load_tokenizer(folder)
-    return None
+    return tokenizer_in(os.path.dirname(path))
 
 
 def paint(kind: str, text: str) -> str:

@@ -84,6 +84,11 @@ def names(path: str) -> list[str]:
     return sorted(name.rstrip("/") for name in entries)
 
 
+def is_free(path: str) -> bool:
+    """Return whether nothing stands at a path, or an empty folder."""
+    return not exists(path) or (is_folder(path) and not names(path))
+
+
 def opened(path: str, mode: str) -> BinaryIO:
     """Open a file; `mode` is `rb` or `wb`."""
     if not is_remote(path):

@@ -9,14 +9,6 @@ from albert_tf.conversion.sources import describe_source, open_source
 from albert_tf.conversion.targets import TARGETS
 
 
-def check_output(path: str) -> None:
-    """Refuse to write where something is already."""
-    empty = not files.exists(path) or (
-        files.is_folder(path) and not files.names(path)
-    )
-    require(empty, "`output` must be a new or empty folder.", output=path)
-
-
 def convert(
     input: str, output: str, to: str, config_file: str | None = None
 ) -> list[str]:
@@ -31,7 +23,8 @@ def convert(
     Raises:
       InputError: anything does not fit; then there is no output folder.
     """
-    check_output(output)
+    rule = "`output` must be a new or empty folder."
+    require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, config_file)
         if source.tokenizer:

@@ -18,10 +18,9 @@ from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
     Tokenizer,
-    load_tokenizer,
     tokenizer_from_files,
+    tokenizer_in,
 )
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import OPTIMIZER
@@ -128,13 +127,12 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
 
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
-    has_tokenizer = files.exists(files.join(folder, TOKENIZER_FILE))
     return Source(
         MODEL_DIR,
         prefix,
         config,
         to_ours(tensors, config, MODEL_DIR, prefix),
-        load_tokenizer(folder) if has_tokenizer else None,
+        tokenizer_in(folder),
         [],
         folder,
         task,

@@ -23,7 +23,7 @@ from albert_tf.tasks.task import (
     TaskConfig,
     read_splits,
 )
-from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
@@ -238,8 +238,8 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
     source = config.model_dir
     with files.atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
-        if files.exists(files.join(source, TOKENIZER_FILE)):
-            load_tokenizer(source).save(folder)
+        if tokenizer := tokenizer_in(source):
+            tokenizer.save(folder)
         task = files.join(source, TASK_FILE)
         if files.exists(task):
             files.copy(task, files.join(folder, TASK_FILE))

@@ -13,11 +13,7 @@ from albert_tf.conversion.sources import open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
-    Tokenizer,
-    load_tokenizer,
-)
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 
 ENCODER = "albert/"
@@ -61,11 +57,10 @@ class ModelFiles:
 def open_finetuned(path: str) -> ModelFiles:
     """Open a model directory with a task."""
     prefix = checkpoints.for_inference(path)
-    has_tokenizer = files.exists(files.join(path, TOKENIZER_FILE))
     return ModelFiles(
         path,
         AlbertConfig.from_model_dir(path),
-        load_tokenizer(path) if has_tokenizer else None,
+        tokenizer_in(path),
         load_task(path),
         checkpoints.read_table(prefix),
         checkpoints.reader(prefix),
@@ -104,12 +99,9 @@ def open_model(path: str) -> ModelFiles:
 
 def check_free(path: str, overwrite: bool) -> None:
     """Refuse to write a model directory over anything else than one."""
-    if not files.exists(path) or (
-        files.is_folder(path) and not files.names(path)
-    ):
-        return
+    replaces = overwrite and files.exists(files.join(path, CONFIG_FILE))
     require(
-        overwrite and files.exists(files.join(path, CONFIG_FILE)),
+        files.is_free(path) or replaces,
         "`path` must be a new or empty folder; `overwrite=True` replaces a "
         "model directory.",
         path=path,

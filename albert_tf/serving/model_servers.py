@@ -4,7 +4,6 @@ import dataclasses
 
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
@@ -22,7 +21,7 @@ from albert_tf.serving.questions import QUESTIONS
 from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task, TaskConfig
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 
 # By the kind of the task that a model was fine-tuned for.
@@ -41,10 +40,9 @@ def load_own_tokenizer(
     model_dir: str, config: AlbertConfig
 ) -> Tokenizer | None:
     """Return the tokenizer of a model directory, None if it has none."""
-    if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
-        return None
-    tokenizer = load_tokenizer(model_dir)
-    config.check_pieces(tokenizer.vocab_size, model_dir)
+    tokenizer = tokenizer_in(model_dir)
+    if tokenizer:
+        config.check_pieces(tokenizer.vocab_size, model_dir)
     return tokenizer
 
 

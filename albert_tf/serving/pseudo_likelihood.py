@@ -8,7 +8,6 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +23,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.compiled_ops import XlaPolicy, cross_entropy
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import packed_row
+from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -55,21 +55,6 @@ class Pair:
     phenomenon: str
 
 
-def read_pair(line: bytes, place: str) -> Pair:
-    """Return the pair of a line; `place` is its file and number."""
-    try:
-        row = json.loads(line)
-        values = [row[name] for name in ("good", "bad", "UID", "phenomenon")]
-    except (ValueError, KeyError, TypeError):
-        values = []
-    require(
-        values and all(isinstance(x, str) and x for x in values),
-        f"{place}: a line must be a JSON object with the strings `good`, "
-        f"`bad`, `UID` and `phenomenon`. Received: {line[:80]!r}",
-    )
-    return Pair(*values)
-
-
 def read_pairs(patterns: str) -> list[Pair]:
     """Return the pairs of files.
 
@@ -78,10 +63,16 @@ def read_pairs(patterns: str) -> list[Pair]:
     """
     pairs = []
     for path in files.glob(patterns, "`input_file`"):
-        lines = files.read_bytes(path).splitlines()
-        for number, line in enumerate(lines, 1):
-            pairs.append(read_pair(line, f"{path}:{number}"))
-    require(pairs, "`input_file` must hold a pair.", input_file=patterns)
+        for row in read_rows(path, Columns(format=".jsonl")):
+            names = ("good", "bad", "UID", "phenomenon")
+            values = [row.values.get(name) for name in names]
+            require(
+                all(isinstance(x, str) and x for x in values),
+                f"{row.where}: a line must be a JSON object with the strings "
+                "`good`, `bad`, `UID` and `phenomenon`.",
+                line=str(row.values)[:80],
+            )
+            pairs.append(Pair(*values))
     return pairs
 
 

@@ -334,6 +334,12 @@ def tokenizer_from_files(
     return build_tokenizer(config)
 
 
+def tokenizer_in(folder: str) -> Tokenizer | None:
+    """Return the tokenizer that a folder holds, None if it holds none."""
+    there = files.exists(files.join(folder, TOKENIZER_FILE))
+    return load_tokenizer(folder) if there else None
+
+
 def load_tokenizer(model_dir: str) -> Tokenizer:
     """Return the tokenizer that a model directory holds."""
     path = files.join(model_dir, TOKENIZER_FILE)

@@ -10,10 +10,9 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.transplant import Transplant
 
@@ -73,23 +72,20 @@ def check(
       target: the new run's architecture.
       tokenizer: of the records, if known.
     """
-    described = model_dir and files.exists(
-        files.join(model_dir, TOKENIZER_FILE)
-    )
+    known = model_dir and tokenizer_in(model_dir)
     require(
-        vocabulary == SAME or (described and tokenizer and state == "weights"),
+        vocabulary == SAME or (known and tokenizer and state == "weights"),
         "`init_vocabulary=transplant` needs an `init_checkpoint` with its "
         "tokenizer, records with theirs, and `init_state=weights`.",
-        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(described)})",
+        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
         init_state=state,
     )
     if model_dir:
         source = AlbertConfig.from_model_dir(model_dir)
         check_source(source, target, vocabulary)
-    if described and vocabulary == SAME:
-        known = load_tokenizer(model_dir).fingerprint()
+    if known and vocabulary == SAME:
         require(
-            known == tokenizer.fingerprint(),
+            known.fingerprint() == tokenizer.fingerprint(),
             "`init_checkpoint` must have the tokenizer of the records, or "
             "`init_vocabulary` be transplant, which makes its word table anew "
             "for theirs.",
