@@ -12,7 +12,7 @@ from albert_tf.base.settings import FLAG_FILE, Checked, setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import BLOCK, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
@@ -126,13 +126,10 @@ def possible(config: AlbertConfig) -> list[int]:
 
 def kept(name: str, config: AlbertConfig) -> bool:
     """Return whether a variable belongs to a layer of a config."""
-    for part in name.split("/"):
-        kind, *numbers = part.split("_")
-        if kind in ("attention", "ffn") and len(numbers) == 2:
-            index = getattr(config, f"{kind}_index")
-            used = {index(i) for i in range(config.num_hidden_layers)}
-            return int(numbers[0]) in used
-    return True
+    block, layers = BLOCK.match(name), range(config.num_hidden_layers)
+    return not block or int(block[2]) in {
+        config.block_index(block[1], i) for i in layers
+    }
 
 
 def with_layers(model: Model, layers: int) -> Model:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 
 import tensorflow as tf
 
@@ -50,6 +51,8 @@ REQUIRED_KEYS = (
 
 # How the names of the pretraining heads' variables begin.
 PRETRAINING_HEADS = ("mlm/", "sop/")
+# The names of a block's variables: what it is, and its index.
+BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +176,11 @@ class AlbertConfig:
             pieces=pieces,
             vocab_size=self.vocab_size,
         )
+
+    def block_index(self, kind: str, layer: int) -> int:
+        """Return which block of a kind, see `BLOCK`, a layer uses."""
+        index = {"attention": self.attention_index, "ffn": self.ffn_index}
+        return index[kind](layer)
 
     def shared_layers(self) -> list[range]:
         """Return the runs of layers that call the same blocks."""

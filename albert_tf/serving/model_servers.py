@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.choices import CHOICES
 from albert_tf.serving.classifiers import (
     CLASSIFICATION,
@@ -58,17 +58,7 @@ def with_length(
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     """Restore a pretrained model; return its weights without absent heads."""
     prefix = checkpoints.for_inference(model_dir)
-    stored = checkpoints.read_table(prefix)
-    absent = tuple(
-        head
-        for head in PRETRAINING_HEADS
-        if not any(n.startswith(head) for n in stored)
-    )
-    weights = {
-        name: variable
-        for name, variable in checkpoints.named_variables(model).items()
-        if not name.startswith(absent)
-    }
+    weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
     checkpoints.restore(prefix, weights)
     return weights
 
