@@ -25,6 +25,7 @@ from albert_tf.serving.embedding import (
     vectors_of,
 )
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.probabilities import likeliest
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
@@ -150,16 +151,9 @@ class Albert(ModelWithTokenizer):
         rule = f"A {MASK_TEXT} must be within the first `max_length` tokens."
         require(len(places), rule, max_length=self.max_length)
         logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
-        # The table may have more rows than there are pieces.
-        probabilities = tf.nn.softmax(logits[0])[:, : tokenizer.vocab_size]
-        values, best = tf.math.top_k(
-            probabilities, min(top_k, tokenizer.vocab_size)
-        )
         return [
-            list(map(Filling, tokenizer.pieces(ids), shares))
-            for ids, shares in zip(
-                best.numpy().tolist(), values.numpy().tolist(), strict=True
-            )
+            [Filling(*pair) for pair in likeliest(tokenizer, x, top_k)]
+            for x in logits[0].numpy()
         ]
 
     def embed(
