@@ -22,9 +22,6 @@ from albert_tf.conversion.released_names import (
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import explain_differences
 
-# Parts that a file may lack as a whole. TF-Hub modules have no `sop`, Hugging
-# Face's `AlbertModel` neither.
-
 # Variables that only a BERT has: layers with weights of their own.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")
 
@@ -95,18 +92,17 @@ def expected_places(
     All of the backbone; a head, the optimizer's slots and the step counter if
     anything of them is there.
     """
+    every = places(config, layout)
+    there = {name for name, place in every.items() if place.name in names}
+    # TF-Hub modules have no `sop`, Hugging Face's `AlbertModel` neither.
+    absent = tuple(
+        head
+        for head in PRETRAINING_HEADS
+        if not any(name.startswith(head) for name in there)
+    )
     weights = {
-        name: place
-        for name, place in places(config, layout).items()
-        if not name.startswith(PRETRAINING_HEADS) or place.name in names
+        n: place for n, place in every.items() if not n.startswith(absent)
     }
-    for head in PRETRAINING_HEADS:
-        if any(name.startswith(head) for name in weights):
-            weights |= {
-                name: place
-                for name, place in places(config, layout).items()
-                if name.startswith(head)
-            }
     expected = dict(weights)
     pair = _slots_used(names, weights, layout)
     if pair:
