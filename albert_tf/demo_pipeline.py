@@ -7,14 +7,14 @@ answers raw strings; see `albert_tf/demo/pipeline.py`.
 import dataclasses
 
 from albert_tf.base import command_line, program
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
     from albert_tf.demo import pipeline
 
 
 @dataclasses.dataclass(frozen=True)
-class DemoConfig:
+class DemoConfig(Checked):
     """Where the demo works, and how long it trains."""
 
     output_dir: str = setting("demo", "Folder for everything.")
@@ -22,9 +22,6 @@ class DemoConfig:
         0.1, "Hours of pretraining.", minimum=0.001
     )
     finetuning_steps: int = setting(200, "Steps of fine-tuning.", minimum=2)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @command_line.program(DemoConfig)

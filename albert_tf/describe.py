@@ -27,9 +27,6 @@ class DescribeConfig:
     sequence_length: int | None = setting(
         None, "Tokens of a sequence; the longest possible by default."
     )
-    max_predictions: int | None = setting(
-        None, "Predicted positions; 15 % of the tokens by default."
-    )
 
 
 @command_line.program(DescribeConfig, positional="config")
@@ -37,7 +34,7 @@ def describe(c: DescribeConfig) -> None:
     """Print how large and how costly the models of configs are."""
     require(c.config, "`config` must be given.", config=c.config)
     for i, path in enumerate(c.config.split(",")):
-        lines = model_size.describe(path, c.sequence_length, c.max_predictions)
+        lines = model_size.describe(path, c.sequence_length)
         print("\n\n" * bool(i) + "\n".join(lines))
 
 

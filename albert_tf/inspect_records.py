@@ -15,19 +15,15 @@ import numpy as np
 
 from albert_tf.base import command_line, files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
-from albert_tf.data import records
-from albert_tf.data.builder.statistics import report
+from albert_tf.base.settings import Checked, setting
 from albert_tf.data.records import decoding
 from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
     Tokenizer,
     TokenizerConfig,
     build_tokenizer,
-    load_tokenizer,
+    tokenizer_in,
 )
 
-COLORS = ("auto", "always", "never")
 PAINT = {
     "a": "\033[36m",
     "b": "\033[33m",
@@ -41,7 +37,7 @@ WORD_MARKS = ("▁", "##")
 
 
 @dataclasses.dataclass(frozen=True)
-class InspectConfig:
+class InspectConfig(Checked):
     """What to show."""
 
     input_file: str = setting(
@@ -50,18 +46,6 @@ class InspectConfig:
         "given without the flag.",
     )
     num_examples: int = setting(3, "Examples to show of each file.", minimum=0)
-    first_example: int = setting(
-        0, "Number of the first one to show, from 0.", minimum=0
-    )
-    color: str = setting(
-        "auto", "auto colours on a terminal only.", choices=COLORS
-    )
-    statistics: bool = setting(
-        False, "Show the statistics of metadata.json too."
-    )
-
-    def __post_init__(self):
-        validate(self)
 
 
 def find_paths(patterns: str) -> list[str]:
@@ -77,20 +61,12 @@ def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
     """Return the tokenizer of the flags, or of the file's folder, if any."""
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
-    folder = os.path.dirname(path)
-    if files.exists(files.join(folder, TOKENIZER_FILE)):
-        return load_tokenizer(folder)
-    return None
+    return tokenizer_in(os.path.dirname(path))
 
 
-class Painter:
-    """Puts text in colour, or leaves it."""
-
-    def __init__(self, color: str):
-        self.on = color == "always" or (color == "auto" and sys.stdout.isatty())
-
-    def __call__(self, kind: str, text: str) -> str:
-        return f"{PAINT[kind]}{text}{PLAIN}" if self.on else text
+def paint(kind: str, text: str) -> str:
+    """Put a text in colour, on a terminal."""
+    return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
@@ -118,7 +94,7 @@ def _text(piece: str) -> str:
 
 
 def _words(
-    example: decoding.Example, tokenizer: Tokenizer | None, paint: Painter
+    example: decoding.Example, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[bool, str]]:
     """Yield each token as text, and whether a blank stands before it."""
     shown = _names(example.input_ids, tokenizer)
@@ -154,11 +130,9 @@ def _facts(example: decoding.Example) -> Iterator[str]:
         yield "masked while training"
 
 
-def show(
-    example: decoding.Example, tokenizer: Tokenizer | None, paint: Painter
-) -> str:
+def show(example: decoding.Example, tokenizer: Tokenizer | None) -> str:
     """Return an example as a person reads it."""
-    words = _words(example, tokenizer, paint)
+    words = _words(example, tokenizer)
     text = "".join(" " * blank + word for blank, word in words)
     return "; ".join(_facts(example)) + "\n" + text.strip()
 
@@ -168,16 +142,15 @@ def inspect_file(
 ) -> None:
     """Print some examples of a file."""
     tokenizer = find_tokenizer(path, tokenization)
-    paint = Painter(config.color)
     print(f"{path}")
     if tokenizer is None:
         print(
             "No tokenizer beside the file: ids are shown; see "
             "--spm_model_file and --vocab_file"
         )
-    examples = decoding.decoded(path, config.first_example, config.num_examples)
-    for number, example in enumerate(examples, config.first_example):
-        print(f"\nExample {number}: {show(example, tokenizer, paint)}")
+    examples = decoding.decoded(path, config.num_examples)
+    for number, example in enumerate(examples):
+        print(f"\nExample {number}: {show(example, tokenizer)}")
     print()
 
 
@@ -191,12 +164,7 @@ def inspect_records(
         "`input_file` must be given: python -m albert_tf.inspect_records FILE.",
         input_file=None,
     )
-    paths = find_paths(config.input_file)
-    for folder in sorted({os.path.dirname(path) for path in paths}):
-        if config.statistics and records.is_described(folder):
-            statistics = records.load_metadata(folder).statistics
-            print(f"{folder}\n{report(statistics)}")
-    for path in paths:
+    for path in find_paths(config.input_file):
         inspect_file(path, config, tokenization)
 
 

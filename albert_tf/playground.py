@@ -10,12 +10,12 @@ import dataclasses
 import importlib.util
 
 from albert_tf.base import command_line, program
-from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Checked, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class PlaygroundConfig:
+class PlaygroundConfig(Checked):
     """Which model is shown where."""
 
     saved_model: str = setting(
@@ -28,19 +28,14 @@ class PlaygroundConfig:
     )
     port: int = setting(8000, "Port.", minimum=1, maximum=65535)
 
-    def __post_init__(self):
-        validate(self)
 
-
-def check_packages() -> None:
-    """Say that the page's library is missing before anything slow is done."""
+@command_line.program(PlaygroundConfig)
+def playground(config: PlaygroundConfig) -> None:
+    """Serve a page that shows what an exported model can do."""
     there = importlib.util.find_spec("gradio")
     require(there, "The page needs `pip install 'albert-tf[demo]'`.")
-
-
-def serve(config: PlaygroundConfig, limits) -> None:
-    """Load the model and serve the page."""
-    from albert_tf.demo import exported_model, page
+    with program.quiet_start():
+        from albert_tf.demo import exported_model, page
 
     model = exported_model.ExportedModel(config.saved_model)
     print(
@@ -48,19 +43,10 @@ def serve(config: PlaygroundConfig, limits) -> None:
         f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
         flush=True,
     )
-    page.serve(page.make_page(model, limits), config.host, config.port, limits)
+    page.serve(page.make_page(model), config.host, config.port)
 
 
-def cli() -> None:
-    """Run the command line."""
-    try:
-        check_packages()
-    except InputError as problem:
-        raise SystemExit(f"error: {problem}") from None
-    with program.quiet_start():
-        from albert_tf.demo.page import Limits
-
-    command_line.Program(serve, (PlaygroundConfig, Limits)).cli()
+cli = playground.program.cli
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Write a run's curves, settings and health notes as one HTML page.
 
-    python -m albert_tf.report MODEL_DIR [--output=FILE]
+    python -m albert_tf.report MODEL_DIR
 
-The page needs no network and no other file.
+The page, `report.html` in that folder, needs no network and no other file.
 """
 
 import dataclasses
 
 from albert_tf.base import command_line, files, program
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
     from albert_tf.training.run_report import page
@@ -17,24 +17,18 @@ REPORT_FILE = "report.html"
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportConfig:
-    """Which run, and where its page goes."""
+class ReportConfig(Checked):
+    """Which run."""
 
     model_dir: str = setting(
         ".", "Model directory of the run; may stand without --model_dir."
     )
-    output: str | None = setting(
-        None, "File to write; `report.html` in the model directory if empty."
-    )
-
-    def __post_init__(self):
-        validate(self)
 
 
 @command_line.program(ReportConfig, positional="model_dir")
 def report(config: ReportConfig) -> None:
     """Write the page of a run."""
-    path = config.output or files.join(config.model_dir, REPORT_FILE)
+    path = files.join(config.model_dir, REPORT_FILE)
     files.write_text(path, page(config.model_dir))
     print(path)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import app, flags, logging
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 FLAGS = flags.FLAGS
 INTERRUPTED = 130  # what a shell calls the status after Ctrl-C
@@ -147,11 +147,8 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
     kind, convert = _kind(field), field.metadata["convert"]
     if convert:
         return convert(field.name, value)
-    if not kind.legal(value):
-        raise InputError(
-            f"`{field.name}` must be {kind.words}. "
-            f"Received: {field.name}={value!r}"
-        )
+    rule = f"`{field.name}` must be {kind.words}."
+    require(kind.legal(value), rule, **{field.name: repr(value)})
     return kind.typed(value)
 
 
@@ -170,6 +167,8 @@ class Program:
       optional: required settings that this program can do without.
       tells: whether the function takes `said` too, the names of the settings
         that the user gave.
+      removed: {flag that is gone: the value with which earlier flagfiles,
+        which hold every setting, ask for nothing}.
     """
 
     function: Callable
@@ -179,17 +178,18 @@ class Program:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
     tells: bool = False
+    removed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, dataclasses.Field]:
         """Return {name: field} of all settings."""
         table: dict[str, dataclasses.Field] = {}
         for cls in self.classes:
             for field in dataclasses.fields(cls):
-                if field.name in table:
-                    raise InputError(
-                        "A setting must have one home. Received: "
-                        f"`{field.name}` in {cls.__name__} and an earlier class"
-                    )
+                require(
+                    field.name not in table,
+                    "A setting must have one home. Received: "
+                    f"`{field.name}` in {cls.__name__} and an earlier class",
+                )
                 table[field.name] = field
         return table
 
@@ -215,11 +215,13 @@ class Program:
                 flags.mark_flag_as_required(name)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
+        for name, value in self.removed.items():
+            flags.DEFINE_enum(name, None, [value], "Gone.")
 
     def _configs(self, values: Mapping[str, Any]) -> list[Any]:
         for name, field in self.fields().items():
-            if self.required(field) and values[name] in (None, ""):
-                raise InputError(f"`{name}` must be given. Received: none")
+            absent = self.required(field) and values[name] in (None, "")
+            require(not absent, f"`{name}` must be given. Received: none")
         return [
             cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
             for cls in self.classes

@@ -20,7 +20,7 @@ from glob import escape
 from glob import glob as local_glob
 from typing import Any, BinaryIO
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RawRemoteFile, remote
 
 
@@ -82,6 +82,11 @@ def names(path: str) -> list[str]:
     """Return the sorted names in a folder, those of folders without a slash."""
     entries = remote("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in entries)
+
+
+def is_free(path: str) -> bool:
+    """Return whether nothing stands at a path, or an empty folder."""
+    return not exists(path) or (is_folder(path) and not names(path))
 
 
 def opened(path: str, mode: str) -> BinaryIO:
@@ -248,8 +253,8 @@ def write_text(path: str, text: str) -> None:
 
 def read_text(path: str, what: str) -> str:
     """Read a UTF-8 text file; `what` names it in the error if it is missing."""
-    if not is_file(path):
-        raise InputError(f"{what} must be an existing file. Received: {path}")
+    rule = f"{what} must be an existing file. Received: {path}"
+    require(is_file(path), rule)
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -288,10 +293,8 @@ def glob(
     paths: list[str] = []
     for pattern in filter(None, (p.strip() for p in patterns.split(","))):
         here = matches(pattern)
-        if not here:
-            raise InputError(
-                f"{what} must match at least one file. Received: {pattern}"
-            )
+        rule = f"{what} must match at least one file. Received: {pattern}"
+        require(here, rule)
         for path in here:
             if is_folder(path) and not legal_folder(path):
                 raise InputError(
@@ -299,6 +302,5 @@ def glob(
                     f"(did you mean {join(path, '*')}?)"
                 )
         paths += here
-    if not paths:
-        raise InputError(f"{what} must not be empty. Received: {patterns!r}")
+    require(paths, f"{what} must not be empty. Received: {patterns!r}")
     return sorted(set(paths))

@@ -1,8 +1,8 @@
 """Dataclass fields as the one home of settings.
 
 A library module declares its settings as a frozen dataclass whose fields are
-made by `setting(...)` and whose `__post_init__` calls `validate(self)`;
-`command_line.py` makes flags and keywords of them.
+made by `setting(...)` and which is `Checked`, or has a `__post_init__` that
+calls `validate(self)`; `command_line.py` makes flags and keywords of them.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 
 FLAG_FILE = "run.flags"  # in a model directory: how it was made
 
@@ -62,30 +62,29 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     # Where a range is given too, numbers are legal beside the choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
-    if choices and value not in choices and not number:
-        raise InputError(
-            f"`{name}` must be {'a number or ' if ranged else ''}one of "
-            f"{', '.join(choices)}. Received: {name}={value}"
-        )
+    must, got = f"`{name}` must be", {name: value}
     if choices and not number:
+        kinds = f"{'a number or ' if ranged else ''}one of {', '.join(choices)}"
+        require(value in choices, f"{must} {kinds}.", **got)
         return
-    if number and abs(value) == math.inf:
-        raise InputError(f"`{name}` must be finite. Received: {name}={value}")
-    # `not >=` rather than `<`, so that NaN is refused too.
-    if low is not None and not value >= low:
-        raise InputError(
-            f"`{name}` must be at least {low}. Received: {name}={value}"
-        )
-    if high is not None and not value <= high:
-        raise InputError(
-            f"`{name}` must be at most {high}. Received: {name}={value}"
-        )
+    infinite = number and abs(value) == math.inf
+    # NaN is refused by either limit, for it is not within.
+    require(not infinite, f"{must} finite.", **got)
+    require(low is None or value >= low, f"{must} at least {low}.", **got)
+    require(high is None or value <= high, f"{must} at most {high}.", **got)
 
 
 def validate(config: Any) -> None:
     """Check every field of a dataclass made of `setting` fields."""
     for field in dataclasses.fields(config):
         check_setting(field.name, getattr(config, field.name), field.metadata)
+
+
+class Checked:
+    """A dataclass of settings that is checked when it is made."""
+
+    def __post_init__(self):
+        validate(self)
 
 
 class Fact(NamedTuple):

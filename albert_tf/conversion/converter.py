@@ -4,21 +4,9 @@ import dataclasses
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
-from albert_tf.conversion.sources import (
-    check_vocabulary,
-    describe_source,
-    open_source,
-)
+from albert_tf.base.settings import Checked, setting
+from albert_tf.conversion.sources import describe_source, open_source
 from albert_tf.conversion.targets import TARGETS
-
-
-def check_output(path: str) -> None:
-    """Refuse to write where something is already."""
-    empty = not files.exists(path) or (
-        files.is_folder(path) and not files.names(path)
-    )
-    require(empty, "`output` must be a new or empty folder.", output=path)
 
 
 def convert(
@@ -35,10 +23,12 @@ def convert(
     Raises:
       InputError: anything does not fit; then there is no output folder.
     """
-    check_output(output)
+    rule = "`output` must be a new or empty folder."
+    require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, config_file)
-        check_vocabulary(source)
+        if source.tokenizer:
+            source.config.check_pieces(source.tokenizer.vocab_size, source.path)
         lines = describe_source(source)
         count = TARGETS[to](temporary, source)
     left_out = len(source.tensors) + len(source.head) - count
@@ -53,7 +43,7 @@ def convert(
 
 
 @dataclasses.dataclass(frozen=True)
-class ConversionConfig:
+class ConversionConfig(Checked):
     """What to convert, into what."""
 
     input: str = setting(
@@ -68,6 +58,3 @@ class ConversionConfig:
     albert_config_file: str | None = setting(
         None, "Config to use instead of the one beside the weights."
     )
-
-    def __post_init__(self):
-        validate(self)

@@ -8,7 +8,7 @@ import safetensors
 import safetensors.numpy
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.conversion import fast_tokenizer
 from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER, TaskHead
 from albert_tf.conversion.named_tensors import Tensors
@@ -62,17 +62,12 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     """Read a `config.json`; return the config and warnings."""
     values = files.read_json(path, "`config.json`")
     for key, legal in FIXED.items():
-        if values.get(key, legal) != legal:
-            raise InputError(
-                f"`{key}` must be {legal}, as ALBERT has it. "
-                f"Received: {key}={values[key]} in {path}"
-            )
+        value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
+        rule += "ALBERT has it."
+        require(value == legal, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
-    if name not in ACTIVATIONS:
-        raise InputError(
-            f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}. "
-            f"Received: hidden_act={name} in {path}"
-        )
+    rule = f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}."
+    require(name in ACTIVATIONS, rule, hidden_act=f"{name} in {path}")
     known = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
     kept = {key: value for key, value in values.items() if key in known}
     config = AlbertConfig.from_dict(
@@ -172,11 +167,11 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
     for copy, name in TIED.items():
         if copy not in shapes or name not in shapes:
             continue
-        if not np.array_equal(tensors.read(copy), tensors.read(name)):
-            raise InputError(
-                f"`{copy}` must equal `{name}`, to which ALBERT ties it. "
-                f"Received: {path}"
-            )
+        require(
+            np.array_equal(tensors.read(copy), tensors.read(name)),
+            f"`{copy}` must equal `{name}`, to which ALBERT ties it. "
+            f"Received: {path}",
+        )
         del shapes[copy]
     shapes.pop(POSITION_IDS, None)
     return Tensors(shapes, tensors.read)
@@ -191,14 +186,14 @@ def _without_identity(
         {kernel, bias} <= tensors.shapes.keys()
     ):
         return tensors
-    if (tensors.read(kernel) != np.eye(config.hidden_size)).any() or (
-        tensors.read(bias) != 0
-    ).any():
-        raise InputError(
-            "`embedding_hidden_mapping_in` must be the identity if "
-            "`embedding_size` equals `hidden_size`, where the released model "
-            f"has none. Received: {path}"
-        )
+    identity = np.eye(config.hidden_size)
+    require(
+        np.array_equal(tensors.read(kernel), identity)
+        and not tensors.read(bias).any(),
+        "`embedding_hidden_mapping_in` must be the identity if "
+        "`embedding_size` equals `hidden_size`, where the released model "
+        f"has none. Received: {path}",
+    )
     shapes = dict(tensors.shapes)
     del shapes[kernel], shapes[bias]
     return Tensors(shapes, tensors.read)

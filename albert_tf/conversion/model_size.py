@@ -119,10 +119,9 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     )
 
 
-def flops_lines(
-    config: AlbertConfig, tokens: int, predictions: int
-) -> list[str]:
-    """Return the table of operations."""
+def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
+    """Return the table of operations, 15 % of the tokens being predicted."""
+    predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
     rows = [
@@ -146,17 +145,12 @@ def flops_lines(
     return table(rows)
 
 
-def describe(
-    path: str,
-    sequence_length: int | None = None,
-    max_predictions: int | None = None,
-) -> list[str]:
+def describe(path: str, sequence_length: int | None = None) -> list[str]:
     """Return the lines that describe a config file.
 
     Args:
       path: a released or own `albert_config.json`.
       sequence_length: tokens; the longest that the model takes by default.
-      max_predictions: predicted positions; 15 % of the tokens by default.
     """
     config = AlbertConfig.from_json_file(path)
     longest = config.max_position_embeddings
@@ -167,20 +161,11 @@ def describe(
         sequence_length=tokens,
         max_position_embeddings=longest,
     )
-    predictions = max_predictions
-    if predictions is None:
-        predictions = max(1, round(0.15 * tokens))
-    require(
-        0 <= predictions <= tokens,
-        "`max_predictions` must be from 0 to `sequence_length`.",
-        max_predictions=predictions,
-        sequence_length=tokens,
-    )
     name = path.replace("\\", "/").split("/")[-1].removesuffix(".json")
     return [
         *paper_lines(name, config),
         "",
         *parameter_lines(config),
         "",
-        *flops_lines(config, tokens, predictions),
+        *flops_lines(config, tokens),
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.conversion.released_names import (
     MODEL_DIR,
     Layout,
@@ -21,9 +21,6 @@ from albert_tf.conversion.released_names import (
 )
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import explain_differences
-
-# Parts that a file may lack as a whole. TF-Hub modules have no `sop`, Hugging
-# Face's `AlbertModel` neither.
 
 # Variables that only a BERT has: layers with weights of their own.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")
@@ -95,18 +92,17 @@ def expected_places(
     All of the backbone; a head, the optimizer's slots and the step counter if
     anything of them is there.
     """
+    every = places(config, layout)
+    there = {name for name, place in every.items() if place.name in names}
+    # TF-Hub modules have no `sop`, Hugging Face's `AlbertModel` neither.
+    absent = tuple(
+        head
+        for head in PRETRAINING_HEADS
+        if not any(name.startswith(head) for name in there)
+    )
     weights = {
-        name: place
-        for name, place in places(config, layout).items()
-        if not name.startswith(PRETRAINING_HEADS) or place.name in names
+        n: place for n, place in every.items() if not n.startswith(absent)
     }
-    for head in PRETRAINING_HEADS:
-        if any(name.startswith(head) for name in weights):
-            weights |= {
-                name: place
-                for name, place in places(config, layout).items()
-                if name.startswith(head)
-            }
     expected = dict(weights)
     pair = _slots_used(names, weights, layout)
     if pair:
@@ -131,22 +127,19 @@ def to_ours(
       InputError: a variable is missing, unexpected or of another shape.
     """
     for name in tensors.shapes:
-        if any(mark in name for mark in BERT_MARKS):
-            raise InputError(
-                "The checkpoint must be one of ALBERT; this one is of BERT, "
-                "whose layers have weights of their own. "
-                f"Received: {source} with {name}"
-            )
+        require(
+            not any(mark in name for mark in BERT_MARKS),
+            "The checkpoint must be one of ALBERT; this one is of BERT, whose "
+            "layers have weights of their own. "
+            f"Received: {source} with {name}",
+        )
     expected = expected_places(set(tensors.shapes), config, layout)
     differences = explain_differences(
         {place.name: place.shape for place in expected.values()},
         tensors.shapes,
     )
-    if differences:
-        raise InputError(
-            f"The {layout.title} must fit its config. "
-            f"Received: {source}\n  {differences}"
-        )
+    rule = f"The {layout.title} must fit its config."
+    require(not differences, f"{rule} Received: {source}\n  {differences}")
     moves = {name: (p, p.transposed) for name, p in expected.items()}
     return _moved(tensors, moves)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_names import variable_shapes
+from albert_tf.data.records.framing import masked_crc32c
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import OPTIMIZER
 
@@ -100,26 +101,6 @@ RELEASES = {
         _config(LARGE, **ZH_FIRST), (3891182591, 2543767223, 520229495)
     ),
 }
-
-
-def _crc_table() -> list[int]:
-    """Return the table of CRC-32C, reflected polynomial 0x82F63B78."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-def masked_crc32c(data: bytes) -> int:
-    """Return the checksum that TF checkpoints keep of a tensor's bytes."""
-    table = _crc_table()
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _same_shapes(tensors: Tensors, config: AlbertConfig) -> bool:

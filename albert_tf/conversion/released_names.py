@@ -11,7 +11,7 @@ a name says that the other file holds the transpose.
 import dataclasses
 from collections.abc import Iterator
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.model.config import AlbertConfig
 
 Shape = tuple[int, ...]
@@ -269,14 +269,15 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     Released layers are shared whole, within groups: `sharing="none"` is as
     many groups as layers. Their heads have the width H / A.
     """
-    if config.attention_width != config.hidden_size:
-        raise InputError(
-            "Released layouts have heads of the width `hidden_size` / "
-            "`num_attention_heads`, so they cannot hold a model whose heads "
-            f"were pruned. Received: hidden_size={config.hidden_size}, "
-            f"num_attention_heads={config.num_attention_heads}, "
-            f"attention_head_size={config.attention_head_size}"
-        )
+    require(
+        config.attention_width == config.hidden_size,
+        "Released layouts have heads of the width `hidden_size` / "
+        "`num_attention_heads`, so they cannot hold a model whose heads were "
+        "pruned.",
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.num_attention_heads,
+        attention_head_size=config.attention_head_size,
+    )
     config = dataclasses.replace(config, attention_head_size=None)
     if config.sharing == "all":
         return config
@@ -301,21 +302,21 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
     Raises:
       InputError: the layout cannot hold a variable of this config.
     """
-    if layout is ALBERT_ZH and (
-        config.num_hidden_groups * config.inner_group_num > 1
-    ):
-        raise InputError(
-            "albert_zh's first release shares one block in all layers; "
-            "`num_hidden_groups` and `inner_group_num` must be 1. Received: "
-            f"num_hidden_groups={config.num_hidden_groups}, "
-            f"inner_group_num={config.inner_group_num}"
-        )
-    if layout in (GOOGLE, HUGGING_FACE) and config.embedding_norm == "hidden":
-        raise InputError(
-            f"A {layout.title} cannot hold albert_zh's first architecture; "
-            "`embedding_norm` must be embedding. Received: "
-            f"embedding_norm={config.embedding_norm}"
-        )
+    groups, inner = config.num_hidden_groups, config.inner_group_num
+    require(
+        layout is not ALBERT_ZH or groups * inner == 1,
+        "albert_zh's first release shares one block in all layers; "
+        "`num_hidden_groups` and `inner_group_num` must be 1.",
+        num_hidden_groups=groups,
+        inner_group_num=inner,
+    )
+    norm = config.embedding_norm
+    require(
+        layout not in (GOOGLE, HUGGING_FACE) or norm != "hidden",
+        f"A {layout.title} cannot hold albert_zh's first architecture; "
+        "`embedding_norm` must be embedding.",
+        embedding_norm=norm,
+    )
     table = {}
     for name, shape, row, block in _expand(config):
         theirs = row[layout.column]

@@ -18,10 +18,9 @@ from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
     Tokenizer,
-    load_tokenizer,
     tokenizer_from_files,
+    tokenizer_in,
 )
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import OPTIMIZER
@@ -128,13 +127,12 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
 
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
-    has_tokenizer = files.exists(files.join(folder, TOKENIZER_FILE))
     return Source(
         MODEL_DIR,
         prefix,
         config,
         to_ours(tensors, config, MODEL_DIR, prefix),
-        load_tokenizer(folder) if has_tokenizer else None,
+        tokenizer_in(folder),
         [],
         folder,
         task,
@@ -183,18 +181,6 @@ def open_source(path: str, config_file: str | None = None) -> Source:
     if files.is_folder(path):
         prefix = checkpoints.for_inference(path)
     return open_model_dir(prefix, config_file)
-
-
-def check_vocabulary(source: Source) -> None:
-    """Refuse a vocabulary whose ids go beyond the word table."""
-    tokenizer, config = source.tokenizer, source.config
-    require(
-        not tokenizer or tokenizer.vocab_size <= config.vocab_size,
-        f"{source.path}: the vocabulary beside the weights must not have more "
-        "pieces than the word table has rows.",
-        pieces=tokenizer and tokenizer.vocab_size,
-        vocab_size=config.vocab_size,
-    )
 
 
 def describe_source(source: Source) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_names import ALBERT_ZH, GOOGLE, Layout
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
@@ -35,12 +35,6 @@ HISTORICAL = {
 RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
-def _ordered(prefix: str) -> list[str]:
-    """Return the prefixes of the checkpoints in a folder, or of one."""
-    paths = files.matches("*" + INDEX, prefix)
-    return sorted(path.removesuffix(INDEX) for path in paths)
-
-
 def find_prefix(path: str) -> str | None:
     """Return the checkpoint prefix that a path means, None if there is none.
 
@@ -52,7 +46,8 @@ def find_prefix(path: str) -> str | None:
         return path
     if not files.is_folder(path):
         return None
-    prefixes = _ordered(path)
+    paths = files.matches("*" + INDEX, path)
+    prefixes = [path.removesuffix(INDEX) for path in paths]
     hub = files.join(path, HUB_PREFIX)
     wishes = (
         files.join(path, BEST_PREFIX),
@@ -62,11 +57,9 @@ def find_prefix(path: str) -> str | None:
     for wish in wishes:
         if wish and files.exists(wish + INDEX):
             return wish
-    if len(prefixes) > 1:
-        raise InputError(
-            "`input` holds several checkpoints; name one by its prefix: "
-            f"{', '.join(prefixes)}. Received: input={path}"
-        )
+    rule = "`input` holds several checkpoints; name one by its prefix: "
+    rule += f"{', '.join(prefixes)}."
+    require(len(prefixes) < 2, rule, input=path)
     return prefixes[0] if prefixes else None
 
 
@@ -128,8 +121,7 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     normalised, and their width if the file does not say it.
     """
     values = files.read_json(path, "`albert_config_file`")
-    if not isinstance(values, dict):
-        raise InputError(f"`{path}` must hold a JSON object")
+    require(isinstance(values, dict), f"`{path}` must hold a JSON object")
     warnings = []
     table = tensors.shapes.get("bert/embeddings/word_embeddings", ())
     if "embedding_size" not in values and len(table) == 2:
@@ -145,12 +137,9 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
 
 def released_json(config: AlbertConfig) -> Mapping:
     """Return the released `albert_config.json` of a config."""
-    if config.hidden_act not in RELEASED_ACTIVATIONS:
-        raise InputError(
-            "The released code knows the activations "
-            f"{', '.join(RELEASED_ACTIVATIONS)}. "
-            f"Received: hidden_act={config.hidden_act}"
-        )
+    known, activation = RELEASED_ACTIVATIONS, config.hidden_act
+    rule = f"The released code knows the activations {', '.join(known)}."
+    require(activation in known, rule, hidden_act=activation)
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     return values | HISTORICAL

@@ -25,6 +25,9 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 # The trainer leaves out longer sentences; its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
 
+# From more sentences, this many are drawn.
+MOST_SENTENCES = 10_000_000
+
 # The trainer's sums, and so its pieces, depend on the number of threads.
 NUM_THREADS = 16
 
@@ -49,22 +52,11 @@ class TrainTokenizerConfig(TextConfig):
     vocab_size: int = setting(
         30000, "Pieces of the vocabulary.", minimum=14, maximum=10**7
     )
-    model_type: str = setting(
-        "unigram",
-        "How pieces are found; the release has unigram.",
-        choices=("unigram", "bpe"),
-    )
     character_coverage: float = setting(
         0.99995,
         "Share of the text's characters that get a piece.",
         minimum=0.9,
         maximum=1.0,
-    )
-    input_sentence_size: int = setting(
-        10_000_000,
-        "Most sentences used; from more, this many are drawn.",
-        minimum=101,
-        maximum=10**12,
     )
     on_bad_text: str = setting(
         "fail",
@@ -153,10 +145,9 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
             model_writer=model,
-            model_type=config.model_type,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            input_sentence_size=config.input_sentence_size,
+            input_sentence_size=MOST_SENTENCES,
             shuffle_input_sentence=True,
             max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=NUM_THREADS,

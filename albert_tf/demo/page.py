@@ -4,7 +4,6 @@ The interface is Gradio's. Nothing is loaded from elsewhere: the browser is
 told so too, by the page's `Content-Security-Policy`.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import gradio as gr
@@ -12,7 +11,6 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, validate
 from albert_tf.demo.exported_model import MAX_ATTENTION_TOKENS, ExportedModel
 
 GARDEN = {
@@ -69,7 +67,11 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     ),
 }
 OPTIONAL = {"classify", "score", "attention"}  # whose second text may be empty
-OVERHEAD_BYTES = 10_000  # of a request beside the texts
+# What visitors may ask of the model.
+MOST_CHARACTERS = 20_000  # of one field
+MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields of any script
+CONCURRENT = 2  # requests that the model works on at a time
+WAITING = 16  # requests that wait for that; others are told to come back
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )
@@ -80,36 +82,11 @@ HEADERS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What visitors may ask of the model."""
-
-    max_characters: int = setting(
-        20_000, "Most characters of one field.", minimum=1
-    )
-    concurrent: int = setting(
-        2, "Requests that the model works on at a time.", minimum=1
-    )
-    waiting: int = setting(
-        16,
-        "Requests that may wait for that; others are told to come back.",
-        minimum=1,
-    )
-
-    def __post_init__(self):
-        validate(self)
-
-    @property
-    def body_bytes(self) -> int:
-        """Return the most bytes of a request: three fields of any script."""
-        return 3 * 4 * self.max_characters + OVERHEAD_BYTES
-
-
 class Guard:
     """Refuses large requests, and adds `HEADERS` to what is answered."""
 
-    def __init__(self, app: Callable, most_bytes: int):
-        self.app, self.most_bytes = app, most_bytes
+    def __init__(self, app: Callable):
+        self.app = app
 
     async def __call__(self, scope, receive, send):
         """Answer one request of ASGI."""
@@ -123,20 +100,21 @@ class Guard:
         # Without its length a body could be of any size.
         endless = b"transfer-encoding" in headers
         answer = self.app
-        if endless or int(headers.get(b"content-length", 0)) > self.most_bytes:
+        if endless or int(headers.get(b"content-length", 0)) > MOST_BYTES:
             answer = PlainTextResponse("The request is too large.", 413)
         await answer(scope, receive, send_safely)
 
 
-def make_ask(model: ExportedModel, name: str, fields: dict, most: int):
+def make_ask(model: ExportedModel, name: str, fields: dict):
     """Return what a form's button does: values of the form -> the answer."""
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))
         try:
             for field, text in texts.items():
-                rule = f"`{field}` may have {most:,} characters."
-                require(len(text) <= most, rule, characters=len(text))
+                fits = len(text) <= MOST_CHARACTERS
+                rule = f"`{field}` may have {MOST_CHARACTERS:,} characters."
+                require(fits, rule, characters=len(text))
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."
                 require(text.strip() or optional, rule)
@@ -147,15 +125,17 @@ def make_ask(model: ExportedModel, name: str, fields: dict, most: int):
     return ask
 
 
-def form(model: ExportedModel, name: str, limits: Limits) -> None:
+def form(model: ExportedModel, name: str) -> None:
     """Add the form of one signature to the page."""
     _, help, shown, examples = TOOLS[name]
     fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
-    most = limits.max_characters
     gr.Markdown(help)
     inputs = [
         gr.Textbox(
-            example, label=label.replace("_", " "), lines=3, max_length=most
+            example,
+            label=label.replace("_", " "),
+            lines=3,
+            max_length=MOST_CHARACTERS,
         )
         for label, example in fields.items()
     ]
@@ -167,26 +147,26 @@ def form(model: ExportedModel, name: str, limits: Limits) -> None:
         ]
     button = gr.Button("Ask", variant="primary")
     button.click(
-        make_ask(model, name, fields, most),
+        make_ask(model, name, fields),
         inputs,
         shown(),
         api_name=name,
         concurrency_id="model",
-        concurrency_limit=limits.concurrent,
+        concurrency_limit=CONCURRENT,
     )
 
 
-def make_page(model: ExportedModel, limits: Limits) -> gr.Blocks:
+def make_page(model: ExportedModel) -> gr.Blocks:
     """Return the page of a model: a tab for each thing it can do."""
     with gr.Blocks(title="ALBERT", analytics_enabled=False) as page:
         gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
         for name in model.inputs:
             with gr.Tab(TOOLS[name][0]):
-                form(model, name, limits)
-    return page.queue(max_size=limits.waiting)
+                form(model, name)
+    return page.queue(max_size=WAITING)
 
 
-def serve(page: gr.Blocks, host: str, port: int, limits: Limits, **more):
+def serve(page: gr.Blocks, host: str, port: int, **more):
     """Serve until interrupted; return what `launch` does."""
     return page.launch(
         server_name=host,
@@ -197,8 +177,6 @@ def serve(page: gr.Blocks, host: str, port: int, limits: Limits, **more):
         ssr_mode=False,
         share=False,
         quiet=True,
-        app_kwargs={
-            "middleware": [Middleware(Guard, most_bytes=limits.body_bytes)]
-        },
+        app_kwargs={"middleware": [Middleware(Guard)]},
         **more,
     )

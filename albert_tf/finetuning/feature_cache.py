@@ -113,15 +113,12 @@ def checksum(features: Features) -> int:
     return crc
 
 
-def key_of(
-    task: Task, part: str, path: str, number: int, tokenizer: Tokenizer
-) -> dict:
-    """Return what the features of a file, or of a sample, follow from."""
+def key_of(task: Task, part: str, path: str, tokenizer: Tokenizer) -> dict:
+    """Return what the features of a file follow from."""
     return {
         "format": FORMAT,
         "part": part,
         "content": content_hash(path),
-        "examples": number,
         "tokenizer": tokenizer.fingerprint(),
         "task": task.identity(),
     }
@@ -147,7 +144,7 @@ def cached_features(
     """
     table = cached(
         folder,
-        lambda: key_of(task, part, path, len(examples), tokenizer),
+        lambda: key_of(task, part, path, tokenizer),
         lambda: to_arrays(task.features(examples, tokenizer)),
     )
     return from_arrays(table)

@@ -22,7 +22,17 @@ RELEASED_NAMES = {
 }
 
 
-@command_line.program(*runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+# Flags of earlier versions, as their `run.flags` hold them.
+REMOVED = {
+    "max_train_examples": "0",
+    "max_eval_examples": "0",
+    "plateau_factor": "0.5",
+}
+
+
+@command_line.program(
+    *runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES, removed=REMOVED
+)
 def finetune(*configs, hooks: Sequence[Hook] = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 

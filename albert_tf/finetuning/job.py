@@ -4,8 +4,6 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
 from albert_tf.finetuning.feature_cache import cached_features
@@ -62,15 +60,6 @@ class FinetuningConfig:
         "model_dir",
         "First weights of the encoder: those of `model_dir`, or random ones.",
         choices=("model_dir", "random"),
-    )
-    max_train_examples: int = setting(
-        0,
-        "Learn from a random sample of the examples, the same in every run; "
-        "0 is all.",
-        minimum=0,
-    )
-    max_eval_examples: int = setting(
-        0, "Evaluate on such a sample of each split; 0 is all.", minimum=0
     )
     num_train_epochs: float = setting(
         3.0,
@@ -211,24 +200,6 @@ def choose_task(
     return task.with_data(data).with_config(config)
 
 
-def check_fit(task: Task, config: AlbertConfig, tokenizer: Tokenizer) -> None:
-    """Refuse inputs that are too long for the model, or another's tokens."""
-    length, most = task.config.max_seq_length, config.max_position_embeddings
-    require(
-        length <= most,
-        "`max_seq_length` must be at most the model's "
-        "`max_position_embeddings`.",
-        max_seq_length=length,
-        max_position_embeddings=most,
-    )
-    require(
-        tokenizer.vocab_size <= config.vocab_size,
-        "`vocab_size` of the model must cover its tokenizer.",
-        vocab_size=f"{config.vocab_size}, a tokenizer of "
-        f"{tokenizer.vocab_size} pieces",
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A task with its data and its model, checked and ready to run."""
@@ -279,36 +250,23 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
         f"All models of a run with `{setting}` must have the same tokenizer.",
         **place,
     )
-    check_fit(job.task, AlbertConfig.from_model_dir(directory), tokenizer)
+    config = AlbertConfig.from_model_dir(directory)
+    config.check_length("max_seq_length", job.task.config.max_seq_length)
+    config.check_pieces(tokenizer.vocab_size, directory)
     return load_task(directory)
-
-
-def sample(examples: Sequence, most: int) -> Sequence:
-    """Return a random sample in the order of the file; all if `most` is 0."""
-    if not 0 < most < len(examples):
-        return examples
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(examples), most, replace=False)
-    return [examples[i] for i in np.sort(chosen)]
 
 
 def read_parts(
     run: FinetuningConfig, data: DataConfig, task: Task
 ) -> tuple[Task, dict[str, dict[str, Sequence]]]:
-    """Return the task with its labels, and {part: {split: examples}}.
-
-    The labels are those of all training examples, also where a sample is
-    learnt from.
-    """
+    """Return the task with its labels, and {part: {split: examples}}."""
     parts: dict[str, dict] = {}
     for part in run.parts():
-        splits = read_splits(task, data, part)
+        parts[part] = splits = read_splits(task, data, part)
         if part == "train":
             task = task.fitted(splits[""])
         if part == "eval":
             task = task.evaluated_on(next(iter(splits.values())))
-        most = getattr(run, f"max_{part}_examples", 0)
-        parts[part] = {k: sample(x, most) for k, x in splits.items()}
     return task, parts
 
 
@@ -319,7 +277,8 @@ def prepare(
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
     task = choose_task(run, data, task_config)
-    check_fit(task, config, tokenizer)
+    config.check_length("max_seq_length", task.config.max_seq_length)
+    config.check_pieces(tokenizer.vocab_size, run.source_dir)
     task, parts = read_parts(run, data, task)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
     for part, examples_of in parts.items():

@@ -131,8 +131,7 @@ class FollowEvaluations(Hook):
         values = run.history.column("eval", self.metric)[1]
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
-            factor = recipe.plateau_factor**number
-            run.trainer.optimizer.rate_factor.assign(factor)
+            run.trainer.optimizer.rate_factor.assign(0.5**number)
         waited = evaluations_without_gain(values)
         patience = recipe.early_stopping
         run.ended_early = 0 < patience <= waited

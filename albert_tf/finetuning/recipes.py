@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import BLOCK, AlbertConfig
 
 BALANCED = "balanced"
 PARTS = ("embeddings", "encoder", "pooler")
-BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
 
 
 def named_weights(entries: Sequence[str]) -> dict[str, float]:
@@ -82,17 +81,10 @@ class RecipeConfig:
     )
     plateau_patience: int = setting(
         0,
-        "Lower the learning rate after this many evaluations without a "
+        "Halve the learning rate after this many evaluations without a "
         "better main metric, with schedule=constant; 0 never does.",
         minimum=0,
     )
-    plateau_factor: float = setting(
-        0.5,
-        "What `plateau_patience` multiplies the learning rate by.",
-        minimum=0.0,
-        maximum=1.0,
-    )
-
     teacher: str | None = setting(
         None,
         "Model directory of a fine-tuned model of the same task, whose "
@@ -174,12 +166,8 @@ def depth(name: str, config: AlbertConfig) -> int:
     groups = group_number(config)
     block = BLOCK.match(name)
     if block:
-        index = (
-            config.attention_index
-            if block[1] == "attention"
-            else config.ffn_index
-        )
-        number = index(config.num_hidden_layers - 1) + 1
+        last = config.num_hidden_layers - 1
+        number = config.block_index(block[1], last) + 1
         return -(-(int(block[2]) + 1) * groups // number)
     return 0 if name.startswith("albert/embeddings/") else groups + 1
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert_tf.base import files, settings
 from albert_tf.base.errors import require
-from albert_tf.base.settings import FLAG_FILE, setting, validate
+from albert_tf.base.settings import FLAG_FILE, Checked, setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import BLOCK, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
@@ -23,12 +23,13 @@ from albert_tf.tasks.task import (
     TaskConfig,
     read_splits,
 )
-from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
 
 EVAL_BATCH_SIZE = 32
+HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth
 
 # How weights are kept: a function of their values.
 WEIGHTS: dict[str, Callable] = {
@@ -38,7 +39,7 @@ WEIGHTS: dict[str, Callable] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ShrinkConfig:
+class ShrinkConfig(Checked):
     """What becomes of which model directory."""
 
     model_dir: str = setting(
@@ -58,13 +59,7 @@ class ShrinkConfig:
         "task's training examples need most. Default: all.",
         minimum=1,
     )
-    head_examples: int = setting(
-        1000, "Training examples that say what heads are worth.", minimum=1
-    )
     weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +126,10 @@ def possible(config: AlbertConfig) -> list[int]:
 
 def kept(name: str, config: AlbertConfig) -> bool:
     """Return whether a variable belongs to a layer of a config."""
-    for part in name.split("/"):
-        kind, *numbers = part.split("_")
-        if kind in ("attention", "ffn") and len(numbers) == 2:
-            index = getattr(config, f"{kind}_index")
-            used = {index(i) for i in range(config.num_hidden_layers)}
-            return int(numbers[0]) in used
-    return True
+    block, layers = BLOCK.match(name), range(config.num_hidden_layers)
+    return not block or int(block[2]) in {
+        config.block_index(block[1], i) for i in layers
+    }
 
 
 def with_layers(model: Model, layers: int) -> Model:
@@ -170,7 +162,7 @@ class TaskData:
         )
         self.task: Task = choose_task(run, data, TaskConfig())
         self.tokenizer = load_tokenizer(config.model_dir)
-        self.data, self.head_examples = data, config.head_examples
+        self.data = data
         self.eval: list[Split] = []
         if data.data_dir or data.eval_file:
             for name, examples in read_splits(self.task, data, "eval").items():
@@ -183,7 +175,7 @@ class TaskData:
         head_pruning.check_number(model.config, number)
         (examples,) = read_splits(self.task, self.data, "train").values()
         order = np.random.default_rng(0).permutation(len(examples))
-        sample = [examples[i] for i in order[: self.head_examples]]
+        sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
         features = self.task.features(sample, self.tokenizer)
         head = self.task.head
         network = head.build_model(model.config, "float32")
@@ -243,8 +235,8 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
     source = config.model_dir
     with files.atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
-        if files.exists(files.join(source, TOKENIZER_FILE)):
-            load_tokenizer(source).save(folder)
+        if tokenizer := tokenizer_in(source):
+            tokenizer.save(folder)
         task = files.join(source, TASK_FILE)
         if files.exists(task):
             files.copy(task, files.join(folder, TASK_FILE))

@@ -9,15 +9,11 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.converter import check_vocabulary, open_source
+from albert_tf.conversion.sources import open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
-    Tokenizer,
-    load_tokenizer,
-)
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 
 ENCODER = "albert/"
@@ -61,11 +57,10 @@ class ModelFiles:
 def open_finetuned(path: str) -> ModelFiles:
     """Open a model directory with a task."""
     prefix = checkpoints.for_inference(path)
-    has_tokenizer = files.exists(files.join(path, TOKENIZER_FILE))
     return ModelFiles(
         path,
         AlbertConfig.from_model_dir(path),
-        load_tokenizer(path) if has_tokenizer else None,
+        tokenizer_in(path),
         load_task(path),
         checkpoints.read_table(prefix),
         checkpoints.reader(prefix),
@@ -89,7 +84,6 @@ def open_model(path: str) -> ModelFiles:
             path=path,
         )
         source = open_source(path)
-        check_vocabulary(source)
         opened = ModelFiles(
             path,
             source.config,
@@ -98,25 +92,16 @@ def open_model(path: str) -> ModelFiles:
             {name: list(x) for name, x in source.tensors.shapes.items()},
             source.tensors.read,
         )
-    pieces = opened.tokenizer.vocab_size if opened.tokenizer else 0
-    require(
-        pieces <= opened.config.vocab_size,
-        "The tokenizer must fit the weights, whose word table has "
-        f"vocab_size={opened.config.vocab_size} rows.",
-        pieces=pieces,
-        path=path,
-    )
+    if opened.tokenizer:
+        opened.config.check_pieces(opened.tokenizer.vocab_size, path)
     return opened
 
 
 def check_free(path: str, overwrite: bool) -> None:
     """Refuse to write a model directory over anything else than one."""
-    if not files.exists(path) or (
-        files.is_folder(path) and not files.names(path)
-    ):
-        return
+    replaces = overwrite and files.exists(files.join(path, CONFIG_FILE))
     require(
-        overwrite and files.exists(files.join(path, CONFIG_FILE)),
+        files.is_free(path) or replaces,
         "`path` must be a new or empty folder; `overwrite=True` replaces a "
         "model directory.",
         path=path,

@@ -23,13 +23,9 @@ _export = program(ExportConfig, ServingConfig)(export)
 
 def check_length(max_length: int | None, config: AlbertConfig) -> None:
     """Refuse inputs that a model cannot take."""
-    positions = config.max_position_embeddings
-    require(
-        max_length is None or 3 <= max_length <= positions,
-        "`max_length` must be at most the model's `max_position_embeddings`, "
-        f"{positions}, and at least 3.",
-        max_length=max_length,
-    )
+    config.check_length("max_length", max_length)
+    rule = "`max_length` must be at least 3."
+    require(max_length is None or max_length >= 3, rule, max_length=max_length)
 
 
 class ModelWithTokenizer(KeepsTokenizer, keras.Model):

@@ -6,15 +6,14 @@ Shapes: B batch, T = max_length tokens.
 import keras
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.model.configured_layer import registered
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizer_graph import TextGraph
 from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
     Tokenizer,
     load_tokenizer,
+    tokenizer_in,
 )
 
 
@@ -30,8 +29,8 @@ class KeepsTokenizer:
 
     def load_assets(self, dir_path: str | None) -> None:
         """Read them, if there are any."""
-        if dir_path and files.exists(files.join(dir_path, TOKENIZER_FILE)):
-            self.tokenizer = load_tokenizer(dir_path)
+        if dir_path:
+            self.tokenizer = tokenizer_in(dir_path) or self.tokenizer
 
 
 @registered

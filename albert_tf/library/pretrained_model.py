@@ -25,6 +25,7 @@ from albert_tf.serving.embedding import (
     vectors_of,
 )
 from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.probabilities import likeliest
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
@@ -114,17 +115,11 @@ class Albert(ModelWithTokenizer):
             return_all=return_all,
         )
 
-    def need(self, head: str) -> None:
-        """Refuse what a head is needed for that has no weights."""
-        require(
-            head in self.heads,
-            f"The model must have the head `{head}`.",
-            heads=", ".join(self.heads) or "none",
-        )
-
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
         """Return float32 [B, P, V] of the words at `positions` [B, P]."""
-        self.need("mlm")
+        shown = ", ".join(self.heads) or "none"
+        rule = "The model must have the head `mlm`."
+        require("mlm" in self.heads, rule, heads=shown)
         states = self.albert(inputs, places=positions)["sequence_output"]
         return self.mlm(states, embeddings=self.albert.embeddings)
 
@@ -139,7 +134,6 @@ class Albert(ModelWithTokenizer):
           For each mask of the text `top_k` of `Filling`, the likeliest first;
           of several texts, a list of that.
         """
-        self.need("mlm")
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
@@ -157,16 +151,9 @@ class Albert(ModelWithTokenizer):
         rule = f"A {MASK_TEXT} must be within the first `max_length` tokens."
         require(len(places), rule, max_length=self.max_length)
         logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
-        # The table may have more rows than there are pieces.
-        probabilities = tf.nn.softmax(logits[0])[:, : tokenizer.vocab_size]
-        values, best = tf.math.top_k(
-            probabilities, min(top_k, tokenizer.vocab_size)
-        )
         return [
-            list(map(Filling, tokenizer.pieces(ids), shares))
-            for ids, shares in zip(
-                best.numpy().tolist(), values.numpy().tolist(), strict=True
-            )
+            [Filling(*pair) for pair in likeliest(tokenizer, x, top_k)]
+            for x in logits[0].numpy()
         ]
 
     def embed(
@@ -188,19 +175,13 @@ class Albert(ModelWithTokenizer):
           max_length: most tokens of a text. Default: the model's.
           batch_size: texts computed at once.
         """
-        texts, length = checked_texts(texts, "texts"), self.max_length
+        texts = checked_texts(texts, "texts")
         require(texts, "`texts` must have a text.", texts=texts)
         check_length(max_length, self.config)
         how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         layer = check(EmbedConfig(output_file=".npy", **how), self.config)
-        nothing, tokenizer = np.zeros(0, np.int32), self.need_tokenizer()
-        rows = [
-            packed_row(tokenizer, ids, nothing, max_length or length)
-            for ids in tokenizer.encode_batch(texts)
-        ]
-        features = Features.from_rows(
-            rows, {}, tokenizer.pad_id, max_length or length
-        )
+        length = max_length or self.max_length
+        features = Features.of_texts(self.need_tokenizer(), texts, length)
         step = make_step(self.albert, pooling, layer)
         return vectors_of(features, batch_size, step)
 

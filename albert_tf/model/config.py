@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONFIG_FILE = "albert_config.json"
@@ -50,6 +51,8 @@ REQUIRED_KEYS = (
 
 # How the names of the pretraining heads' variables begin.
 PRETRAINING_HEADS = ("mlm/", "sop/")
+# The names of a block's variables: what it is, and its index.
+BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,30 +108,27 @@ class AlbertConfig:
         for field in dataclasses.fields(self):
             self._check_type(field)
         validate(self)
-        if self.attention_head_size is None and (
-            self.hidden_size % self.num_attention_heads
-        ):
-            raise InputError(
-                "`num_attention_heads` must divide `hidden_size`. Received: "
-                f"num_attention_heads={self.num_attention_heads}, "
-                f"hidden_size={self.hidden_size}"
-            )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            raise InputError(
-                "`num_hidden_groups` must be at most `num_hidden_layers`. "
-                f"Received: num_hidden_groups={self.num_hidden_groups}, "
-                f"num_hidden_layers={self.num_hidden_layers}"
-            )
+        require(
+            self.attention_head_size
+            or self.hidden_size % self.num_attention_heads == 0,
+            "`num_attention_heads` must divide `hidden_size`.",
+            num_attention_heads=self.num_attention_heads,
+            hidden_size=self.hidden_size,
+        )
+        require(
+            self.num_hidden_groups <= self.num_hidden_layers,
+            "`num_hidden_groups` must be at most `num_hidden_layers`.",
+            num_hidden_groups=self.num_hidden_groups,
+            num_hidden_layers=self.num_hidden_layers,
+        )
 
     def _check_type(self, field: dataclasses.Field) -> None:
         value = getattr(self, field.name)
         legal = (int, float) if field.type is float else field.type
-        if not isinstance(value, legal) or isinstance(value, bool):
-            name = getattr(field.type, "__name__", field.type)
-            raise InputError(
-                f"`{field.name}` must be of type {name}. "
-                f"Received: {field.name}={value!r}"
-            )
+        fits = isinstance(value, legal) and not isinstance(value, bool)
+        name = getattr(field.type, "__name__", field.type)
+        rule = f"`{field.name}` must be of type {name}."
+        require(fits, rule, **{field.name: repr(value)})
 
     @property
     def head_size(self) -> int:
@@ -160,6 +160,28 @@ class AlbertConfig:
         shared = self.sharing in ("all", "ffn")
         return self.group(layer) if shared else layer
 
+    def check_length(self, name: str, tokens: int | None) -> None:
+        """Refuse a setting of more tokens than there are positions."""
+        most = self.max_position_embeddings
+        rule = f"`{name}` must be at most the model's "
+        rule += f"`max_position_embeddings`, {most}."
+        require((tokens or 0) <= most, rule, **{name: tokens})
+
+    def check_pieces(self, pieces: int, path: str) -> None:
+        """Refuse a tokenizer of more pieces than the word table has rows."""
+        require(
+            pieces <= self.vocab_size,
+            f"{path}: the tokenizer must fit the weights, whose word table "
+            "has `vocab_size` rows.",
+            pieces=pieces,
+            vocab_size=self.vocab_size,
+        )
+
+    def block_index(self, kind: str, layer: int) -> int:
+        """Return which block of a kind, see `BLOCK`, a layer uses."""
+        index = {"attention": self.attention_index, "ffn": self.ffn_index}
+        return index[kind](layer)
+
     def shared_layers(self) -> list[range]:
         """Return the runs of layers that call the same blocks."""
         layers = itertools.groupby(
@@ -179,23 +201,21 @@ class AlbertConfig:
         """
         known = {field.name for field in dataclasses.fields(cls)}
         where = f" in {source}" if source else ""
-        if values.get("ln_type", "postln") != "postln":
-            raise InputError(
-                "`ln_type` must be postln, the order of the released ALBERT. "
-                f"Received: ln_type={values['ln_type']}{where}"
-            )
+        order = values.get("ln_type", "postln")
+        rule = "`ln_type` must be postln, the order of the released ALBERT."
+        require(order == "postln", rule, ln_type=f"{order}{where}")
         unknown = sorted(set(values) - known - IGNORED_KEYS - {"ln_type"})
-        if unknown:
-            raise InputError(
-                f"Unknown key `{'`, `'.join(unknown)}`{where}. The legal keys "
-                f"are {', '.join(sorted(known))}"
-            )
+        require(
+            not unknown,
+            f"Unknown key `{'`, `'.join(unknown)}`{where}. The legal keys are "
+            f"{', '.join(sorted(known))}",
+        )
         missing = [key for key in REQUIRED_KEYS if key not in values]
-        if missing:
-            raise InputError(
-                f"Missing key `{'`, `'.join(missing)}`{where}; each of "
-                f"{', '.join(REQUIRED_KEYS)} must be given"
-            )
+        require(
+            not missing,
+            f"Missing key `{'`, `'.join(missing)}`{where}; each of "
+            f"{', '.join(REQUIRED_KEYS)} must be given",
+        )
         try:
             return cls(**{k: v for k, v in values.items() if k in known})
         except InputError as error:
@@ -205,8 +225,7 @@ class AlbertConfig:
     def from_json_file(cls, path: str) -> "AlbertConfig":
         """Read a released or own `albert_config.json`."""
         values = files.read_json(path, "`albert_config_file`")
-        if not isinstance(values, dict):
-            raise InputError(f"`{path}` must hold a JSON object")
+        require(isinstance(values, dict), f"`{path}` must hold a JSON object")
         return cls.from_dict(values, source=path)
 
     @classmethod

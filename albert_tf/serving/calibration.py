@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 from albert_tf.serving.server import Server
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task, TaskConfig
 
 
@@ -18,13 +18,10 @@ def text_features(server: Server, path: str) -> Features:
     """Return the lines of a plain text as inputs, empty ones left out."""
     lines = files.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise InputError(f"`calibration_file` must hold text. Received: {path}")
+    require(texts, f"`calibration_file` must hold text. Received: {path}")
     encoder = server.encoder
-    length, tokenizer = encoder.config.max_seq_length, encoder.tokenizer
-    ids = tokenizer.encode_batch(texts)
-    rows = [packed_row(tokenizer, row, [], length) for row in ids]
-    return Features.from_rows(rows, {}, tokenizer.pad_id, length)
+    length = encoder.config.max_seq_length
+    return Features.of_texts(encoder.tokenizer, texts, length)
 
 
 def read_examples(task: Task, path: str) -> Sequence:
@@ -41,10 +38,8 @@ def read_examples(task: Task, path: str) -> Sequence:
 def task_features(server: Server, path: str) -> Features:
     """Return the examples of a file as the model's task reads them."""
     examples = read_examples(server.task, path)
-    if not examples:
-        raise InputError(
-            f"`calibration_file` must have an example. Received: {path}"
-        )
+    rule = "`calibration_file` must have an example."
+    require(examples, rule, calibration_file=path)
     length = TaskConfig(max_seq_length=server.encoder.config.max_seq_length)
     task = server.task.with_config(length)
     return task.features(examples, server.encoder.tokenizer)
@@ -52,11 +47,8 @@ def task_features(server: Server, path: str) -> Features:
 
 def features(server: Server, path: str) -> Features:
     """Return the inputs that a file gives: the task's own, or lines of text."""
-    if not server.encoder.tokenizer:
-        raise InputError(
-            "`calibration_file` needs a model directory with a tokenizer. "
-            f"Received: calibration_file={path}"
-        )
+    rule = "`calibration_file` needs a model directory with a tokenizer."
+    require(server.encoder.tokenizer, rule, calibration_file=path)
     read = task_features if server.task else text_features
     return read(server, path)
 

@@ -22,7 +22,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.sentence_vectors import token_mean, unit_mean
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
@@ -89,14 +89,7 @@ def check(c: EmbedConfig, config: AlbertConfig) -> int:
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
     require(0 <= layer <= layers, rule, layer=c.layer)
-    longest = config.max_position_embeddings
-    require(
-        (c.max_seq_length or 0) <= longest,
-        "`max_seq_length` must be at most the model's "
-        "`max_position_embeddings`.",
-        max_seq_length=c.max_seq_length,
-        max_position_embeddings=longest,
-    )
+    config.check_length("max_seq_length", c.max_seq_length)
     return layer
 
 
@@ -117,13 +110,8 @@ def read_texts(path: str) -> Iterator[str]:
 def chunks(c: EmbedConfig, tokenizer: Tokenizer) -> Iterator[Features]:
     """Yield the features of a few batches of texts after the other."""
     texts = read_texts(c.input_file)
-    nothing = np.zeros(0, np.int32)
     while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
-        rows = [
-            packed_row(tokenizer, ids, nothing, c.max_seq_length)
-            for ids in tokenizer.encode_batch(chunk)
-        ]
-        yield Features.from_rows(rows, {}, tokenizer.pad_id, c.max_seq_length)
+        yield Features.of_texts(tokenizer, chunk, c.max_seq_length)
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.sentence_vectors import token_mean
 from albert_tf.serving.blocks import (
@@ -28,7 +28,7 @@ ENCODED = ("sequence_output", "pooled_output")
 
 
 @dataclasses.dataclass(frozen=True)
-class ServingConfig:
+class ServingConfig(Checked):
     """What is fixed when a model is exported."""
 
     max_seq_length: int | None = setting(
@@ -58,9 +58,6 @@ class ServingConfig:
         "A question with null odds above this has no answer. Default: that "
         "of the fine-tuned model.",
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):

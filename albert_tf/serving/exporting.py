@@ -78,10 +78,8 @@ def is_export(folder: str) -> bool:
 
 def check_target(folder: str) -> None:
     """Refuse a place that holds anything but an earlier export."""
-    if not files.exists(folder) or is_export(folder):
-        return
     require(
-        files.is_folder(folder) and not files.names(folder),
+        files.is_free(folder) or is_export(folder),
         "`export_dir` must be new, empty or an earlier export, which is "
         "replaced.",
         export_dir=folder,

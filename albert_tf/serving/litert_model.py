@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.features import Features, packed_row
-from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.probabilities import likeliest
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
@@ -114,11 +114,8 @@ class Runner:
             positions = np.zeros([self.batch_size, self.masks], np.int32)
             positions[0, : len(chunk)] = chunk
             logits = self.call(inputs, positions)["mlm_logits"][0]
-            filled += [self._likeliest(x, top_k) for x in logits[: len(chunk)]]
+            filled += [
+                likeliest(self.tokenizer, x, top_k)
+                for x in logits[: len(chunk)]
+            ]
         return filled
-
-    def _likeliest(self, logits, top_k: int) -> list[tuple[str, float]]:
-        shares = softmax(logits)[: self.tokenizer.vocab_size]
-        best = np.argsort(-shares, kind="stable")[:top_k]
-        pieces = self.tokenizer.pieces(best)
-        return list(zip(pieces, shares[best].tolist(), strict=True))

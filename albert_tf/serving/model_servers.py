@@ -4,10 +4,9 @@ import dataclasses
 
 import tensorflow as tf
 
-from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.choices import CHOICES
 from albert_tf.serving.classifiers import (
     CLASSIFICATION,
@@ -22,7 +21,7 @@ from albert_tf.serving.questions import QUESTIONS
 from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task, TaskConfig
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 
 # By the kind of the task that a model was fine-tuned for.
@@ -41,15 +40,9 @@ def load_own_tokenizer(
     model_dir: str, config: AlbertConfig
 ) -> Tokenizer | None:
     """Return the tokenizer of a model directory, None if it has none."""
-    if not files.exists(files.join(model_dir, TOKENIZER_FILE)):
-        return None
-    tokenizer = load_tokenizer(model_dir)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            "The tokenizer must have at most `vocab_size` pieces. Received: "
-            f"{tokenizer.vocab_size} pieces, vocab_size={config.vocab_size} "
-            f"in {model_dir}"
-        )
+    tokenizer = tokenizer_in(model_dir)
+    if tokenizer:
+        config.check_pieces(tokenizer.vocab_size, model_dir)
     return tokenizer
 
 
@@ -58,29 +51,14 @@ def with_length(
 ) -> ServingConfig:
     """Return settings whose `max_seq_length` is given and legal."""
     length = serving.max_seq_length or usual
-    if length > config.max_position_embeddings:
-        raise InputError(
-            "`max_seq_length` must be at most the model's "
-            f"max_position_embeddings={config.max_position_embeddings}. "
-            f"Received: max_seq_length={length}"
-        )
+    config.check_length("max_seq_length", length)
     return dataclasses.replace(serving, max_seq_length=length)
 
 
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     """Restore a pretrained model; return its weights without absent heads."""
     prefix = checkpoints.for_inference(model_dir)
-    stored = checkpoints.read_table(prefix)
-    absent = tuple(
-        head
-        for head in PRETRAINING_HEADS
-        if not any(n.startswith(head) for n in stored)
-    )
-    weights = {
-        name: variable
-        for name, variable in checkpoints.named_variables(model).items()
-        if not name.startswith(absent)
-    }
+    weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
     checkpoints.restore(prefix, weights)
     return weights
 
@@ -88,11 +66,8 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
 def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a pretrained model."""
     limit = serving.null_score_diff_threshold
-    if limit is not None:
-        raise InputError(
-            "`null_score_diff_threshold` is for models fine-tuned for "
-            f"questions. Received: null_score_diff_threshold={limit}"
-        )
+    rule = "`null_score_diff_threshold` is for models fine-tuned for questions."
+    require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
     serving = with_length(serving, config, config.max_position_embeddings)
     tokenizer = load_own_tokenizer(model_dir, config)
@@ -113,11 +88,6 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
-    if task.kind not in KINDS:
-        raise InputError(
-            f"The task's kind must be one of {', '.join(KINDS)} to be "
-            f"exported. Received: kind={task.kind} in {model_dir}"
-        )
     serving = with_length(serving, config, task.config.max_seq_length)
     tokenizer = load_own_tokenizer(model_dir, config)
     model = task.head.build_model(config, "float32")

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import require
 from albert_tf.serving.server import Server
 
 ONNX_FILE = "model.onnx"
@@ -44,11 +44,11 @@ def write(server: Server, folder: str) -> None:
     The layers are written out one after the other, but what they share
     stands in the file once: all of them name the same tensors.
     """
-    if importlib.util.find_spec("tf2onnx") is None:
-        raise InputError(
-            "`to=onnx` needs the packages of `pip install 'albert-tf[onnx]'`. "
-            "Received: no tf2onnx"
-        )
+    require(
+        importlib.util.find_spec("tf2onnx"),
+        "`to=onnx` needs the packages of `pip install 'albert-tf[onnx]'`. "
+        "Received: no tf2onnx",
+    )
     from tf2onnx import convert, optimizer
 
     specs = server.number_inputs

@@ -8,7 +8,6 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -17,13 +16,14 @@ import tensorflow as tf
 from scipy import stats
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.progress import Progress
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.compiled_ops import XlaPolicy, cross_entropy
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import packed_row
+from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -32,7 +32,7 @@ CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class MinimalPairsConfig:
+class MinimalPairsConfig(Checked):
     """What is scored."""
 
     model_dir: str = setting("", "Pretrained model directory.", required=True)
@@ -43,9 +43,6 @@ class MinimalPairsConfig:
         required=True,
     )
     output_file: str = setting("", "JSON file to write.", required=True)
-
-    def __post_init__(self):
-        validate(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,21 +55,6 @@ class Pair:
     phenomenon: str
 
 
-def read_pair(line: bytes, place: str) -> Pair:
-    """Return the pair of a line; `place` is its file and number."""
-    try:
-        row = json.loads(line)
-        values = [row[name] for name in ("good", "bad", "UID", "phenomenon")]
-    except (ValueError, KeyError, TypeError):
-        values = []
-    if not (values and all(isinstance(x, str) and x for x in values)):
-        raise InputError(
-            f"{place}: a line must be a JSON object with the strings `good`, "
-            f"`bad`, `UID` and `phenomenon`. Received: {line[:80]!r}"
-        )
-    return Pair(*values)
-
-
 def read_pairs(patterns: str) -> list[Pair]:
     """Return the pairs of files.
 
@@ -81,10 +63,16 @@ def read_pairs(patterns: str) -> list[Pair]:
     """
     pairs = []
     for path in files.glob(patterns, "`input_file`"):
-        lines = files.read_bytes(path).splitlines()
-        for number, line in enumerate(lines, 1):
-            pairs.append(read_pair(line, f"{path}:{number}"))
-    require(pairs, "`input_file` must hold a pair.", input_file=patterns)
+        for row in read_rows(path, Columns(format=".jsonl")):
+            names = ("good", "bad", "UID", "phenomenon")
+            values = [row.values.get(name) for name in names]
+            require(
+                all(isinstance(x, str) and x for x in values),
+                f"{row.where}: a line must be a JSON object with the strings "
+                "`good`, `bad`, `UID` and `phenomenon`.",
+                line=str(row.values)[:80],
+            )
+            pairs.append(Pair(*values))
     return pairs
 
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.tasks.labels import check_known, class_texts, label_text
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import sigmoid, softmax
@@ -87,11 +87,8 @@ class MultiLabel(SentenceTask):
             return None
         chosen = []
         for name, text in zip(self.columns.label, texts, strict=True):
-            if text not in FLAGS:
-                raise InputError(
-                    f"{where}: label column {name} must be 0 or 1. "
-                    f"Received: {text!r}"
-                )
+            rule = f"{where}: label column {name} must be 0 or 1."
+            require(text in FLAGS, f"{rule} Received: {text!r}")
             chosen += [name] * FLAGS[text]
         return tuple(chosen)
 

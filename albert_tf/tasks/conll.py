@@ -40,9 +40,9 @@ class Sentence:
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
     """Return the cell of a column by its number, "1" being the first."""
     position = int(number) if number.isdigit() else 0
-    if not 1 <= position <= len(cells):
-        rule = f"`{flag}` must be the number of one of {len(cells)} columns."
-        raise InputError(f"{where}: {rule} Received: {flag}={number}")
+    last = len(cells)
+    rule = f"{where}: `{flag}` must be the number of one of {last} columns."
+    require(1 <= position <= last, rule, **{flag: number})
     return cells[position - 1]
 
 
@@ -61,11 +61,8 @@ def tag_of(
     absent = not tagged and number.isdigit() and int(number) > last
     if last > 1 and not absent:
         tag = column(cells, number or str(last), "label_column", where).strip()
-    if tagged and not tag:
-        raise InputError(
-            f"{where}: a line must have a word and a tag. "
-            f"Received: {' '.join(cells)[:60]!r}"
-        )
+    rule = f"{where}: a line must have a word and a tag."
+    require(tag or not tagged, rule, line=repr(" ".join(cells)[:60]))
     return tag or None
 
 
@@ -153,12 +150,12 @@ def parts(tag: str, where: str = "") -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, _, kind = tag.partition("-")
-    if kind and prefix in {*"BIES"}:
-        return prefix, kind
-    raise InputError(
-        f"{where}: a tag must be O, or a prefix B, I, E or S, a dash and "
-        f"a type. Received: {tag!r}"
+    require(
+        kind and prefix in {*"BIES"},
+        f"{where}: a tag must be O, or a prefix B, I, E or S, a dash and a "
+        f"type. Received: {tag!r}",
     )
+    return prefix, kind
 
 
 # For each scheme the prefixes that begin an entity, go on with it, and end it.

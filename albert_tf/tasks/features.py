@@ -128,6 +128,25 @@ class Features:
             **more,
         )
 
+    @classmethod
+    def of_texts(
+        cls,
+        tokenizer: Tokenizer,
+        texts: Sequence[str],
+        max_seq_length: int,
+        arrays: dict[str, np.ndarray] | None = None,
+        **more,
+    ) -> "Features":
+        """Build rows `[CLS] text [SEP]`, longer texts being cut."""
+        rows = [
+            packed_row(tokenizer, ids, (), max_seq_length)
+            for ids in tokenizer.encode_batch(texts)
+        ]
+        arrays = arrays or {}
+        return cls.from_rows(
+            rows, arrays, tokenizer.pad_id, max_seq_length, **more
+        )
+
     def __len__(self) -> int:
         return len(self.second_starts) // self.rows_per_example
 

@@ -42,12 +42,12 @@ def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
       where: "file:line".
       *cells: what stands there.
     """
-    if label is None and part != "predict":
-        raise InputError(
-            f"{where}: the label must not be missing in a file to learn from "
-            "or to evaluate; empty cells, null and NaN are no labels. "
-            f"Received: label={', '.join(map(repr, cells))}"
-        )
+    require(
+        label is not None or part == "predict",
+        f"{where}: the label must not be missing in a file to learn from or "
+        "to evaluate; empty cells, null and NaN are no labels.",
+        label=", ".join(map(repr, cells)),
+    )
     return label
 
 
@@ -89,10 +89,8 @@ def cell_items(text: str, where: str) -> list | str:
 def check_known(label: str, labels: Sequence[str], where: str) -> str:
     """Return a label, or refuse one that is not among the known ones."""
     if labels and label not in labels:
-        raise InputError(
-            f"{where}: the label must be one of {shown(labels)}. "
-            f"Received: {label!r}"
-        )
+        rule = f"{where}: the label must be one of {shown(labels)}."
+        raise InputError(f"{rule} Received: {label!r}")
     return label
 
 

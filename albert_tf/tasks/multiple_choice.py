@@ -90,13 +90,11 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     """Return choices as texts, at least two."""
-    if isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS):
-        if all(isinstance(choice, str | int | float) for choice in choices):
-            return tuple(map(str, choices))
-    raise InputError(
-        f"{where}: there must be a list of 2 to {len(LETTERS)} choices. "
-        f"Received: {str(choices)[:60]}"
-    )
+    legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
+    legal = legal and all(isinstance(x, str | int | float) for x in choices)
+    rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices."
+    require(legal, f"{rule} Received: {str(choices)[:60]}")
+    return tuple(map(str, choices))
 
 
 def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
@@ -147,12 +145,14 @@ def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
     questions = cell(row, "questions", "text_pair_column")
     options = cell(row, "options", "choice_columns")
     answers = row.values.get("answers") or [None] * len(questions)
-    if not len(questions) == len(options) == len(answers):
-        raise InputError(
-            f"{row.where}: an article must have as many answers and lists of "
-            f"options as questions. Received: {len(questions)} questions, "
-            f"{len(options)} lists, {len(answers)} answers"
-        )
+    require(
+        len(questions) == len(options) == len(answers),
+        f"{row.where}: an article must have as many answers and lists of "
+        "options as questions.",
+        questions=len(questions),
+        options=len(options),
+        answers=len(answers),
+    )
     for i, (question, choices, answer) in enumerate(
         zip(questions, options, answers, strict=True)
     ):

@@ -12,7 +12,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.prediction_files import write_labels
 from albert_tf.tasks.tables import (
@@ -150,8 +150,6 @@ class Embedding(Task):
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def features(self, examples, tokenizer):
-        length, nothing = self.config.max_seq_length, np.zeros(0, np.int32)
-        every = tokenizer.encode_batch([t for e in examples for t in e.texts])
         arrays = {}
         if all(example.known for example in examples):
             arrays["labels"] = np.ones(len(examples), np.float32)
@@ -161,11 +159,11 @@ class Embedding(Task):
             arrays["labels"] = np.array(scores, np.float32)
             arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
             arrays["is_rated"] = np.ones(len(examples), np.int32)
-        return Features.from_rows(
-            [packed_row(tokenizer, ids, nothing, length) for ids in every],
+        return Features.of_texts(
+            tokenizer,
+            [text for example in examples for text in example.texts],
+            self.config.max_seq_length,
             arrays,
-            tokenizer.pad_id,
-            length,
             rows_per_example=len(examples[0].texts),
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.data.table_sources import is_table, rows_of
 
 
@@ -49,11 +49,8 @@ KINDS = {str: "a text", list: "a list", int: "a whole number"}
 def field(values: Any, name: str, kind: type, where: str) -> Any:
     """Return a field of a JSON object, which must be of a type."""
     value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, kind):
-        raise InputError(
-            f"{where}: `{name}` must be {KINDS[kind]}. "
-            f"Received: {name}={str(value)[:60]}"
-        )
+    rule = f"{where}: `{name}` must be {KINDS[kind]}."
+    require(isinstance(value, kind), rule, **{name: str(value)[:60]})
     return value
 
 

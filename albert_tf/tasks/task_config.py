@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.data.table_sources import TableObject, as_source
 
 # The heads of question answering: two logits for each token, or the released
@@ -19,7 +19,7 @@ COLUMNS = (*TEXT_COLUMNS, "choice_columns")
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig:
+class TaskConfig(Checked):
     """How examples become inputs, and the head; None is the task's own.
 
     A kind of task takes some of these settings, see `Task.takes`.
@@ -91,12 +91,9 @@ class TaskConfig:
         maximum=0.99,
     )
 
-    def __post_init__(self):
-        validate(self)
-
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Which data set, and where it or the user's own files are."""
 
     task: str | None = setting(
@@ -145,9 +142,6 @@ class DataConfig:
     main_metric: str | None = setting(
         None, "Metric by which the best checkpoint is kept."
     )
-
-    def __post_init__(self):
-        validate(self)
 
     def columns(self) -> dict[str, Any]:
         """Return {name: value} of the settings of columns that are given."""

@@ -4,7 +4,7 @@ import dataclasses
 import re
 import unicodedata
 
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 
 # What becomes of a piece that ends in a digit and a comma ("2010,"):
 # "released": the number is encoded anew and the comma follows. The new
@@ -22,7 +22,7 @@ REPLACEMENT = "\ufffd"
 
 
 @dataclasses.dataclass(frozen=True)
-class TextConfig:
+class TextConfig(Checked):
     """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
 
     The defaults are those of the released English models.
@@ -43,9 +43,6 @@ class TextConfig:
         "ids of the released code.",
         choices=DIGIT_COMMA,
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 def drop_marks(text: str) -> str:

@@ -323,16 +323,15 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
     return _load("wordpiece", config.vocab_file, config)
 
 
-def tokenizer_from_files(
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    **text: bool | str,
-) -> Tokenizer:
-    """Return the tokenizer of a vocabulary file; `text` as in `TextConfig`."""
-    config = TokenizerConfig(
-        spm_model_file=spm_model_file, vocab_file=vocab_file, **text
-    )
-    return build_tokenizer(config)
+def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
+    """Return the tokenizer of the settings of a `TokenizerConfig`."""
+    return build_tokenizer(TokenizerConfig(**settings))
+
+
+def tokenizer_in(folder: str) -> Tokenizer | None:
+    """Return the tokenizer that a folder holds, None if it holds none."""
+    there = files.exists(files.join(folder, TOKENIZER_FILE))
+    return load_tokenizer(folder) if there else None
 
 
 def load_tokenizer(model_dir: str) -> Tokenizer:

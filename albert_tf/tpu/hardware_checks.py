@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import is_tpu
 from albert_tf.tpu.chips import parse
@@ -57,7 +57,7 @@ MEMORY_FACTOR = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
-class HardwareReportConfig:
+class HardwareReportConfig(Checked):
     """Where the report goes, and what is known of the machine."""
 
     output_dir: str = setting(
@@ -73,9 +73,6 @@ class HardwareReportConfig:
         minimum=2,
         maximum=STEPS,
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 class NotRun(Exception):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.data.records import find
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import CompiledForTpu
@@ -20,7 +20,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TpuCheckConfig:
+class TpuCheckConfig(Checked):
     """What to compile for, beside the flags of the run."""
 
     topology: str = setting(
@@ -47,9 +47,6 @@ class TpuCheckConfig:
         "Zip file to write the step to instead of compiling it; JAX runs it, "
         "see benchmarks/accelerator_step.py.",
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 def lengths(

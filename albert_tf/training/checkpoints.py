@@ -8,7 +8,7 @@ names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 import contextlib
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.model.albert import AlbertModel
-from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training import checkpoint_files
 from albert_tf.training.checkpoint_files import damage_named, reason
 from albert_tf.training.weight_average import AVERAGE
@@ -39,6 +39,19 @@ def named_variables(model) -> dict[str, tf.Variable]:
     root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
     # `weights` are `variables` without the state of dropout under `fit`.
     return {v.path.removeprefix(root): v.value for v in model.weights}
+
+
+def present(
+    model, stored: Iterable[str]
+) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
+    """Return a model's variables, and the heads of which nothing is stored.
+
+    The variables of these pretraining heads are left out.
+    """
+    parts = {f"{name.split('/')[0]}/" for name in stored}
+    absent = tuple(head for head in PRETRAINING_HEADS if head not in parts)
+    table = named_variables(model).items()
+    return {n: v for n, v in table if not n.startswith(absent)}, absent
 
 
 def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:

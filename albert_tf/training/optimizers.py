@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.compiled_ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.learning_rate import SCHEDULES, on_course
@@ -24,7 +24,7 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Checked):
     """The optimizer and its schedule; the defaults are the released ones.
 
     Two differ: `schedule` and `clip_placement` default to what does not
@@ -91,9 +91,6 @@ class OptimizerConfig:
         minimum=0.0,
         maximum=0.999999,
     )
-
-    def __post_init__(self):
-        validate(self)
 
 
 def debias(beta: float, t):

@@ -214,7 +214,6 @@ def make_phases(
     *,
     batch_size: int,
     unit: int = 1,
-    before: Sequence[Phase] = (),
 ) -> tuple[Phase, ...]:
     """Return the phases of a run, which follow from nothing else.
 
@@ -228,18 +227,15 @@ def make_phases(
       num_train_steps: of the whole run.
       batch_size: examples of the first folder in a step.
       unit: what every batch is a multiple of.
-      before: phases that are over, and stay as they were.
     """
     courses = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
         for name, schedule in vars(schedules).items()
     }
     first_length = records[schedules.data_dir[0].value].max_seq_length
-    phases = list(before)
+    phases: list[Phase] = []
     for last in sorted({end for _, ends in courses.values() for end in ends}):
         first = phases[-1].last_step if phases else 0
-        if last <= first:
-            continue
         now = {
             name: next(
                 x.value for x, end in zip(*course, strict=True) if last <= end

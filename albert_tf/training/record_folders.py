@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import (
@@ -16,7 +15,7 @@ from albert_tf.data.records import (
 )
 from albert_tf.data.records.metadata import paths_of
 from albert_tf.model.config import AlbertConfig
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
 from albert_tf.training import phases
 from albert_tf.training.training_config import TrainingConfig
 
@@ -57,8 +56,8 @@ def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
     if is_described(data_dir):
         return load_tokenizer(data_dir)
     for folder in filter(None, (data_dir, source)):
-        if files.exists(files.join(folder, TOKENIZER_FILE)):
-            return load_tokenizer(folder)
+        if tokenizer := tokenizer_in(folder):
+            return tokenizer
     print(
         "Note: no tokenizer is known; a model directory without its files "
         "exports the signature `ids` alone"

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # of a batch
@@ -13,7 +13,7 @@ MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Checked):
     """Batch, steps, cadence and precision of a run."""
 
     num_train_steps: int = setting(
@@ -110,9 +110,6 @@ class TrainingConfig:
         change="data in another order, some of them twice in this epoch and "
         "others never; other masks",
     )
-
-    def __post_init__(self):
-        validate(self)
 
     @property
     def dtype_policy(self) -> str:

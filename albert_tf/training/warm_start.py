@@ -5,20 +5,16 @@ layers share their weights, a deeper model often has the same variables: they
 serve more layers.
 """
 
-import re
-
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from albert_tf.model.config import BLOCK, AlbertConfig
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer, tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.transplant import Transplant
 
 POSITIONS = "albert/embeddings/position_embeddings"
-_BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
 
 # What the source's shapes and meaning depend on.
 FIXED_KEYS = (
@@ -73,23 +69,20 @@ def check(
       target: the new run's architecture.
       tokenizer: of the records, if known.
     """
-    described = model_dir and files.exists(
-        files.join(model_dir, TOKENIZER_FILE)
-    )
+    known = model_dir and tokenizer_in(model_dir)
     require(
-        vocabulary == SAME or (described and tokenizer and state == "weights"),
+        vocabulary == SAME or (known and tokenizer and state == "weights"),
         "`init_vocabulary=transplant` needs an `init_checkpoint` with its "
         "tokenizer, records with theirs, and `init_state=weights`.",
-        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(described)})",
+        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
         init_state=state,
     )
     if model_dir:
         source = AlbertConfig.from_model_dir(model_dir)
         check_source(source, target, vocabulary)
-    if described and vocabulary == SAME:
-        known = load_tokenizer(model_dir).fingerprint()
+    if known and vocabulary == SAME:
         require(
-            known == tokenizer.fingerprint(),
+            known.fingerprint() == tokenizer.fingerprint(),
             "`init_checkpoint` must have the tokenizer of the records, or "
             "`init_vocabulary` be transplant, which makes its word table anew "
             "for theirs.",
@@ -103,15 +96,14 @@ def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
     A block's weights are those of the source's layer at the same relative
     depth as the first layer that uses the block.
     """
-    match = _BLOCK.match(name)
+    match = BLOCK.match(name)
     if not match:
         return name
     kind, block = match[1], int(match[2])
-    block_of = getattr(target, f"{kind}_index")
     depth = target.num_hidden_layers
-    layer = next(i for i in range(depth) if block_of(i) == block)
-    there = layer * source.num_hidden_layers // depth
-    origin = getattr(source, f"{kind}_index")(there)
+    layers = (i for i in range(depth) if target.block_index(kind, i) == block)
+    there = next(layers) * source.num_hidden_layers // depth
+    origin = source.block_index(kind, there)
     return f"albert/encoder/{kind}_{origin}_{name[match.end() :]}"
 
 
@@ -125,7 +117,7 @@ def describe(
             f"{target.num_hidden_layers} layers from {source.num_hidden_layers}"
         )
     moved = {
-        (_BLOCK.match(ours)[0], _BLOCK.match(theirs)[0])
+        (BLOCK.match(ours)[0], BLOCK.match(theirs)[0])
         for ours, theirs in names.items()
         if ours != theirs
     }
@@ -162,14 +154,7 @@ def start_weights(
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
-    absent = [
-        h for h in PRETRAINING_HEADS if not any(n.startswith(h) for n in stored)
-    ]
-    variables = {
-        name: variable
-        for name, variable in checkpoints.named_variables(model).items()
-        if not any(name.startswith(head) for head in absent)
-    }
+    variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
     require(

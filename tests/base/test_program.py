@@ -67,16 +67,10 @@ def test_nothing_is_collected_at_the_end():
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "export",
-        pytest.param("describe", marks=pytest.mark.slow),
-        pytest.param("playground", marks=pytest.mark.slow),
-    ],
+    ["export", pytest.param("describe", marks=pytest.mark.slow)],
 )
 def test_programs_start_without_a_word(command):
     """Where a program stops at its flags, its own line is the only one."""
-    if command == "playground":
-        pytest.importorskip("gradio")
     result = subprocess.run(
         [sys.executable, "-m", f"albert_tf.{command}", "--unknown=1"],
         capture_output=True,

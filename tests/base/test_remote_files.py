@@ -116,7 +116,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
     assert contents(local / "records") == contents(remote / "records")
     path = files.matches(f"file://{remote}/records/*.tfrecord")[0]
     capsys.readouterr()
-    config = inspect_records.InspectConfig(color="never")
+    config = inspect_records.InspectConfig()
     inspect_records.inspect_file(path, config, TokenizerConfig())
     inspect_records.inspect_file(
         path.removeprefix("file://"), config, TokenizerConfig()

@@ -82,9 +82,9 @@ def test_command_line():
         *command, MODELS / "small.json", "--sequence_length=128"
     )
     assert done.stdout.count("128 tokens, 19 predictions") == 2
-    done = programs.run(*command, "--max_predictions=513")
+    done = programs.run(*command, "--sequence_length=513")
     assert done.returncode == 1 and done.stdout == ""
-    assert "max_predictions=513" in done.stderr.splitlines()[-1]
+    assert "sequence_length=513" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,6 @@ def test_command_line():
     [
         ("tiny.json", {"sequence_length": 0}, "sequence_length=0"),
         ("tiny.json", {"sequence_length": 513}, "sequence_length=513"),
-        ("tiny.json", {"max_predictions": 513}, "max_predictions=513"),
         ("nowhere.json", {}, "nowhere.json"),
     ],
 )

@@ -3,16 +3,13 @@
 import pytest
 
 from albert_tf import playground
+from albert_tf.base.errors import InputError
 
 
-@pytest.mark.parametrize("there", [None, object()])
-def test_a_missing_library_is_named(monkeypatch, there):
-    """Before anything is loaded, and only where it is missing."""
+def test_a_missing_library_is_named(monkeypatch):
+    """Before anything is loaded."""
     monkeypatch.setattr(
-        playground.importlib.util, "find_spec", lambda name: there
+        playground.importlib.util, "find_spec", lambda name: None
     )
-    if there:
-        playground.check_packages()
-    else:
-        with pytest.raises(playground.InputError, match=r"albert-tf\[demo\]"):
-            playground.check_packages()
+    with pytest.raises(InputError, match=r"albert-tf\[demo\]"):
+        playground.playground(saved_model="none")

@@ -9,7 +9,7 @@ import tiny_runs
 from exporting import TEXTS, close, finetuned, packed
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning import head_pruning
+from albert_tf.finetuning import head_pruning, shrinking
 from albert_tf.finetuning.shrinking import (
     ShrinkConfig,
     possible,
@@ -136,7 +136,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
             np.testing.assert_array_equal(new(part), variable[:, best])
 
 
-def test_as_many_examples_as_named_say_what_heads_are_worth(
+def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch
 ):
     """They are training examples, and not those that evaluate."""
@@ -149,8 +149,8 @@ def test_as_many_examples_as_named_say_what_heads_are_worth(
     monkeypatch.setattr(head_pruning, "importances", importances)
     out = str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
-    config = ShrinkConfig(finished[0], out, num_heads=1, head_examples=7)
-    shrink(config, data)
+    monkeypatch.setattr(shrinking, "HEAD_EXAMPLES", 7)
+    shrink(ShrinkConfig(finished[0], out, num_heads=1), data)
     assert asked == [1] * 7
 
 

@@ -9,6 +9,7 @@ import programs
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.data import vocabulary_training
 from albert_tf.data.vocabulary_training import (
     TrainTokenizerConfig,
     train_tokenizer,
@@ -43,10 +44,9 @@ def config(corpus, output_dir, **settings):
     return TrainTokenizerConfig(output_dir=str(output_dir), **settings)
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_vocabulary(corpus, tmp_path, model_type, capfd):
+def test_vocabulary(corpus, tmp_path, capfd):
     """The vocabulary begins as the released one and knows the corpus."""
-    counts = train_tokenizer(config(corpus, tmp_path, model_type=model_type))
+    counts = train_tokenizer(config(corpus, tmp_path))
     assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
     tokenizer = load_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
@@ -64,12 +64,13 @@ def test_vocabulary(corpus, tmp_path, model_type, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_same_settings_give_the_same_vocabulary(corpus, tmp_path):
+def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
     """A vocabulary depends on corpus and settings alone, if drawn too."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
-        train_tokenizer(config(corpus, folder, input_sentence_size=size))
+        monkeypatch.setattr(vocabulary_training, "MOST_SENTENCES", size)
+        train_tokenizer(config(corpus, folder))
         prints[load_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]
 

@@ -57,9 +57,9 @@ def test_no_process_of_a_build_imports_tensorflow(
     assert "train: " in without_tensorflow(*build)
     shown = without_tensorflow(
         *(sys.executable, "-m", "albert_tf.inspect_records"),
-        *(f"{tmp_path}/out", "--num_examples=1", "--statistics"),
+        *(f"{tmp_path}/out", "--num_examples=1"),
     )
-    assert "Example 0" in shown and "documents" in shown
+    assert "Example 0" in shown
 
 
 def test_workers_import_little(without_tensorflow):

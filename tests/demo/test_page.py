@@ -16,7 +16,12 @@ pytest.importorskip("gradio")
 from albert_tf.base.errors import InputError  # noqa: E402
 from albert_tf.demo import exported_model, page  # noqa: E402
 
-LIMITS = page.Limits(max_characters=500, concurrent=1, waiting=1)
+LIMITS = {
+    "MOST_CHARACTERS": 500,
+    "MOST_BYTES": 16_000,
+    "CONCURRENT": 1,
+    "WAITING": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +36,13 @@ def address(model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    blocks = page.make_page(model, LIMITS)
-    page.serve(blocks, "127.0.0.1", port, LIMITS, prevent_thread_lock=True)
-    yield f"http://127.0.0.1:{port}"
-    blocks.close()
+    with pytest.MonkeyPatch.context() as smaller:
+        for name, value in LIMITS.items():
+            smaller.setattr(page, name, value)
+        blocks = page.make_page(model)
+        page.serve(blocks, "127.0.0.1", port, prevent_thread_lock=True)
+        yield f"http://127.0.0.1:{port}"
+        blocks.close()
 
 
 def ask(address, name, *values):

@@ -84,16 +84,14 @@ def test_the_cache_is_used(words, source, tmp_path, monkeypatch):
 
 
 def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
-    """Other content, length, labels, pieces or examples are other features."""
+    """Other content, length, labels or pieces are other features."""
     folder = str(tmp_path / "cache")
     examples = task().read("train", source)
     counting = Counting(monkeypatch)
 
-    def convert_(
-        task_=None, tokenizer=words, path=source, part="train", most=40
-    ):
-        some = examples[:most]
-        cached_features(task_ or task(), some, tokenizer, folder, part, path)
+    def convert_(task_=None, tokenizer=words, path=source, part="train"):
+        task_ = task_ or task()
+        cached_features(task_, examples, tokenizer, folder, part, path)
         return counting.number
 
     assert convert_() == 1
@@ -106,8 +104,7 @@ def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
     cased = type(words)(words.content, config_)
     assert convert_(tokenizer=cased) == 5
     assert convert_(part="eval") == 6
-    assert convert_(most=30) == 7
-    assert convert_() == 7
+    assert convert_() == 6
 
 
 @pytest.mark.parametrize("fault", ["cut", "altered", "empty", "text"])

@@ -307,29 +307,3 @@ def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
             weights(output, name), weights(best, name)
         )
     assert weights(output, "classifier/kernel").shape == (16, 3)
-
-
-@pytest.mark.slow
-def test_two_replicas_learn_the_same(pretrained, opinions, tmp_path):
-    """A batch on two replicas and on one give the same weights."""
-    outputs = []
-    for number in (1, 2):
-        outputs.append(str(tmp_path / str(number)))
-        run(
-            model_dir=pretrained,
-            output_dir=outputs[-1],
-            do_train=True,
-            do_eval=True,
-            num_train_steps=3,
-            classifier_dropout=0.0,
-            num_cpu_replicas=number,
-            **opinions,
-        )
-    for name in ("classifier/kernel", "albert/pooler/kernel"):
-        one, two = (weights(output, name) for output in outputs)
-        np.testing.assert_allclose(one, two, atol=1e-6)
-    files_read = [
-        predictions(os.path.join(output, "eval_predictions.tsv"))
-        for output in outputs
-    ]
-    assert [r["id"] for r in files_read[0]] == [r["id"] for r in files_read[1]]

@@ -235,18 +235,17 @@ def rates(folder):
 def test_the_rate_falls_on_plateaus(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """It is multiplied after two evaluations without gain, and after more."""
+    """It is halved after two evaluations without gain, and after more."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"model_dir": pretrained}
     values |= {
         "schedule": "constant",
         "num_warmup_steps": 0,
         "plateau_patience": 2,
-        "plateau_factor": 0.1,
     }
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
     run(output_dir=whole, **values)
-    expected = [1e-2] * 4 + [1e-3] * 3 + [1e-4] * 2 + [1e-5]
+    expected = [1e-2] * 4 + [5e-3] * 3 + [2.5e-3] * 2 + [1.25e-3]
     np.testing.assert_allclose(rates(whole), expected, rtol=1e-5)
     run(output_dir=parts, stop_step=6, **values)
     run(output_dir=parts, **values)

@@ -1,4 +1,4 @@
-"""Teachers and ensembles of unequal models against the models alone."""
+"""Ensembles of unequal models against the models alone."""
 
 import dataclasses
 
@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import tiny
 
-from albert_tf.finetuning.distillation import teach
 from albert_tf.finetuning.ensemble import averaged_outputs, load_ensemble
 from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
@@ -44,18 +42,6 @@ def job_of(tokenizer):
     features = TASK.features(examples, tokenizer)
     split = Split("train", examples, features)
     return Job(TASK, SMALL, tokenizer, (split,), (), ())
-
-
-def test_a_teacher_has_its_own_shape(words, tmp_path):
-    """Its layers, heads and weights are its own, not its student's."""
-    folder, job = str(tmp_path), job_of(words)
-    model = finetuned(folder, LARGE, words, 1)
-    recipe = RecipeConfig(teacher=folder)
-    strategy = make_strategy(DistributionConfig())
-    taught = teach(job, recipe, None, strategy, 2, True).train[0].features
-    wanted = model(*job.train[0].features.dense().values())
-    found = taught.arrays["teacher_logits"]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
 def test_members_have_their_own_shapes(words, tmp_path):

@@ -128,7 +128,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.tokenizer(["a"], max_length=2), "at least 3"),
         (lambda a, path: a.save(path), "`path` must be a new or empty folder"),
         (lambda a, path: a.save(__file__), "`path` must be a new or empty"),
-        (lambda a, path: load(path, max_length=-3), "and at least 3"),
+        (lambda a, path: load(path, max_length=-3), "at least 3"),
         (lambda a, path: a.embed(["a"], max_length=99), "`max_length` must be"),
         (lambda a, path: a.embed(["a"], layer=9), "`layer` must be from 0 to"),
         (lambda a, path: a.embed(["a"], "sum"), "`pooling` must be one of"),

@@ -101,17 +101,3 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     vectors = model.encode(TEXTS[:5])
     assert vectors.shape == (5, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_vectors_are_those_of_the_saved_model(shallow, tmp_path):
-    """A folder and an export give the same vectors."""
-    model = Embedder.load(shallow)
-    wanted = model.encode(TEXTS)
-    model.save(tmp_path / "model")
-    again = Embedder.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.encode(TEXTS), wanted)
-    model.export(tmp_path / "saved")
-    embed = tf.saved_model.load(tmp_path / "saved").signatures["embed"]
-    found = embed(text=tf.constant(TEXTS))["embedding"]
-    np.testing.assert_allclose(found, wanted, atol=1e-6)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import types
 
 import numpy as np
@@ -94,31 +95,9 @@ def test_precisions_of_a_classifier(
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
     found = Runner(out).scores(TEXTS, TEXTS[::-1])["probabilities"]
     close(found, wanted, tolerance)
-    config = RunnerConfig(model=out, text=TEXTS[0], text_pair=TEXTS[-1])
-    (answer,) = answers(config)
+    query = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[-1]})
+    (answer,) = answers(RunnerConfig(model=out, text=query))
     close([answer[label] for label in LABELS], wanted[0], tolerance)
-
-
-@pytest.mark.slow
-def test_int8_is_calibrated_with_the_tasks_text(
-    classifier, tokenizer, tmp_path
-):
-    """Activations are 8-bit, and probabilities stay near Python's."""
-    folder, model = classifier
-    file = tmp_path / "text.tsv"
-    rows = [" ".join(text.split()) or "a" for text in TEXTS]
-    lines = [f"{a}\t{b}\n" for a, b in zip(rows, rows[::-1], strict=True)]
-    file.write_text("".join(["text\tpair\n", *lines]))
-    how = {"precision": "int8", "calibration_file": str(file)}
-    out = exported(folder, tmp_path / "out", **how)
-    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
-    wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
-    runner = Runner(out)
-    found = runner.scores(TEXTS, TEXTS[::-1])["probabilities"]
-    assert np.abs(found - wanted).mean() < 0.2
-    details = runner._interpreter.get_tensor_details()
-    kinds = [d["dtype"] for d in details if d["name"].endswith("_quantized")]
-    assert kinds and set(kinds) == {np.int8}
 
 
 def test_numbers_and_the_order_of_pairs(tokenizer):

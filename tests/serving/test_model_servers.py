@@ -65,5 +65,5 @@ def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)
-    with pytest.raises(InputError, match="150 pieces, vocab_size=149"):
+    with pytest.raises(InputError, match="pieces=150, vocab_size=149"):
         server_of(folder)

@@ -118,7 +118,7 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch):
         ([ROWS[0], ("a", "b", "order")], "x.jsonl:2: a line must be"),
         ([(1, "b", "order", "words")], "x.jsonl:1: a line must be"),
         ([("", "b", "order", "words")], "x.jsonl:1: a line must be"),
-        ([], "must hold a pair"),
+        ([], "must not be empty"),
     ],
 )
 def test_wrong_lines_are_named(rows, message, tmp_path):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import vocabularies
 
 from albert_tf.tasks.batches import batcher
 from albert_tf.tasks.features import (
@@ -80,3 +81,14 @@ def test_the_window_with_most_context(number, size, stride):
             scores.append(min(left, right) + 0.01 * length if inside else -1)
         expected.append(scores.index(max(scores)))
     assert best_windows(number, windows).tolist() == expected
+
+
+def test_long_texts_are_cut():
+    """Of a text that leaves no room for its end the beginning is kept."""
+    tokenizer = vocabularies.chinese()
+    features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
+    the, un = tokenizer.encode("the un")
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    rows = [cls, the, the, the, the, sep, cls, un, sep]
+    assert features.tokens.tolist() == rows
+    assert features.lengths.tolist() == [6, 3]

@@ -127,7 +127,7 @@ def test_folders_of_race(tmp_path, name, levels):
     ("changes", "said"),
     [
         ({"answers": ["B", "E"]}, ["1.txt:1, question 2", "A, B, C, D", "'E'"]),
-        ({"answers": ["B"]}, ["1.txt:1", "1 answers"]),
+        ({"answers": ["B"]}, ["1.txt:1", "answers=1"]),
         ({"options": [["a"], ["b"]]}, ["question 1", "2 to 26"]),
         ({"article": None}, ["1.txt:1", "null"]),
         ({"options": [list("abcde"), list("abcd")]}, ["at most 4", "with 5"]),

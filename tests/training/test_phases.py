@@ -110,16 +110,6 @@ def test_every_example_of_a_folder_is_read_once():
     assert read["b"] == list(range(3 * 30))
 
 
-def test_what_is_over_stays_as_it_was():
-    """A run that turns out longer goes on from the phases it has had."""
-    first, *_ = made = phases("a:0.5,b:0.2,a", steps=100)
-    longer = phases("a:0.5,b:0.2,a", steps=160, before=[first])
-    assert longer[0] is first
-    assert [p.last_step for p in longer] == [50, 80, 112, 160]
-    assert [p.first_example for p in longer] == [0, 50 * 64, 0, 80 * 64]
-    assert phases("a:0.5,b:0.2,a", before=made) == made
-
-
 @pytest.mark.parametrize(
     "depth, changes, message",
     [

@@ -111,13 +111,10 @@ def decode(serialized: bytes) -> Example:
         raise ValueError(f"no record for pretraining: {error}") from None
 
 
-def decoded(
-    path: str, first: int = 0, count: int | None = None
-) -> Iterator[Example]:
-    """Yield the records of a file, or `count` of them from the `first` on."""
-    end = None if count is None else first + count
-    wanted = itertools.islice(framing.read(path), first, end)
-    for number, record in enumerate(wanted, first):
+def decoded(path: str, count: int | None = None) -> Iterator[Example]:
+    """Yield the records of a file, or the first `count` of them."""
+    wanted = itertools.islice(framing.read(path), count)
+    for number, record in enumerate(wanted):
         try:
             yield decode(record)
         except ValueError as error:

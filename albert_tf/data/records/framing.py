@@ -19,11 +19,15 @@ LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 MASK_DELTA = 0xA282EAD8
 
 
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum that TensorFlow keeps of records and tensors."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
 def _with_checksum(data: bytes) -> bytes:
     """Return bytes and their checksum after them."""
-    crc = google_crc32c.value(data)
-    rotated = crc >> 15 | crc << 17
-    return data + CHECKSUM.pack((rotated + MASK_DELTA) & 0xFFFFFFFF)
+    return data + CHECKSUM.pack(masked_crc32c(data))
 
 
 def write(path: str, records: Iterable[bytes]) -> None:
