@@ -144,7 +144,7 @@ def to_ours(
     )
     if differences:
         raise InputError(
-            f"The {layout.title} must fit its config. "
+            f"The {layout.title} must fit its config.{layout.advice} "
             f"Received: {source}\n  {differences}"
         )
     moves = {name: (p, p.transposed) for name, p in expected.items()}
