@@ -62,13 +62,6 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
         """A new layer that makes the model's inputs of strings."""
         return Preprocessor(self.need_tokenizer(), self.max_length)
 
-    def need_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer, or refuse that there is none."""
-        rule = "The model must have a `tokenizer`: that of a vocabulary beside "
-        rule += "the weights, or one that is assigned. Received: none"
-        require(self.tokenizer, rule)
-        return self.tokenizer
-
     def build(self, input_shape=None):
         """Do nothing: all variables are made with the model."""
 

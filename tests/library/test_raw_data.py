@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf.base.errors import InputError
 from albert_tf.library import raw_data
 from albert_tf.library.raw_data import TableColumns
+from albert_tf.library.task_loading import label_names
 from albert_tf.tasks.registry import find
 
 COLUMNS = TableColumns(("text",), "label")
@@ -61,3 +62,11 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
     for task, weights in ((TASK, "balanced"), (find("regression"), {0: 1.0})):
         with pytest.raises(InputError, match="must be {class: weight}"):
             raw_data.class_numbers(weights, task)
+
+
+def test_labels_have_an_order():
+    """A set's differs from process to process; a dict yields its keys."""
+    assert label_names(np.array([0, 1])) == ("0", "1")
+    for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
+        with pytest.raises(InputError, match="list of the classes, in their"):
+            label_names(labels)
