@@ -138,7 +138,7 @@ def to_ours(
         {place.name: place.shape for place in expected.values()},
         tensors.shapes,
     )
-    rule = f"The {layout.title} must fit its config."
+    rule = f"The {layout.title} must fit its config.{layout.advice}"
     require(not differences, f"{rule} Received: {source}\n  {differences}")
     moves = {name: (p, p.transposed) for name, p in expected.items()}
     return _moved(tensors, moves)

@@ -169,12 +169,14 @@ class Layout:
       slots: pairs of patterns for the optimizer's m and v of a variable; a
         file uses one pair, and the first is written.
       step: the name of the optimizer's step counter.
+      advice: what to do about files with other variables.
     """
 
     title: str
     column: int
     slots: tuple[tuple[str, str], ...] = ()
     step: str | None = None
+    advice: str = ""
 
 
 MODEL_DIR = Layout(
@@ -196,7 +198,12 @@ ALBERT_ZH = Layout(
     slots=_TF1_SLOTS,
     step="global_step",
 )
-HUGGING_FACE = Layout("Hugging Face folder", column=4)
+HUGGING_FACE = Layout(
+    "Hugging Face folder",
+    column=4,
+    advice=" `AlbertModel.from_pretrained(FOLDER).save_pretrained(NEW)` of "
+    "transformers leaves out the head of a task, and adds a pooler.",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -90,7 +90,7 @@ def batches_by_length(
 
 def batches_of_text(
     dataset: tf.data.Dataset,
-    convert: Callable[[tuple], tuple[Features, Any]],
+    convert: Callable[[Any], tuple[Features, Any]],
     bucketed: bool,
     keep: tuple = (),
 ) -> tf.data.Dataset:
@@ -112,8 +112,7 @@ def batches_of_text(
 
     def generate() -> Iterator[tuple]:
         for element in dataset:
-            parts = element if isinstance(element, tuple) else (element,)
-            yield converted(parts)
+            yield converted(element)
 
     def any_shape(x):
         return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)

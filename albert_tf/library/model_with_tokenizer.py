@@ -17,7 +17,6 @@ from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
-KERAS_FILES = (".keras", ".h5")
 _export = program(ExportConfig, ServingConfig)(export)
 
 
@@ -59,12 +58,6 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
         """A new layer that makes the model's inputs of strings."""
         return Preprocessor(self.need_tokenizer(), self.max_length)
 
-    def need_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer, or refuse that there is none."""
-        rule = "A vocabulary must stand beside the weights. Received: none"
-        require(self.tokenizer, rule)
-        return self.tokenizer
-
     def build(self, input_shape=None):
         """Do nothing: all variables are made with the model."""
 
@@ -78,13 +71,20 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
             "max_length": self.max_length,
+            "learns": [layer.trainable for layer in self._flatten_layers()],
         }
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
         """Return the model that `get_config` described, without tokenizer."""
-        architecture = AlbertConfig(**config["config"])
-        return cls(**config | {"config": architecture, "tokenizer": None})
+        config = {"learns": ()} | config | {"tokenizer": None}
+        learns = config.pop("learns")
+        config["config"] = AlbertConfig(**config["config"])
+        model = cls(**config)
+        # What is inside a layer comes after it.
+        for layer, flag in zip(model._flatten_layers(), learns, strict=False):
+            layer.trainable = flag
+        return model
 
     def save(self, filepath, overwrite: bool = False, **kwargs) -> None:
         """Write a `.keras` file, or to any other name a model directory.
@@ -97,7 +97,9 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
           overwrite: whether to replace an earlier model directory.
           **kwargs: of Keras's `Model.save`.
         """
-        if str(filepath).endswith(KERAS_FILES):
+        rule = "A file must be `.keras`; `.h5` has no place for the tokenizer."
+        require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
+        if str(filepath).endswith(".keras"):
             super().save(filepath, **kwargs)
             return
         write_model_dir(

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
 from albert_tf.model.config import AlbertConfig
@@ -117,10 +118,16 @@ class NetworkModel(ModelWithTokenizer):
         if isinstance(optimizer, str) and optimizer == AUTO:
             optimizer = AdamW()
         self.own_loss = loss is None or isinstance(loss, str) and loss == AUTO
+        named = isinstance(loss, str) and "entropy" in loss
+        rule = "`loss` must be an object with `from_logits=True`."
+        logits = not named and getattr(loss, "from_logits", True)
+        require(logits, rule, loss=loss)
         if isinstance(metrics, str):
             metrics = [metrics]
         self.shown = [m for m in metrics or () if str(m) in self.means]
         others = [m for m in metrics or () if str(m) not in self.means]
+        rule = "This task has no `accuracy` in training; see `model.score`."
+        require("accuracy" not in map(str, others), rule, metrics=others)
         super().compile(
             optimizer=optimizer,
             loss=None if self.own_loss else loss,

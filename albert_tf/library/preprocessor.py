@@ -22,6 +22,13 @@ class KeepsTokenizer:
 
     tokenizer: Tokenizer | None = None
 
+    def need_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer, or refuse that there is none."""
+        rule = "There must be a `tokenizer`: that of a vocabulary beside "
+        rule += "the weights, or one that is assigned. Received: none"
+        require(self.tokenizer, rule)
+        return self.tokenizer
+
     def save_assets(self, dir_path: str) -> None:
         """Write the tokenizer's files."""
         if self.tokenizer:
@@ -76,7 +83,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
             return self._of_values(texts, text_pairs)
         # A graph has tables of its own, which nothing that is done to
         # TensorFlow's eager state takes away.
-        graph = TextGraph(self.tokenizer)
+        graph = TextGraph(self.need_tokenizer())
         one = texts.shape.rank == 0
         pieces = [
             graph(tf.reshape(x, [-1]))
@@ -93,7 +100,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
             texts = tf.reshape(texts, [1])
             if text_pairs is not None:
                 text_pairs = tf.reshape(text_pairs, [1])
-        rows = self.tokenizer(texts, text_pairs, self.max_length)
+        rows = self.need_tokenizer()(texts, text_pairs, self.max_length)
         return {
             k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()
         }

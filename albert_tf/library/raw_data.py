@@ -1,17 +1,19 @@
 """What users pass to `fit` and `predict`, as what the task's codec reads."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
+from albert_tf.tasks.labels import class_name, label_text
 from albert_tf.tasks.task import Task
-from albert_tf.text.packing import checked_texts
+from albert_tf.text.packing import checked_texts, is_column
 
 
 class TableColumns(NamedTuple):
@@ -37,8 +39,7 @@ def listed(values: Any, name: str) -> list:
     if hasattr(values, "tolist"):  # an array, or a series of pandas
         values = values.tolist()
     require(
-        isinstance(values, Iterable)
-        and not isinstance(values, str | bytes | Mapping),
+        is_column(values),
         f"`{name}` must be a list with a value for each example.",
         **{name: repr(values)[:60]},
     )
@@ -51,7 +52,7 @@ def decoded(value: Any) -> Any:
         value = value.item()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, list | np.ndarray):
+    if isinstance(value, list | tuple | set | np.ndarray):
         return [decoded(x) for x in value]
     return value
 
@@ -66,7 +67,7 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
     """
     names = columns.texts
     rule = f"Texts must have the columns {', '.join(names)}."
-    if isinstance(x, Mapping):
+    if isinstance(x, Mapping) or hasattr(x, "columns"):
         require(set(names) <= set(x), rule, columns=", ".join(map(str, x)))
         parts = [x[name] for name in names]
     elif len(names) == 1:
@@ -104,6 +105,11 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
       columns: the names to read them by.
     """
     if y is None and is_source(x):
+        rule = "`x` must be a list of texts, or the path of an existing table."
+        if isinstance(x, str):
+            require(files.exists(x), rule, x=x[:60])
+        if isinstance(x, Mapping) and any(map(tf.is_tensor, x.values())):
+            x = {name: listed(values, name) for name, values in x.items()}
         return as_source("x", x)
     table = text_columns(x, columns)
     if y is not None:
@@ -124,14 +130,42 @@ def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
 
 
 def check_weights(weights: Any, examples: Sequence) -> None:
-    """Refuse another number of weights than of examples."""
-    number = len(examples) if weights is None else len(weights)
+    """Refuse weights that are not one number for each example."""
+    if weights is None:
+        return
+    values = np.asarray(weights)
     require(
-        number == len(examples),
-        "There must be as many `sample_weight` as examples.",
-        sample_weight=number,
+        values.shape == (len(examples),)
+        and values.dtype.kind in "biuf"
+        and np.isfinite(values).all(),
+        "There must be as many `sample_weight` as examples, finite numbers.",
+        sample_weight=f"{values.dtype} {values.shape}",
         examples=len(examples),
     )
+
+
+def class_numbers(
+    class_weight: dict | None, task: Task
+) -> dict[int, float] | None:
+    """Return {number of a class: weight}, 1 for classes without one.
+
+    Args:
+      class_weight: {number or name of a class: weight}.
+      task: has the classes, one for each text.
+    """
+    if class_weight is None:
+        return None
+    rule = "`class_weight` must be {class: weight}, of one class for each "
+    rule += "text; `albert_tf.finetune` has `class_weights` for others too."
+    legal = isinstance(class_weight, Mapping) and task.kind == "classification"
+    require(legal, rule, class_weight=class_weight, task=task.kind)
+    labels = task.labels
+    names = [label_text(class_name(k, labels), "y") for k in class_weight]
+    weights = dict(zip(names, class_weight.values(), strict=True))
+    unknown = set(weights) - set(labels)
+    rule = f"`class_weight` must be of classes, {', '.join(labels)}."
+    require(not unknown, rule, unknown=", ".join(map(str, unknown)))
+    return {i: weights.get(label, 1.0) for i, label in enumerate(labels)}
 
 
 def is_encoded(x: Any) -> bool:

@@ -11,13 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.data.table_sources import TableObject, rows_of
 from albert_tf.library.raw_data import TableColumns, listed
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
 from albert_tf.serving.entities import WordGraph
 from albert_tf.tasks.conll import TAGS_COLUMN, WORDS_COLUMN
-from albert_tf.tasks.labels import shown
+from albert_tf.tasks.labels import class_name
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import find_answer
 from albert_tf.text.packing import checked_texts
@@ -91,16 +92,22 @@ class QuestionAnswerer(TaskModel):
 
     def table(self, x, y):
         table = super().table(x, y)
-        data = getattr(table, "data", None)
-        if isinstance(data, dict):
-            data = {k: listed(v, k) for k, v in data.items()}
-            number = len(next(iter(data.values())))
-            data = {"id": list(map(str, range(number)))} | data
-            if "answers" in data:
-                both = zip(data["answers"], data["context"], strict=True)
-                data["answers"] = [answer_places(a, c) for a, c in both]
-            table.data = data
-        return table
+        if isinstance(table, str):
+            return table
+        rows = [row.values for row in rows_of(table)]
+        for number, row in enumerate(rows):
+            row.setdefault("id", number)
+            if row.get("answers") is not None:
+                answers, context = row["answers"], row.get("context") or ""
+                row["answers"] = answer_places(answers, context)
+        return TableObject(rows, "x")
+
+    def examples(self, x, y, part):
+        task = self.task
+        if part == "train" and not task.impossible and task.scoring == "squad1":
+            # No question was without an answer so far.
+            self.task = dataclasses.replace(task, impossible=None, scoring="")
+        return super().examples(x, y, part)
 
     def task_for(self, examples):
         return self.task.fitted(examples)  # whether there may be no answer
@@ -153,15 +160,7 @@ class Tagger(TaskModel):
 
     def labels_for_codec(self, y):
         names = self.task.labels
-        rule = f"A tag must be one of {shown(names)}, or a number below them."
-
-        def name(tag):
-            if not isinstance(tag, int):
-                return tag
-            require(0 <= tag < len(names), rule, tag=tag)
-            return names[tag]
-
-        return [[name(tag) for tag in listed(tags, "y")] for tags in y]
+        return [[class_name(x, names) for x in listed(tags, "y")] for tags in y]
 
     def table(self, x, y):
         table = super().table(x, y)

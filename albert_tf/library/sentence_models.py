@@ -14,7 +14,7 @@ from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
-from albert_tf.tasks.labels import shown
+from albert_tf.tasks.labels import class_name, shown
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE
 
@@ -79,20 +79,8 @@ class Classifier(SentenceModel):
     def labels_for_codec(self, y):
         if self.task.kind == "multilabel":
             return [self._chosen(row) for row in y]
-        return [self._name(label) for label in y]
-
-    def _name(self, label: Any) -> Any:
-        """Return the name of a class that is given by its number."""
         labels = self.task.labels
-        if not isinstance(label, int) or str(label) in labels:
-            return label
-        require(
-            0 <= label < len(labels),
-            f"A label must be one of {shown(labels)}, or a number below "
-            f"{len(labels)}.",
-            label=label,
-        )
-        return labels[label]
+        return [class_name(x, labels) for x in super().labels_for_codec(y)]
 
     def _chosen(self, row: Any) -> list:
         """Return the names of classes that may be given as 0 and 1."""
@@ -152,6 +140,7 @@ class Embedder(TaskModel):
     """
 
     kinds = ("embedding",)
+    unlabelled = True
 
     @classmethod
     def new_task(cls, labels):
@@ -166,9 +155,13 @@ class Embedder(TaskModel):
     def table(self, x, y):
         c = self.task.columns
         names = (c.text, c.text_pair or PAIR, NEGATIVE)
-        number = len(x) if isinstance(x, tuple) else 1
+        rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
+        columns = x[0] if rows else x
+        number = len(columns) if rows or isinstance(x, tuple) else 1
         rule = "Texts must be a list, or a tuple of two or three lists."
         require(number <= len(names), rule, columns=number)
+        rule = "Scores must be of pairs, a tuple of two lists."
+        require(y is None or number > 1, rule, columns=1)
         return table_of(x, y, TableColumns(names[:number], c.label[0]))
 
     def answers(self, predictions):

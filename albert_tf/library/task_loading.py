@@ -7,10 +7,12 @@ from typing import Any
 from albert_tf.base.errors import require
 from albert_tf.library.model_files import ModelFiles
 from albert_tf.library.model_with_tokenizer import check_length
+from albert_tf.library.raw_data import listed
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
+from albert_tf.text.packing import is_column
 
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -27,7 +29,9 @@ def of_class(cls: type, settings: dict[str, Any]) -> Any:
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
     """Return labels as texts; numbers are the texts that JSON has."""
-    texts = [label_text(label, "`labels`") for label in labels]
+    rule = "`labels` must be a list of the classes, in their order."
+    require(is_column(labels), rule, labels=labels)
+    texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]
     different = None not in texts and len(set(texts)) == len(texts) > 1
     rule = "`labels` must be two or more that differ."
     require(different, rule, labels=", ".join(map(str, texts)))

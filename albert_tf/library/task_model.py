@@ -4,6 +4,7 @@ Features and predictions are those of the task's codec, as in `finetune.py`.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,9 +22,10 @@ BATCH_SIZE = 32
 
 def examples_at_once(batch_size: int | None) -> int:
     """Return a batch size, the default for None."""
-    rule = "`batch_size` must be at least 1."
-    require(batch_size is None or batch_size > 0, rule, batch_size=batch_size)
-    return batch_size or BATCH_SIZE
+    size = BATCH_SIZE if batch_size is None else batch_size
+    rule = "`batch_size` must be a whole number, at least 1."
+    require(isinstance(size, Integral) and size > 0, rule, batch_size=size)
+    return size
 
 
 class TaskModel(NetworkModel):
@@ -37,6 +39,7 @@ class TaskModel(NetworkModel):
     kinds: ClassVar[tuple[str, ...]]  # of tasks
     options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
     text_rank: ClassVar[int] = 0  # of one example's first column
+    unlabelled: ClassVar[bool] = False  # whether texts alone are learnt from
 
     # Where it comes from.
 
@@ -102,8 +105,8 @@ class TaskModel(NetworkModel):
         raise NotImplementedError
 
     def labels_for_codec(self, y: list) -> list:
-        """Return labels as they stand in a table."""
-        return y
+        """Return labels as they stand in a table; y may be [N, 1]."""
+        return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
 
     def table(self, x: Any, y: Any) -> Any:
         """Return texts and labels, or a source of both, as the codec reads."""
@@ -125,10 +128,20 @@ class TaskModel(NetworkModel):
           y: labels, None where `x` has them or there are none.
           part: "train", "eval" or "predict".
         """
+        rule = "`y` must be given, unless `x` is a table with labels."
+        known = self.unlabelled or y is not None or raw_data.is_source(x)
+        require(part == "predict" or known, f"{rule} Received: none")
         examples = raw_data.read_examples(self.task, part, self.table(x, y))
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
+
+    def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
+        """Return the examples of what was passed, and a weight of each."""
+        x, y, weights = self.unpacked(x, y, weights)
+        examples = self.examples(x, y, part)
+        raw_data.check_weights(weights, examples)
+        return examples, weights
 
     def task_for(self, examples: Sequence[Any]) -> Task:
         """Return the task that predicts examples, perhaps before any `fit`."""
@@ -155,8 +168,9 @@ class TaskModel(NetworkModel):
             dataset = dataset.ragged_batch(batch_size)
 
         def convert(element):
-            x, y, weights = self.unpacked(element, None, None)
-            features = self.features(self.examples(x, y, part))
+            data = element, None, None, part
+            examples, weights = self.weighted_examples(*data)
+            features = self.features(examples)
             return features, feature_batches.row_weights(features, weights)
 
         return feature_batches.batches_of_text(
@@ -182,10 +196,10 @@ class TaskModel(NetworkModel):
             return {"x": x} | {k: v for k, v in more.items() if v is not None}
         size = examples_at_once(size)
         if isinstance(x, tf.data.Dataset):
+            rule = "`y` and `sample_weight` must stand in the data set."
+            require(y is None and weights is None, rule, x=x)
             return {"x": self._streamed(x, size, part)}
-        x, y, weights = self.unpacked(x, y, weights)
-        examples = self.examples(x, y, part)
-        raw_data.check_weights(weights, examples)
+        examples, weights = self.weighted_examples(x, y, weights, part)
         return {"x": self._in_memory(examples, weights, size, shuffle)}
 
     def _divided(self, x, y, weights, size, shuffle, share):
@@ -193,9 +207,7 @@ class TaskModel(NetworkModel):
         rule = "`validation_split` needs texts, ids or a file; give "
         rule += "`validation_data` beside a data set of TensorFlow."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
-        x, y, weights = self.unpacked(x, y, weights)
-        examples = self.examples(x, y, "train")
-        raw_data.check_weights(weights, examples)
+        examples, weights = self.weighted_examples(x, y, weights, "train")
         size = examples_at_once(size)
         first = int(len(examples) * (1 - share))
         rule = "`validation_split` must leave an example on either side."
@@ -231,17 +243,18 @@ class TaskModel(NetworkModel):
           y: labels.
           batch_size: examples of a step, 32 by default.
           epochs: passes over the data.
-          validation_split: the last share of the examples, to evaluate on.
+          validation_split: the last share of the examples, to evaluate on
+            where there are no `validation_data`.
           validation_data: as `x`, to evaluate on.
           shuffle: whether each epoch has an order of its own.
-          class_weight: {number or name of a class: weight}.
+          class_weight: {number or name of a class: weight}, 1 for others.
           sample_weight: of the examples.
           **kwargs: of `keras.Model.fit`.
         """
         require(self.compiled, "`compile` must come before `fit`.")
         size = kwargs.pop("validation_batch_size", None) or batch_size
         data = x, y, sample_weight, batch_size
-        if validation_split:
+        if validation_split and validation_data is None:
             train, validation_data = self._divided(
                 *data, shuffle, validation_split
             )
@@ -254,7 +267,7 @@ class TaskModel(NetworkModel):
             epochs=epochs,
             validation_data=validation_data,
             shuffle=shuffle and isinstance(arguments["x"], dict),
-            class_weight=self._class_numbers(class_weight),
+            class_weight=raw_data.class_numbers(class_weight, self.task),
             **kwargs,
         )
 
@@ -264,17 +277,6 @@ class TaskModel(NetworkModel):
             return data
         return self._arguments(data, None, None, size, "eval")["x"]
 
-    def _class_numbers(self, class_weight: dict | None) -> dict | None:
-        """Return {number of a class: weight}."""
-        labels = getattr(self.task, "labels", ())
-        number = {label: i for i, label in enumerate(labels)}
-        if class_weight is None:
-            return None
-        unknown = set(class_weight) - {*number, *number.values()}
-        rule = f"`class_weight` must be of classes, {', '.join(labels)}."
-        require(not unknown, rule, unknown=", ".join(map(str, unknown)))
-        return {number.get(k, k): x for k, x in class_weight.items()}
-
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
@@ -282,15 +284,20 @@ class TaskModel(NetworkModel):
         arguments = self._arguments(x, y, sample_weight, batch_size, "eval")
         return super().evaluate(**arguments, **kwargs)
 
-    def predictions(self, *x, batch_size=None, **kwargs) -> Sequence[Any]:
+    def predictions(
+        self, x=(), *more, batch_size=None, **kwargs
+    ) -> Sequence[Any]:
         """Return the codec's prediction of each example, labels and all.
 
         Args:
-          *x: texts, or the columns of texts; or as one `x` of `fit`.
+          x: texts, or the first column of texts; or as the `x` of `fit`.
+          *more: further columns of texts.
           batch_size: examples computed at once, 32 by default.
           **kwargs: of `keras.Model.predict`.
         """
-        data = x[0] if len(x) == 1 else x
+        data = (x, *more) if more else x
+        rule = "`predict` answers all examples, and takes no `steps`."
+        require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
         if isinstance(data, tf.data.Dataset):
             columns = self.table_columns()
             data = raw_data.texts_of(data, columns, self.text_rank)
@@ -316,24 +323,26 @@ class TaskModel(NetworkModel):
         """Return predictions as `predict` does."""
         raise NotImplementedError
 
-    def predict(self, *x, batch_size=None, verbose="auto", **kwargs) -> Any:
+    def predict(
+        self, x=(), *more, batch_size=None, verbose="auto", **kwargs
+    ) -> Any:
         """Return an answer to each example, as the class says.
 
         Args:
-          *x: as for `predictions`; or batches of ids, for which the answer is
+          x: as for `predictions`; or batches of ids, for which the answer is
             what the network computes.
+          *more: as for `predictions`.
           batch_size: examples computed at once, 32 by default.
           verbose: as of Keras.
           **kwargs: of `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
-        if x and raw_data.is_encoded(x[0]):
-            return super().predict(x[0], **how)
-        return self.answers(self.predictions(*x, **how))
+        if raw_data.is_encoded(x):
+            return super().predict(x, **how)
+        return self.answers(self.predictions(x, *more, **how))
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        x, y, _ = self.unpacked(x, y, None)
-        examples = self.examples(x, y, "eval")
+        examples, _ = self.weighted_examples(x, y, None, "eval")
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

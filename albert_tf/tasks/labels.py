@@ -86,6 +86,26 @@ def cell_items(text: str, where: str) -> list | str:
         ) from None
 
 
+def class_name(label: Any, labels: Sequence[str]) -> Any:
+    """Return the name of a class that is given by its number, from 0.
+
+    Where names are numbers themselves, a number is a name. What is no number
+    comes back as it is.
+    """
+    text = label_text(label, "y")
+    if text is None or text in labels or isinstance(label, str):
+        return label
+    number = float(label)
+    if label_text(number, "y") in labels:  # of a boolean
+        return number
+    rule = f"A label must be one of {shown(labels)}"
+    if not (named := any(map(str.isdecimal, labels))):
+        rule += f", or a number below {len(labels)}"
+    legal = not named and number in range(len(labels))
+    require(legal, f"{rule}.", label=label)
+    return labels[int(number)]
+
+
 def check_known(label: str, labels: Sequence[str], where: str) -> str:
     """Return a label, or refuse one that is not among the known ones."""
     if labels and label not in labels:

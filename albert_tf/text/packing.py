@@ -1,7 +1,7 @@
 """How the pieces of one or two segments become a row of the model's inputs."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,18 @@ def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
+def is_column(values: Any) -> bool:
+    """Return whether values come one after the other, a value an example.
+
+    Of a table, whose columns are named, the names would come.
+    """
+    return (
+        isinstance(values, Iterable)
+        and not isinstance(values, str | bytes | Mapping | set)
+        and not hasattr(values, "columns")
+    )
+
+
 def checked_texts(values: Any, name: str) -> list[str]:
     """Return strings as a list, bytes decoded; refuse anything else.
 
@@ -35,16 +47,14 @@ def checked_texts(values: Any, name: str) -> list[str]:
     """
     if hasattr(values, "numpy"):
         values = values.numpy()
-    legal = isinstance(values, Iterable) and not isinstance(values, str | bytes)
     rule = f"`{name}` must be a list of strings."
-    require(legal, rule, **{name: repr(values)[:60]})
-    texts = [
-        x.decode("utf-8", "replace") if isinstance(x, bytes) else x
-        for x in (values.tolist() if hasattr(values, "tolist") else values)
-    ]
-    for number, text in enumerate(texts):
-        received = {f"{name}[{number}]": repr(text)[:60]}
+    require(is_column(values), rule, **{name: repr(values)[:60]})
+    texts = []
+    for x in values.tolist() if hasattr(values, "tolist") else values:
+        text = x.decode("utf-8", "replace") if isinstance(x, bytes) else x
+        received = {f"{name}[{len(texts)}]": repr(text)[:60]}
         require(isinstance(text, str), rule, **received)
+        texts.append(text)
     return texts
 
 

@@ -61,8 +61,10 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers are no strings."""
+    """Numbers are no strings; a copy has a tokenizer when it is given one."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
+    with pytest.raises(InputError, match="must be a `tokenizer`"):
+        Preprocessor.from_config(layer.get_config())(TEXTS)
     with pytest.raises(InputError, match="`max_length` must be at least 3"):
         Preprocessor(layer.tokenizer, 2)

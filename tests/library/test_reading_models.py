@@ -64,8 +64,26 @@ def test_answers_of_squad_have_places(pretrained):
         for y in (ANSWERS, places)
     )
     np.testing.assert_array_equal(first, second)
+    rows = [
+        {"question": q, "context": c, "answers": a}
+        for q, c, a in zip(*x, ANSWERS, strict=True)
+    ]
+    tables = [rows, pytest.importorskip("pandas").DataFrame(rows)]
+    for table in tables:
+        third = model.features(model.examples(table, None, "train"))
+        np.testing.assert_array_equal(third.arrays["labels"], first)
     with pytest.raises(InputError, match="an answer must be in its context"):
         model.examples(x, ["music"] * 16, "train")
+
+
+def test_a_question_without_an_answer_may_come_late(pretrained):
+    """In a later batch of a data set, or a later `fit`."""
+    model = QuestionAnswerer.load(pretrained)
+    model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
+    assert model.task.scoring == "squad1"
+    model.examples((QUESTIONS, CONTEXTS), ["bad", ""] * 8, "train")
+    model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
+    assert model.task.impossible and model.task.scoring == "squad2"
 
 
 WORDS = [["the", "good", "film"], ["so", "bad", "and", "poor"]] * 8

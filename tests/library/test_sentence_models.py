@@ -60,6 +60,8 @@ def test_a_set_of_classes(shallow, tmp_path):
     model.save(tmp_path / "model")
     again = Classifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), found)
+    wanted = model.evaluate(TEXTS, model.classify(TEXTS), verbose=0)
+    assert wanted[1] == 1.0
     with pytest.raises(InputError, match="a 0 or 1 for each of bad, good"):
         model.fit(TEXTS, [[0, 1, 0]] * len(TEXTS))
 
@@ -85,7 +87,9 @@ def test_a_number(shallow):
     "data",
     [
         (TEXTS,),
+        (tf.data.Dataset.from_tensor_slices(TEXTS).batch(16),),
         ((TEXTS, TEXTS[::-1]),),
+        (list(zip(TEXTS, TEXTS[::-1], strict=True)),),
         ((TEXTS, TEXTS[::-1], TEXTS[1:] + TEXTS[:1]),),
         ((TEXTS, TEXTS[::-1]), NUMBERS),
         (((TEXTS, TEXTS[::-1]), NUMBERS),),
@@ -101,3 +105,12 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     vectors = model.encode(TEXTS[:5])
     assert vectors.shape == (5, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_scores_are_of_pairs(shallow):
+    """Scores beside lone texts would not be learnt."""
+    model = Embedder.load(shallow)
+    with pytest.raises(InputError, match="no `accuracy` in training"):
+        model.compile(metrics=["accuracy"])
+    with pytest.raises(InputError, match="Scores must be of pairs"):
+        model.score(TEXTS, NUMBERS)

@@ -83,7 +83,8 @@ def test_strings_learn_like_ids(classifier, shallow):
     first = classifier.evaluate(data, verbose=0, return_dict=True)
     second = other.evaluate(ids, verbose=0, return_dict=True)
     assert first["loss"] == pytest.approx(second["loss"], abs=1e-6)
-    for y in (labels, numbers, np.array(numbers), list(np.array(numbers))):
+    column = np.array(numbers)[:, None]
+    for y in (labels, numbers, np.array(numbers), list(column[:, 0]), column):
         assert classifier.evaluate(
             texts, y, batch_size=8, verbose=0, return_dict=True
         ) == pytest.approx(first, abs=1e-6)
@@ -149,7 +150,27 @@ def test_a_file_has_everything(classifier, tmp_path):
     again.set_weights([np.zeros_like(w) for w in again.get_weights()])
     again.load_weights(tmp_path / "film.weights.h5")
     wanted = classifier.predict(texts, verbose=0)
-    np.testing.assert_array_equal(again.predict(texts, verbose=0), wanted)
+    np.testing.assert_array_equal(again.predict(x=texts, verbose=0), wanted)
+
+
+def test_what_is_frozen_stays_frozen(classifier, tmp_path):
+    """In a file and a copy, also a layer that learns within one that does not.
+
+    Else the optimizer's slots do not fit, and `fit` goes on with all weights.
+    """
+    classifier.albert.trainable = False
+    classifier.albert.pooler.trainable = True
+    classifier.compile(AdamW(RATE), run_eagerly=True)
+    classifier.fit(*columns(16, 2), verbose=0)
+    classifier.save(tmp_path / "film.keras")
+    again = keras.models.load_model(tmp_path / "film.keras")
+    assert len(again.trainable_variables) == 4
+    for left, right in zip(
+        classifier.optimizer.variables, again.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+    copy = keras.models.clone_model(classifier)
+    assert len(copy.trainable_variables) == 4 and not copy.albert.trainable
 
 
 def test_dropout_acts_while_it_learns(pretrained):
@@ -191,8 +212,14 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     )
     found = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
     assert found == pytest.approx(own, rel=1e-5)
-    done = classifier.fit(texts, labels, validation_split=0.25, verbose=0)
-    assert "val_accuracy" in done.history
+    how = {"validation_split": 0.25, "verbose": 0}
+    history = classifier.fit(texts, labels, **how).history
+    assert "val_accuracy" in history
+    classifier.compile(AdamW(0.0), run_eagerly=True)
+    few = texts[:3], labels[:3]  # which win over a share
+    history = classifier.fit(texts, labels, validation_data=few, **how).history
+    wanted = classifier.evaluate(*few, verbose=0)
+    assert history["val_loss"][0] == pytest.approx(wanted)
 
 
 def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
@@ -226,6 +253,8 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 
 TEXTS = ["a good film", "a bad film"]
 ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}
+STREAM = tf.data.Dataset.from_tensor_slices((TEXTS, list(LABELS)))
+ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def untrained(model, path):
@@ -261,7 +290,15 @@ def untrained(model, path):
             "must have an example",
         ),
         (lambda m, path: m.predict([]), "one of each at least"),
-        (lambda m, path: m.predict("a film"), "data file"),
+        (lambda m, path: m.predict("a film"), "must be a list of texts, or"),
+        (lambda m, path: m.predict(TEXTS, steps=1), "takes no `steps`"),
+        (lambda m, path: m.fit(TEXTS), "`y` must be given"),
+        (lambda m, path: m.fit(STREAM.map(lambda x, y: x)), "`y` must be giv"),
+        (lambda m, path: m.fit(STREAM, LABELS), "must stand in the data set"),
+        (lambda m, path: m.fit(STREAM, **ONE), "must stand in the data set"),
+        (lambda m, path: m.compile(loss=ENTROPY), "`from_logits=True`"),
+        (lambda m, path: m.compile(loss=ENTROPY.name), "`from_logits=True`"),
+        (lambda m, path: m.save("film.h5"), "must be `.keras`"),
         (lambda m, path: Classifier.load(path), "`labels` must be given"),
         (lambda m, path: Classifier.load(path, ["a", "a"]), "that differ"),
         (lambda m, path: Classifier.load(path, LABELS, rate=1), "setting must"),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.tasks.labels import class_name, label_text
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import DataConfig
 
@@ -175,3 +176,28 @@ def test_words_that_lack_a_tag(tmp_path):
     assert words(tmp_path, "a DT B\n", "predict", **columns) == [None]
     with pytest.raises(InputError, match=r"t\.conll:1: `label_column`"):
         words(tmp_path, "a DT B\n", "train", **columns)
+
+
+@pytest.mark.parametrize(
+    ("labels", "label", "wanted"),
+    [
+        (("bad", "good"), 1, "good"),
+        (("bad", "good"), 1.0, "good"),
+        (("bad", "good"), True, "good"),
+        (("bad", "good"), "good", "good"),
+        (("true", "false"), True, "true"),
+        (("0", "1"), True, "1"),
+        (("2", "1"), 1, "1"),
+        (("a", "b"), 2, "one of a, b, or a number below 2. Received: label=2"),
+        (("a", "b"), -1, "or a number below 2"),
+        (("a", "b"), 0.5, "or a number below 2"),
+        (("1", "2"), 0, r"one of 1, 2\. Received: label=0"),
+    ],
+)
+def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
+    """A name wins over a place, so that no class is taken for another."""
+    if wanted in labels:
+        assert label_text(class_name(label, labels), "") == wanted
+    else:
+        with pytest.raises(InputError, match=wanted):
+            class_name(label, labels)
