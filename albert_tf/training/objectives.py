@@ -33,8 +33,13 @@ def soft_cross_entropy(
 
 
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...]: 1 where no logit is larger than the label's."""
-    right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    """Return float32 [...]: 1 where no logit is larger than the label's.
+
+    Args:
+      logits: [..., C].
+      labels: [...], from 0 to C - 1.
+    """
+    right = tf.gather(logits, labels, batch_dims=len(labels.shape))
     return tf.cast(right >= tf.reduce_max(logits, axis=-1), tf.float32)
 
 
