@@ -216,7 +216,9 @@ class Program:
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
         for name, value in self.removed.items():
-            flags.DEFINE_enum(name, None, [value], "Gone.")
+            flags.DEFINE_string(name, None, "Gone; earlier flagfiles have it.")
+            legal = {None, value}.__contains__
+            flags.register_validator(name, legal, "is gone; leave it out.")
 
     def _configs(self, values: Mapping[str, Any]) -> list[Any]:
         for name, field in self.fields().items():

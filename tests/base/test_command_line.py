@@ -151,6 +151,25 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert told.startswith(f"error: {said}")
 
 
+@pytest.mark.parametrize(("value", "status"), [("0", 0), ("5", 1)])
+def test_a_flag_that_is_gone(value, status):
+    """An earlier flagfile's replays if it asks for nothing, else says why."""
+    code = (
+        "from albert_tf.base import command_line\n"
+        "@command_line.program(removed={'lost': '0'})\n"
+        "def ask(): print('ran')\n"
+        "ask.program.cli()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, f"--lost={value}"],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert ("ran" in ended.stdout) == (status == 0)
+    assert ("is gone; leave it out" in ended.stderr) == (status == 1)
+
+
 def test_a_text_is_the_list_that_the_flag_would_have():
     """Commas part it, spaces around them are none of it, nothing is empty."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
