@@ -159,7 +159,6 @@ def choose_spans(
     batch, tokens = tf.shape(order)[0], order.shape[1]
     row = tf.range(batch)[:, None] * (tokens + 1)  # [B, 1]
     paths = _paths(bounds.ends, longest)
-    order, ngrams = tf.transpose(order), tf.transpose(ngrams)  # [T, B]
     closed = tf.pad(~maskable, [[0, 0], [0, 1]], constant_values=True)
     closed = tf.cast(tf.reshape(closed, [-1]), tf.int32)
     number = tf.range(longest)
@@ -169,12 +168,12 @@ def choose_spans(
         return tf.reduce_any((left > 0) & (visit < visits))
 
     def visit_words(visit, left, closed):
-        start = order[visit]  # [B]
+        start = order[:, visit]  # [B]
         path = tf.gather(paths, row[:, 0] + start)  # [B, N + 1]
         cells = row + path[:, :-1]  # [B, N]
         taken = tf.gather(closed, cells)
         sizes = path[:, 1:] - start[:, None]
-        fits = (number < ngrams[visit][:, None]) & (sizes <= left[:, None])
+        fits = (number < ngrams[:, visit, None]) & (sizes <= left[:, None])
         fits = tf.cast(fits, tf.int32) * (1 - taken)
         fits = tf.math.cumprod(fits, axis=1)
         closed = tf.tensor_scatter_nd_update(

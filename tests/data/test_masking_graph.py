@@ -147,6 +147,16 @@ def graph_mask(rng, seed=3, batch=64, config=DEFAULT):
     return found, [x.numpy() for x in masked]
 
 
+def test_integers_are_not_transposed():
+    """On some processors oneDNN says on the console that it cannot."""
+    batch = dataclasses.astuple(instances(np.random.default_rng(0)))
+    arrays = map(tf.constant, (np.arange(len(batch[0])), *batch))
+    graph = compiled(3, DEFAULT).get_concrete_function(*arrays).graph
+    graph = graph.as_graph_def()
+    bodies = [graph.node, *(f.node_def for f in graph.library.function)]
+    assert "Transpose" not in {node.op for body in bodies for node in body}
+
+
 def test_masks_follow_from_the_seed():
     """Another seed gives other masks of the same examples."""
     (_, left), (_, right) = (
