@@ -36,7 +36,7 @@ from mutants_drawn import PACKAGE, ROOT, Mutant, draw
 from scipy.stats import binomtest
 
 IMPORTED_ONCE = """tensorflow tensorflow_text keras matplotlib.pyplot
-scipy.sparse sentencepiece seqeval.metrics sklearn.linear_model""".split()
+scipy.sparse sentencepiece sklearn.linear_model""".split()
 
 
 class Notes:

@@ -5,7 +5,7 @@ answers to give.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.answers import probabilities
-from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.conll import Sentence, entity_spans
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
@@ -135,20 +135,6 @@ def words_of(text: str) -> list[tuple[int, int]]:
             words.append((i, i + 1))
         goes_on = not single
     return words
-
-
-def entity_spans(tags: Sequence[str]) -> list[list]:
-    """Return [first word, last word, kind] of the entities that tags mark."""
-    spans: list[list] = []
-    before, closed = "", True
-    for i, tag in enumerate(tags):
-        prefix, _, kind = tag.partition("-")
-        if kind and (closed or kind != before or prefix in ("B", "S")):
-            spans.append([i, i, kind])
-        elif kind:
-            spans[-1][1] = i
-        before, closed = kind, prefix in ("E", "S")
-    return spans
 
 
 def entities(runner: Runner, query: dict, top_k: int) -> dict:

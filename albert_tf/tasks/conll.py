@@ -170,8 +170,8 @@ SCHEMES = {
 def find_scheme(sentences: Sequence[Sentence]) -> str:
     """Return the scheme of the tags, a key of `SCHEMES`.
 
-    seqeval knows neither IO nor IOB1, the scheme of CoNLL-2003 itself, in
-    which every B stands after an entity of its own type.
+    In IOB1, that of CoNLL-2003 itself, every B stands after an entity of its
+    own type.
     """
     tags = [
         [parts(tag, s.where(i)) for i, tag in enumerate(s.tags or ())]
@@ -213,6 +213,24 @@ def check_tags(sentence: Sentence, scheme: str) -> None:
                 f"{where}: by the scheme {scheme}, {after} must not follow "
                 f"{before}. Received: {before} {after}"
             )
+
+
+def entity_spans(tags: Sequence[str]) -> list[list]:
+    """Return [first word, last word, kind] of the entities that tags mark.
+
+    They are read as the script `conlleval` of CoNLL reads them, whatever the
+    scheme, and also where a tag cannot follow the one before it.
+    """
+    spans: list[list] = []
+    before, closed = "", True
+    for i, tag in enumerate(tags):
+        prefix, _, kind = tag.partition("-")
+        if kind and (closed or kind != before or prefix in ("B", "S")):
+            spans.append([i, i, kind])
+        elif kind:
+            spans[-1][1] = i
+        before, closed = kind, prefix in ("E", "S")
+    return spans
 
 
 def all_tags(sentences: Sequence[Sentence], scheme: str) -> tuple[str, ...]:

@@ -1,17 +1,19 @@
 """The official metrics of tasks, as well-known libraries compute them.
 
-Those of classes come from scikit-learn, correlations from SciPy, those of
-entities from seqeval.
+Those of classes come from scikit-learn, correlations from SciPy; those of
+entities are those of the script `conlleval` of CoNLL.
 """
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import stats
-from seqeval.metrics import sequence_labeling
 from sklearn import metrics as sklearn_metrics
+
+from albert_tf.tasks.conll import entity_spans
 
 
 def correlation(
@@ -72,36 +74,50 @@ def retrieval(
     }
 
 
+def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
+    """Return (row, first word, last word, kind) of all entities."""
+    return {
+        (number, *span)
+        for number, tags in enumerate(rows)
+        for span in entity_spans(tags)
+    }
+
+
+def _shares_found(labels: set, predictions: set) -> dict[str, float]:
+    """Return precision, recall and F1 of sets, 0 where one is empty."""
+    right = len(labels & predictions)
+    both = len(labels) + len(predictions)
+    return {
+        "precision": right / max(len(predictions), 1),
+        "recall": right / max(len(labels), 1),
+        "f1": 2 * right / max(both, 1),
+    }
+
+
 def entities(
-    labels: Sequence[list[str]], predictions: Sequence[list[str]]
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> dict[str, float]:
     """Return `f1`, `precision` and `recall` of entities, `accuracy` of tags.
 
-    Entities are read from tags as the script `conlleval` of CoNLL reads them.
+    An entity is right if its words and its kind are.
     """
-    precision, recall, f1, _ = (
-        sequence_labeling.precision_recall_fscore_support(
-            labels, predictions, average="micro", zero_division=0
-        )
-    )
-    accuracy = sequence_labeling.accuracy_score(labels, predictions)
-    values = {"f1": f1, "precision": precision, "recall": recall}
-    values["accuracy"] = accuracy
-    return {name: float(value) for name, value in values.items()}
+    pairs = [itertools.chain(*rows) for rows in (labels, predictions)]
+    equal = [label == guess for label, guess in zip(*pairs, strict=True)]
+    shares = _shares_found(_entities_in(labels), _entities_in(predictions))
+    return shares | {"accuracy": sum(equal) / max(len(equal), 1)}
 
 
 def entity_table(
-    labels: Sequence[list[str]], predictions: Sequence[list[str]]
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Return a table of every type's precision, recall, F1 and number."""
-    report = sequence_labeling.classification_report(
-        labels, predictions, output_dict=True, zero_division=0
-    )
-    columns = ("precision", "recall", "f1-score")
-    return [["type", "precision", "recall", "f1", "entities"]] + [
-        [kind, *(f"{row[c]:.4f}" for c in columns), str(row["support"])]
-        for kind, row in report.items()
-    ]
+    """Return every kind's precision, recall, F1 and number, and all kinds'."""
+    sets = [_entities_in(labels), _entities_in(predictions)]
+    table = [["type", "precision", "recall", "f1", "entities"]]
+    for kind in [*sorted({entity[-1] for s in sets for entity in s}), None]:
+        true, guessed = ({e for e in s if kind in (e[-1], None)} for s in sets)
+        shares = [f"{x:.4f}" for x in _shares_found(true, guessed).values()]
+        table.append([kind or "all", *shares, str(len(true))])
+    return table
 
 
 def confusion_table(

@@ -175,21 +175,6 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     assert wanted["entity_count"][0] > 1
 
 
-@pytest.mark.parametrize(
-    ("tags", "spans"),
-    [
-        ("O B-X I-X O", [[1, 2, "X"]]),
-        ("I-X I-X I-Y", [[0, 1, "X"], [2, 2, "Y"]]),
-        ("B-X B-X", [[0, 0, "X"], [1, 1, "X"]]),
-        ("B-X E-X I-X S-Y", [[0, 1, "X"], [2, 2, "X"], [3, 3, "Y"]]),
-        ("O", []),
-    ],
-)
-def test_spans_of_tags(tags, spans):
-    """An entity ends where its kind does, or where a tag says so."""
-    assert litert_tasks.entity_spans(tags.split()) == spans
-
-
 FRESH = """
 import sys
 from albert_tf.litert_runner import RunnerConfig, answers
@@ -202,7 +187,7 @@ def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     """By the flag and by lines of JSON; what is missing is named."""
     folder, _, _ = questions("simple")
     # What the runner's page of the documentation does not install.
-    foreign = "tensorflow", "keras", "sklearn", "scipy", "seqeval"
+    foreign = "tensorflow", "keras", "sklearn", "scipy"
     query = '{"question": "who", "context": "she reads a letter"}'
     said = programs.fresh("-c", FRESH, folder, query, *foreign)
     answer, modules = said.splitlines()

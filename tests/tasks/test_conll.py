@@ -7,6 +7,7 @@ from albert_tf.tasks.conll import (
     Sentence,
     all_tags,
     check_tags,
+    entity_spans,
     find_scheme,
     read_conll,
 )
@@ -110,3 +111,22 @@ def test_labels_cover_every_prefix():
         "O",
         *(f"{p}-A" for p in "BIES"),
     }
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("O B-X I-X O", [[1, 2, "X"]]),
+        ("I-X I-X I-Y", [[0, 1, "X"], [2, 2, "Y"]]),
+        ("B-X B-X", [[0, 0, "X"], [1, 1, "X"]]),
+        ("B-X E-X I-X S-Y", [[0, 1, "X"], [2, 2, "X"], [3, 3, "Y"]]),
+        (
+            "E-X E-X O I-X B-Y I-X",
+            [[0, 0, "X"], [1, 1, "X"], [3, 3, "X"], [4, 4, "Y"], [5, 5, "X"]],
+        ),
+        ("O", []),
+    ],
+)
+def test_spans_of_tags(tags, spans):
+    """An entity ends where its kind does, or where a tag says so."""
+    assert entity_spans(tags.split()) == spans

@@ -92,11 +92,12 @@ def test_entities():
 
 
 def test_table_of_entities():
-    """Each type has its own scores and its number."""
+    """Each type has its own scores and its number, and so have all."""
     table = metrics.entity_table([["B-A", "B-B"]], [["B-A", "O"]])
     assert table[0] == ["type", "precision", "recall", "f1", "entities"]
     assert table[1] == ["A", "1.0000", "1.0000", "1.0000", "1"]
     assert table[2] == ["B", "0.0000", "0.0000", "0.0000", "1"]
+    assert table[3] == ["all", "1.0000", "0.5000", "0.6667", "2"]
 
 
 def test_confusion():
