@@ -32,7 +32,11 @@ class Converted:
 def convert_checkpoint(config: ConversionConfig) -> Converted:
     """Convert released weights to a model directory and back, or fail."""
     lines = convert(
-        config.input, config.output, config.to, config.albert_config_file
+        config.input,
+        config.output,
+        config.to,
+        config.albert_config_file,
+        config.pairs,
     )
     print("\n".join(lines))
     return Converted(config.output, tuple(lines))

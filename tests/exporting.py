@@ -131,6 +131,20 @@ def question_task(head, impossible=True):
     return task.with_config(config)
 
 
+def of_kind(kind, folder, pretrained_dir):
+    """Write a model directory of a kind of task; return its model."""
+    task = find(kind)
+    if kind == "multiple_choice":
+        return model_dir(folder, pretrained_dir, task)
+    if kind == "question_answering":
+        return model_dir(folder, pretrained_dir, question_task("simple"))
+    if task.has_classes:
+        task = dataclasses.replace(task, labels=("O", "B-x", "I-x"))
+    return model_dir(
+        folder, pretrained_dir, task.with_config(TaskConfig(max_seq_length=12))
+    )
+
+
 def with_threshold(task, odds):
     """Return a task whose threshold tells odds apart that 0 does not."""
     pairs = itertools.pairwise(np.sort(odds))

@@ -30,6 +30,16 @@ def make(folder: str, values: dict, identity: bool) -> None:
     model.save_pretrained(folder)
 
 
+def make_head(folder: str, name: str, values: dict) -> None:
+    """Write a random model of a class."""
+    torch.manual_seed(4)
+    model = getattr(transformers, name)(transformers.AlbertConfig(**values))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+
+
 def pickle_weights(folder: str) -> None:
     """Write the weights again, in the older format."""
     state = safetensors.torch.load_file(f"{folder}/model.safetensors")

@@ -10,7 +10,11 @@ from albert_tf.conversion.targets import TARGETS
 
 
 def convert(
-    input: str, output: str, to: str, config_file: str | None = None
+    input: str,
+    output: str,
+    to: str,
+    config_file: str | None = None,
+    pairs: bool = False,
 ) -> list[str]:
     """Convert a model; return lines that say what was found and done.
 
@@ -19,6 +23,7 @@ def convert(
       output: a folder that is new or empty.
       to: a key of `TARGETS`.
       config_file: a config to use instead of the one beside the weights.
+      pairs: whether a Hugging Face folder's classifier is of pairs of texts.
 
     Raises:
       InputError: anything does not fit; then there is no output folder.
@@ -26,7 +31,13 @@ def convert(
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
-        source = open_source(input, config_file)
+        source = open_source(input, config_file, pairs)
+        rule = "`pairs` must stand with a classifier of Hugging Face alone."
+        require(
+            not pairs or getattr(source.task, "is_pair", False),
+            rule,
+            pairs=pairs,
+        )
         if source.tokenizer:
             source.config.check_pieces(source.tokenizer.vocab_size, source.path)
         lines = describe_source(source)
@@ -57,4 +68,9 @@ class ConversionConfig(Checked):
     )
     albert_config_file: str | None = setting(
         None, "Config to use instead of the one beside the weights."
+    )
+    pairs: bool = setting(
+        False,
+        "Whether the classifier of a Hugging Face folder, which does not say "
+        "so, is of pairs of texts.",
     )

@@ -15,11 +15,13 @@ from collections.abc import Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
+from albert_tf.base import files
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
 USER_DEFINED, UNUSED = 4, 5  # `Type` of a piece
 NEVER = -100.0  # a score so low that a piece is not chosen
@@ -206,6 +208,13 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
         "post_processor": template(tokenizer),
         **rules,
     }
+
+
+def read_tokenizer_config(folder: str) -> dict:
+    """Return the content of a folder's `tokenizer_config.json`, {} of none."""
+    path = files.join(folder, TOKENIZER_CONFIG)
+    there = files.exists(path)
+    return files.read_json(path, f"`{TOKENIZER_CONFIG}`") if there else {}
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:

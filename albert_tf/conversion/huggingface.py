@@ -3,6 +3,7 @@
 import json
 import pickle
 
+import keras
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -10,7 +11,10 @@ import safetensors.numpy
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.conversion import fast_tokenizer
-from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER, TaskHead
+from albert_tf.conversion.huggingface_heads import (
+    WITHOUT_POOLER,
+    TaskHead,
+)
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -18,7 +22,6 @@ from albert_tf.text.tokenizers import Tokenizer
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # Hugging Face's "gelu" is the erf form; the released one is its "gelu_new".
 ACTIVATIONS = {
@@ -46,6 +49,7 @@ TIED = {
 }
 POSITION_IDS = "albert.embeddings.position_ids"
 BACKBONE = "albert."
+POOLER = "albert.pooler."
 
 # There, the projection to the hidden width exists even if the widths agree.
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
@@ -163,18 +167,15 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
     Raises:
       InputError: the word table and the decoder, or two biases, differ.
     """
-    shapes = dict(tensors.shapes)
-    for copy, name in TIED.items():
-        if copy not in shapes or name not in shapes:
-            continue
+    copies = {copy: x for copy, x in TIED.items() if x in tensors.shapes}
+    for copy, name in copies.items():
         require(
-            np.array_equal(tensors.read(copy), tensors.read(name)),
+            copy not in tensors.shapes
+            or np.array_equal(tensors.read(copy), tensors.read(name)),
             f"`{copy}` must equal `{name}`, to which ALBERT ties it. "
             f"Received: {path}",
         )
-        del shapes[copy]
-    shapes.pop(POSITION_IDS, None)
-    return Tensors(shapes, tensors.read)
+    return tensors.where(lambda name: name not in (POSITION_IDS, *copies))
 
 
 def _without_identity(
@@ -194,9 +195,7 @@ def _without_identity(
         "`embedding_size` equals `hidden_size`, where the released model "
         f"has none. Received: {path}",
     )
-    shapes = dict(tensors.shapes)
-    del shapes[kernel], shapes[bias]
-    return Tensors(shapes, tensors.read)
+    return tensors.where(lambda name: name not in (kernel, bias))
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
@@ -236,12 +235,21 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
     return _without_identity(tensors, config, path), path
 
 
+def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
+    """Return the tensors with a pooler that has learnt nothing yet."""
+    width, spread = config.hidden_size, config.initializer_range
+    draw = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
+    pooler = {
+        POOLER + "weight": np.asarray(draw((width, width))),
+        POOLER + "bias": np.zeros(width, np.float32),
+    }
+    shapes = {name: array.shape for name, array in pooler.items()}
+    return tensors | Tensors(shapes, pooler.__getitem__)
+
+
 def text_settings(folder: str) -> dict[str, bool]:
     """Return the settings of `TextConfig` that a folder's tokenizer has."""
-    path = files.join(folder, TOKENIZER_CONFIG)
-    if not files.exists(path):
-        return {}
-    values = files.read_json(path, f"`{TOKENIZER_CONFIG}`")
+    values = fast_tokenizer.read_tokenizer_config(folder)
     known = {}
     if isinstance(values.get("do_lower_case"), bool):
         known["do_lower_case"] = values["do_lower_case"]
@@ -265,12 +273,12 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
         path = files.join(folder, fast_tokenizer.TOKENIZER_JSON)
         files.write_text(path, json.dumps(content, ensure_ascii=False))
     files.write_json(
-        files.join(folder, TOKENIZER_CONFIG),
+        files.join(folder, fast_tokenizer.TOKENIZER_CONFIG),
         fast_tokenizer.tokenizer_config(tokenizer, length),
     )
 
 
-def _architecture(tensors: Tensors) -> str:
+def architecture_of(tensors: Tensors) -> str:
     """Return the Hugging Face class that has a file's variables."""
     if any(name.startswith("sop_classifier.") for name in tensors.shapes):
         return "AlbertForPreTraining"
@@ -286,14 +294,14 @@ def write(
     head: TaskHead | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors` into a folder."""
-    head = head or TaskHead(_architecture(tensors), {}, {})
-    arrays = tensors.read_all() | head.arrays
+    arrays = tensors.read_all()
+    if head and head.architecture in WITHOUT_POOLER:
+        arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
+    head = head or TaskHead(architecture_of(tensors), {})
     if config.embedding_size == config.hidden_size:
         width = config.hidden_size
         arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)
         arrays[PROJECTION + "bias"] = np.zeros(width, np.float32)
-    if head.architecture in WITHOUT_POOLER:
-        arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
     if head.architecture == "AlbertModel":
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
     values = config_json(config, head.architecture) | head.config

@@ -2,11 +2,15 @@
 
 import dataclasses
 
-import numpy as np
-
 from albert_tf.base.errors import require
-from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.tasks.task import Task
+from albert_tf.conversion.fast_tokenizer import read_tokenizer_config
+from albert_tf.conversion.released_names import Place
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.labels import label_text
+from albert_tf.tasks.registry import find, is_finetuned, load_task
+from albert_tf.tasks.sentences import PAIR
+from albert_tf.tasks.task import TASK_FILE, Task
+from albert_tf.tasks.task_config import TaskConfig
 
 # By the kind of a task: the class that has its head, and the head's name.
 HEADS = {
@@ -23,8 +27,13 @@ PROBLEMS = {
     "multilabel": "multi_label_classification",
     "regression": "regression",
 }
-# Classes that compute no `pooled_output`.
-WITHOUT_POOLER = ("AlbertForTokenClassification", "AlbertForQuestionAnswering")
+PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
+# Classes that compute no `pooled_output`; of older versions they have one.
+WITHOUT_POOLER = (
+    "AlbertForMaskedLM",
+    "AlbertForTokenClassification",
+    "AlbertForQuestionAnswering",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +42,27 @@ class TaskHead:
 
     Attributes:
       architecture: the class.
-      arrays: {name: array}.
       config: what `config.json` says of it.
     """
 
     architecture: str
-    arrays: dict[str, np.ndarray]
     config: dict
 
 
-def head_of(task: Task, head: Tensors) -> TaskHead:
+def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
+    """Return {our name: its place there} of a task's head, if it has one."""
+    name = HEADS[task.kind][1] if task else ""
+    if not name:
+        return {}
+    outputs = len(getattr(task, "labels", ())) or 1
+    if task.kind == "question_answering":
+        outputs = 2
+    kernel = Place(f"{name}.weight", (outputs, config.hidden_size), True)
+    bias = Place(f"{name}.bias", (outputs,))
+    return {"classifier/kernel": kernel, "classifier/bias": bias}
+
+
+def head_of(task: Task) -> TaskHead:
     """Return a task's head, or refuse one that Hugging Face has not."""
     require(
         task.kind in HEADS and task.config.answer_head != "beam",
@@ -51,6 +71,8 @@ def head_of(task: Task, head: Tensors) -> TaskHead:
         task=task.name,
     )
     architecture, name = HEADS[task.kind]
+    if not name:
+        return TaskHead(architecture, {})
     values: dict = {"classifier_dropout_prob": task.config.classifier_dropout}
     if task.kind in PROBLEMS:
         values["problem_type"] = PROBLEMS[task.kind]
@@ -58,12 +80,99 @@ def head_of(task: Task, head: Tensors) -> TaskHead:
     if task.kind in PROBLEMS or task.kind == "token_classification":
         values["id2label"] = dict(enumerate(labels))
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if not head.shapes:
-        return TaskHead(architecture, {}, {})
-    arrays = {
-        f"{name}.weight": np.ascontiguousarray(
-            head.read("classifier/kernel").T
-        ),
-        f"{name}.bias": head.read("classifier/bias"),
-    }
-    return TaskHead(architecture, arrays, values)
+    return TaskHead(architecture, values)
+
+
+def labels_in(values: dict) -> tuple[str, ...]:
+    """Return the labels of a `config.json` in the order of their numbers."""
+    default = {str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))}
+    names = values.get("id2label") or default
+    numbers = [str(i) for i in range(len(names))]
+    rule = "`id2label` must give each number from 0 on a name of its own."
+    require({*names} == {*numbers}, rule, id2label=names)
+    labels = tuple(label_text(names[i], "`id2label`") for i in numbers)
+    require(len({*labels} - {None}) == len(names), rule, id2label=names)
+    return labels
+
+
+def kind_in(values: dict, labels: tuple[str, ...]) -> str:
+    """Return the kind of task of a class; of several `problem_type` tells."""
+    architecture = values["architectures"][0]
+    classes = {kind: name for kind, (name, _) in HEADS.items()}
+    kinds = [kind for kind, name in classes.items() if name == architecture]
+    known = dict.fromkeys([*PRETRAINED, *classes.values()])
+    require(
+        kinds,
+        f"`architectures` must be one of {', '.join(known)}. Of another class, "
+        "`AlbertModel.from_pretrained(FOLDER).save_pretrained(NEW)` of "
+        "transformers keeps the encoder.",
+        architectures=architecture,
+    )
+    if kinds[0] not in PROBLEMS:
+        return kinds[0]
+    several = len(labels) > 1
+    usual = PROBLEMS["classification" if several else "regression"]
+    problem = values.get("problem_type") or usual
+    kinds = [kind for kind, name in PROBLEMS.items() if name == problem]
+    require(
+        kinds and (problem == PROBLEMS["regression"]) != several,
+        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}, "
+        "regression for one label and none else.",
+        problem_type=problem,
+        id2label=", ".join(labels),
+    )
+    return kinds[0]
+
+
+def task_in(
+    values: dict, limit: int | None, positions: int, pairs: bool
+) -> Task:
+    """Return the task of a `config.json`.
+
+    Nothing there says whether questions may have no answer. Here they may;
+    `task=squad-1.1` answers all.
+
+    Args:
+      values: the config.
+      limit: most tokens of the tokenizer, None if it has no limit.
+      positions: most tokens of the model.
+      pairs: whether a classifier is of pairs of texts.
+    """
+    labels = labels_in(values)
+    task = find(kind_in(values, labels))
+    usual = task.config.max_seq_length
+    if task.has_classes:
+        task = dataclasses.replace(task, labels=labels)
+    if task.kind == "question_answering":
+        task = dataclasses.replace(task, impossible=True, scoring="squad2")
+        limit = min(limit or usual, usual)  # of a window
+    if pairs and task.kind in PROBLEMS:
+        task = task.with_columns({"text_pair_column": PAIR})
+    rate = values.get("classifier_dropout_prob", 0.1)
+    task = task.with_config(TaskConfig(classifier_dropout=rate))
+    return task.with_length(min(limit or usual, positions))
+
+
+def read_task(
+    folder: str, values: dict, positions: int, pairs: bool
+) -> Task | None:
+    """Return the task that a folder's model was fine-tuned for, if it was.
+
+    Args:
+      folder: has `task.json` if it was written here.
+      values: its `config.json`.
+      positions: most tokens of the model.
+      pairs: whether a classifier is of pairs of texts, where nothing tells.
+    """
+    architecture, task = values["architectures"][0], None
+    if architecture not in PRETRAINED:
+        limit = read_tokenizer_config(folder).get("model_max_length")
+        task = task_in(values, limit, positions, pairs)
+    if not is_finetuned(folder):
+        return task
+    written = load_task(folder)
+    kept = HEADS[written.kind][0], getattr(written, "labels", ())
+    rule = f"`{TASK_FILE}` must describe the head of `config.json`."
+    there = architecture, getattr(task, "labels", ())
+    require(kept == there, rule, path=folder)
+    return written

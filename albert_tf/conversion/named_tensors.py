@@ -41,6 +41,19 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.shapes)
 
+    def __or__(self, other: "Tensors") -> "Tensors":
+        """Return what this holds, and what the other one does."""
+
+        def read(name: str) -> np.ndarray:
+            return (other if name in other.shapes else self).read(name)
+
+        return Tensors(self.shapes | other.shapes, read)
+
+    def where(self, keep: Callable[[str], bool]) -> "Tensors":
+        """Return the tensors whose names a function accepts."""
+        shapes = {n: shape for n, shape in self.shapes.items() if keep(n)}
+        return Tensors(shapes, self.read)
+
     def read_all(self, convert: Callable = lambda array: array) -> dict:
         """Return {name: converted array} of everything.
 
@@ -113,7 +126,11 @@ def expected_places(
 
 
 def to_ours(
-    tensors: Tensors, config: AlbertConfig, layout: Layout, source: str
+    tensors: Tensors,
+    config: AlbertConfig,
+    layout: Layout,
+    source: str,
+    head: dict[str, Place] | None = None,
 ) -> Tensors:
     """Return a file's tensors under our names, or fail naming what differs.
 
@@ -122,6 +139,7 @@ def to_ours(
       config: the architecture that stands beside the weights.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
+      head: {our name: place} of the head of a task that must be there.
 
     Raises:
       InputError: a variable is missing, unexpected or of another shape.
@@ -134,6 +152,7 @@ def to_ours(
             f"Received: {source} with {name}",
         )
     expected = expected_places(set(tensors.shapes), config, layout)
+    expected |= head or {}
     differences = explain_differences(
         {place.name: place.shape for place in expected.values()},
         tensors.shapes,
@@ -145,17 +164,17 @@ def to_ours(
 
 
 def from_ours(
-    tensors: Tensors, config: AlbertConfig, layout: Layout
+    tensors: Tensors,
+    config: AlbertConfig,
+    layout: Layout,
+    head: dict[str, Place] | None = None,
 ) -> Tensors:
-    """Return our tensors under the names of a layout.
+    """Return our tensors, as for `to_ours`, under the names of a layout.
 
     The optimizer's slots and step are left out if the layout has none.
     """
-    targets = {
-        name: place
-        for name, place in places(config, layout).items()
-        if name in tensors.shapes
-    }
+    every = places(config, layout) | (head or {})
+    targets = {n: place for n, place in every.items() if n in tensors.shapes}
     if layout.slots:
         slots = slot_places(targets, layout.slots[0])
         targets |= {n: p for n, p in slots.items() if n in tensors.shapes}

@@ -201,8 +201,8 @@ ALBERT_ZH = Layout(
 HUGGING_FACE = Layout(
     "Hugging Face folder",
     column=4,
-    advice=" `AlbertModel.from_pretrained(FOLDER).save_pretrained(NEW)` of "
-    "transformers leaves out the head of a task, and adds a pooler.",
+    advice=" It must hold all weights of its `architectures` and no others; "
+    "transformers would draw those that are missing.",
 )
 
 

@@ -7,6 +7,11 @@ import os
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.huggingface_heads import (
+    WITHOUT_POOLER,
+    head_places,
+    read_task,
+)
 from albert_tf.conversion.named_tensors import Tensors, to_ours
 from albert_tf.conversion.released_models import recognise
 from albert_tf.conversion.released_names import (
@@ -15,6 +20,7 @@ from albert_tf.conversion.released_names import (
     Layout,
 )
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
+from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import (
@@ -121,9 +127,8 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     read = checkpoints.reader(prefix)
     task = load_task(folder) if is_finetuned(folder) else None
     head = {n: s for n, s in shapes.items() if task and is_of_head(n)}
-    shapes = {n: s for n, s in shapes.items() if n not in head}
-    tensors = Tensors(shapes, read)
     weights = {n: s for n, s in head.items() if not n.startswith(OPTIMIZER)}
+    tensors = Tensors(shapes, read).where(lambda name: name not in head)
 
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
@@ -140,35 +145,54 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     )
 
 
-def open_huggingface(folder: str, config_file: str | None) -> Source:
-    """Open a Hugging Face folder."""
+def open_huggingface(
+    folder: str, config_file: str | None, pairs: bool
+) -> Source:
+    """Open a Hugging Face folder, with the head of a task."""
     path = files.join(folder, huggingface.CONFIG)
     config, warnings = huggingface.read_config(path)
     if config_file:
         config, warnings = AlbertConfig.from_json_file(config_file), []
     tensors, weights = huggingface.open_weights(folder, config)
+    values = files.read_json(path, "`config.json`")
+    if not values.get("architectures"):
+        values["architectures"] = [huggingface.architecture_of(tensors)]
+    task = read_task(folder, values, config.max_position_embeddings, pairs)
+    lacks = not any(n.startswith(huggingface.POOLER) for n in tensors.shapes)
+    if lacks and values["architectures"][0] in WITHOUT_POOLER:
+        tensors = huggingface.with_pooler(tensors, config)
+        warnings.append(
+            "no pooler there; that of the output has learnt nothing"
+        )
+    head = head_places(task, config)
+    tensors = to_ours(tensors, config, HUGGING_FACE, weights, head)
     return Source(
         HUGGING_FACE,
         weights,
         config,
-        to_ours(tensors, config, HUGGING_FACE, weights),
+        tensors.where(lambda name: name not in head),
         find_tokenizer([folder], **huggingface.text_settings(folder)),
         warnings,
+        task=task,
+        head=tensors.where(lambda name: name in head),
     )
 
 
-def open_source(path: str, config_file: str | None = None) -> Source:
+def open_source(
+    path: str, config_file: str | None = None, pairs: bool = False
+) -> Source:
     """Find out what a path holds and open it.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
       config_file: a config to use instead of the one beside the weights.
+      pairs: whether a Hugging Face folder's classifier is of pairs of texts.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
     """
     if huggingface.is_folder(path):
-        return open_huggingface(path, config_file)
+        return open_huggingface(path, config_file, pairs)
     prefix = tf1.find_prefix(path)
     require(
         prefix is not None,
@@ -181,6 +205,15 @@ def open_source(path: str, config_file: str | None = None) -> Source:
     if files.is_folder(path):
         prefix = checkpoints.for_inference(path)
     return open_model_dir(prefix, config_file)
+
+
+def _task_line(task: Task) -> str:
+    """Return a line that says what a model was fine-tuned for."""
+    what = " of pairs" if getattr(task, "is_pair", False) else ""
+    labels = shown(getattr(task, "labels", ()))
+    what += f", {task.config.max_seq_length} tokens"
+    what += f", labels {labels}" if labels else ""
+    return f"task: {task.name} ({task.kind}{what})"
 
 
 def describe_source(source: Source) -> list[str]:
@@ -203,12 +236,12 @@ def describe_source(source: Source) -> list[str]:
     if MODEL_DIR.step in shapes:
         lines.append(f"step: {int(source.tensors.read(MODEL_DIR.step))}")
     if source.task:
-        lines.append(f"task: {source.task.name} ({source.task.kind})")
+        lines.append(_task_line(source.task))
     if source.tokenizer:
         lines.append(f"tokenizer: {source.tokenizer.description()}")
     else:
         warnings = [*warnings, "no vocabulary stands beside the weights"]
     for head, title in HEAD_TITLES.items():
-        if not any(name.startswith(head) for name in weights):
+        if not source.task and not any(n.startswith(head) for n in weights):
             warnings = [*warnings, f"no {title} head here, nor in the output"]
     return lines + [f"warning: {w}" for w in source.warnings + warnings]

@@ -7,8 +7,8 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.huggingface_heads import head_of
-from albert_tf.conversion.named_tensors import Tensors, from_ours
+from albert_tf.conversion.huggingface_heads import head_of, head_places
+from albert_tf.conversion.named_tensors import from_ours
 from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     MODEL_DIR,
@@ -33,9 +33,12 @@ def check_no_task(source: Source) -> None:
 
 def write_model_dir(folder: str, source: Source) -> int:
     """Write a model directory; return its number of tensors."""
-    check_no_task(source)
-    tensors = source.tensors
+    if source.layout is MODEL_DIR:
+        check_no_task(source)
+    tensors = source.tensors | source.head
     source.config.save(folder)
+    if source.task:
+        source.task.save(folder)
     if source.tokenizer:
         source.tokenizer.save(folder)
     step = MODEL_DIR.step in tensors.shapes and tensors.read(MODEL_DIR.step)
@@ -65,15 +68,22 @@ def write_huggingface(
       form: what the model card tells how to load.
     """
     config = as_released(source.config)
-    tensors = from_ours(source.tensors, config, HUGGING_FACE)
+    head = source.task and head_of(source.task)
+    tensors = from_ours(
+        source.tensors | source.head,
+        config,
+        HUGGING_FACE,
+        head_places(source.task, config),
+    )
     if source.tokenizer:
         huggingface.write_tokenizer(
             folder, source.tokenizer, config.max_position_embeddings
         )
-    head = source.task and head_of(source.task, source.head)
+    if source.task:
+        source.task.save(folder)
     huggingface.write(folder, config, tensors, head)
     write_card(folder, source.folder, form)
-    return len(tensors) + len(source.head)
+    return len(tensors)
 
 
 # By the folder that holds the settings of each.
@@ -86,12 +96,9 @@ MODULES = {
 
 def without_pretraining_heads(source: Source) -> Source:
     """Return the encoder of a source alone."""
-    kept = {
-        name: shape
-        for name, shape in source.tensors.shapes.items()
-        if not name.startswith(PRETRAINING_HEADS)
-    }
-    tensors = Tensors(kept, source.tensors.read)
+    tensors = source.tensors.where(
+        lambda name: not name.startswith(PRETRAINING_HEADS)
+    )
     return dataclasses.replace(source, tensors=tensors)
 
 

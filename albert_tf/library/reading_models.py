@@ -40,13 +40,6 @@ class MultipleChoice(TaskModel):
         require(labels is None, rule, labels=labels)
         return find("multiple_choice")
 
-    def task_for(self, examples):
-        return self.task.fitted(examples)  # the number of choices
-
-    @classmethod
-    def lengths(cls, length):
-        return {"max_qa_length": min(128, length // 2)}
-
     def with_defaults(self, batch):
         ids = batch["input_ids"]
         every = tf.ones(tf.shape(ids)[:2])
@@ -78,14 +71,6 @@ class QuestionAnswerer(TaskModel):
         rule = "`labels` have no meaning for answers."
         require(labels is None, rule, labels=labels)
         return find("question_answering")
-
-    @classmethod
-    def lengths(cls, length):
-        query = min(64, length // 4)
-        return {
-            "max_query_length": query,
-            "doc_stride": max(1, min(128, length - 3 - query)),
-        }
 
     def table_columns(self):
         return TableColumns(("question", "context"), "answers")

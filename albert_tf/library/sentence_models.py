@@ -17,8 +17,7 @@ from albert_tf.model.configured_layer import registered
 from albert_tf.tasks.labels import class_name, shown
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE
-
-PAIR = "text_pair"  # the column, where none is named
+from albert_tf.tasks.sentences import PAIR
 
 
 class SentenceModel(TaskModel):
@@ -29,10 +28,8 @@ class SentenceModel(TaskModel):
     @classmethod
     def sentence_task(cls, kind: str, pairs: bool):
         """Return the task of a kind."""
-        task = find(kind)
-        pair = PAIR if pairs else ""
-        columns = dataclasses.replace(task.columns, text_pair=pair)
-        return dataclasses.replace(task, columns=columns)
+        columns = {"text_pair_column": PAIR if pairs else ""}
+        return find(kind).with_columns(columns)
 
     @classmethod
     def check_learnt(cls, task, pairs=None):

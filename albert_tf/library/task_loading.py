@@ -87,7 +87,7 @@ def task_of_class(
     positions = opened.config.max_position_embeddings
     length = max_length or min(task.config.max_seq_length, positions)
     if not learnt:
-        settings = cls.lengths(length) | settings
+        task = task.with_length(length)
     lengths = {"max_seq_length": length}
     return task.with_config(of_class(TaskConfig, lengths | settings))
 

@@ -49,11 +49,6 @@ class TaskModel(NetworkModel):
         raise NotImplementedError
 
     @classmethod
-    def lengths(cls, length: int) -> dict[str, int]:
-        """Return further settings that fit an input of `length` tokens."""
-        return {}
-
-    @classmethod
     def check_learnt(cls, task: Task, **options) -> None:
         """Refuse options that a fine-tuned model's task does not have."""
 
@@ -81,7 +76,7 @@ class TaskModel(NetworkModel):
         Raises:
           InputError: the folder, the labels or the settings do not fit.
         """
-        opened = open_model(path)
+        opened = open_model(path, bool(settings.get("pairs")))
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         learnt = opened.task is not None and not new_head
         task = task_loading.task_of_class(

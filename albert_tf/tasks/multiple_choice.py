@@ -175,7 +175,7 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how files are read.
-      number: C; 0 is the largest number of the training examples.
+      number: C; 0 is the largest number of the examples.
     """
 
     kind = "multiple_choice"
@@ -213,6 +213,12 @@ class MultipleChoice(Task):
         )
         return task
 
+    def with_length(self, length):
+        most = min(DEFAULTS.max_qa_length, length // 2)
+        return self.with_config(
+            TaskConfig(max_seq_length=length, max_qa_length=most)
+        )
+
     def read(self, part, path) -> list[Choices]:
         examples = list(READERS[self.layout.reader](self.layout, part, path))
         for example in examples:
@@ -236,18 +242,18 @@ class MultipleChoice(Task):
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
-        rows, counts = [], []
+        rows, counts = [], [len(example.choices) for example in examples]
+        number = self.number or max(counts)
         for example, context in zip(examples, contexts, strict=True):
             choices = tokenizer.encode_batch(
                 [with_choice(example.question, c) for c in example.choices]
             )
-            counts.append(len(choices))
-            choices += [np.zeros(0, np.int32)] * (self.number - len(choices))
+            choices += [np.zeros(0, np.int32)] * (number - len(choices))
             for choice in choices:
                 choice = choice[-most:]
                 first = context[: length - 3 - len(choice)]
                 rows.append(two_part_row(tokenizer, first, choice))
-        present = np.arange(self.number) < np.array(counts)[:, None]  # [N, C]
+        present = np.arange(number) < np.array(counts)[:, None]  # [N, C]
         arrays = {"choice_mask": present.astype(np.float32)}
         labels = [example.label for example in examples]
         if None not in labels:
@@ -257,7 +263,7 @@ class MultipleChoice(Task):
             arrays,
             tokenizer.pad_id,
             length,
-            rows_per_example=self.number,
+            rows_per_example=number,
         )
 
     def predictions(self, examples, outputs, features):
@@ -281,7 +287,7 @@ class MultipleChoice(Task):
         known = None if None in labels else [LETTERS[x] for x in labels]
         predicted = [LETTERS[p.label] for p in predictions]
         shares = np.array([p.probabilities for p in predictions]).T  # [C, N]
-        table = dict(zip(LETTERS[: self.number], shares, strict=True))
+        table = dict(zip(LETTERS, shares, strict=False))
         written = [write_labels(path, ids, predicted, known, table)]
         if known is None:
             return written

@@ -194,6 +194,15 @@ class QuestionAnswering(Task):
         )
         return task
 
+    def with_length(self, length):
+        query = min(DEFAULTS.max_query_length, length // 4)
+        stride = max(1, min(DEFAULTS.doc_stride, length - 3 - query))
+        return self.with_config(
+            TaskConfig(
+                max_seq_length=length, max_query_length=query, doc_stride=stride
+            )
+        )
+
     def with_data(self, data):
         if self.scoring == "cmrc":
             answer_metrics.latin_tokenizer()  # or an error, before training

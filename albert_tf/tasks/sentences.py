@@ -43,6 +43,7 @@ def marked_spans(row: Row) -> Row:
     return Row(row.where, row.values | {"text": text})
 
 
+PAIR = "text_pair"  # the column of second texts, where none is named
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 

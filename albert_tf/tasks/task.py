@@ -95,6 +95,10 @@ class Task(abc.ABC):
         changed = dataclasses.replace(self.config, **changes)
         return dataclasses.replace(self, config=changed)
 
+    def with_length(self, length: int) -> "Task":
+        """Return the task with settings that fit inputs of `length` tokens."""
+        return self.with_config(TaskConfig(max_seq_length=length))
+
     def with_null_threshold(self, value: float | None) -> "Task":
         """Return the task with another `null_score_diff_threshold`."""
         config = dataclasses.replace(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import os
 
 import numpy as np
 import other_process
@@ -12,18 +13,19 @@ import vocabularies
 from exporting import (
     TEXTS,
     finetuned,
-    model_dir,
+    of_kind,
     packed,
-    question_task,
     server_of,
     strings,
 )
 
 from albert_tf.conversion.converter import convert
+from albert_tf.conversion.huggingface_heads import HEADS
+from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.pseudo_likelihood import load_scorer
-from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
 
 # Only looked for: they are imported in a process without TensorFlow.
 for package in ("sentence_transformers", "torch", "transformers"):
@@ -116,30 +118,6 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
     np.testing.assert_allclose(scorer(texts), theirs, rtol=1e-4)
 
 
-def make(kind, folder, pretrained_dir):
-    """Write a model directory of a kind of task; return its model."""
-
-    task = find(kind)
-    if kind == "multiple_choice":
-        return model_dir(folder, pretrained_dir, task)
-    if kind == "question_answering":
-        return model_dir(folder, pretrained_dir, question_task("simple"))
-    if task.has_classes:
-        task = dataclasses.replace(task, labels=("O", "B-x", "I-x"))
-    return model_dir(
-        folder, pretrained_dir, task.with_config(TaskConfig(max_seq_length=12))
-    )
-
-
-CLASSES = {
-    "classification": "AlbertForSequenceClassification",
-    "regression": "AlbertForSequenceClassification",
-    "token_classification": "AlbertForTokenClassification",
-    "multiple_choice": "AlbertForMultipleChoice",
-    "question_answering": "AlbertForQuestionAnswering",
-}
-
-
 def test_labels_go_along(there, pretrained_dir, tmp_path):
     """`pipeline("text-classification")` says our labels."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
@@ -155,30 +133,71 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """Heads load whole, and give our outputs."""
-    source, output = str(tmp_path / "model"), str(tmp_path / "out")
-    model = make(kind, source, pretrained_dir)
-    convert(source, output, "huggingface")
-    tokenizer = load_tokenizer(pretrained_dir)
-    inputs = packed(tokenizer, TEXTS[:2] + TEXTS[3:5], length=12)
+def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
+    """Return padded pairs of texts, of choices two and two."""
+    texts = TEXTS[:2] + TEXTS[3:5]
+    inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
         inputs = [x.reshape(2, 2, 12) for x in inputs]
-    ours = model(*map(tf.constant, inputs))
-    if kind != "question_answering":
-        ours = {"logits": ours}
     names = ("input_ids", "input_mask", "segment_ids")
-    batch = dict(zip(names, inputs, strict=True))
-    theirs, loading = there("logits", output, CLASSES[kind], batch)
-    assert not loading["missing_keys"] and not loading["unexpected_keys"]
-    for name, values in ours.items():
+    return dict(zip(names, inputs, strict=True))
+
+
+def check_alike(ours, theirs, mask) -> None:
+    """Assert that a model's outputs are those of transformers."""
+    outputs = ours if isinstance(ours, dict) else {"logits": ours}
+    for name, values in outputs.items():
         real = np.ones(values.shape, bool)
-        if kind == "question_answering":
-            real = inputs[1] > 0  # padding is no answer here
+        if name != "logits":
+            real = mask > 0  # padding is no answer here
         np.testing.assert_allclose(
             theirs[name][real], values.numpy()[real], atol=2e-5
         )
+
+
+KINDS = [kind for kind in HEADS if kind != "embedding"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
+    """Heads load whole, and give our outputs."""
+    source, output = str(tmp_path / "model"), str(tmp_path / "out")
+    model = of_kind(kind, source, pretrained_dir)
+    convert(source, output, "huggingface")
+    batch = batch_for(kind, load_tokenizer(pretrained_dir))
+    theirs, loading = there("logits", output, HEADS[kind][0], batch)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    ours = model(*map(tf.constant, batch.values()))
+    check_alike(ours, theirs, batch["input_mask"])
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
+    """We read the models that transformers writes, and compute the same."""
+    hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
+    values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
+    del values["sharing"], values["embedding_norm"]
+    values |= {"hidden_act": "gelu_new", "num_hidden_groups": 3}
+    number = {"regression": 1, "question_answering": 2}.get(kind, 3)
+    values |= {"num_labels": number}
+    if kind == "multilabel":
+        values["problem_type"] = "multi_label_classification"
+    there("make_head", hub, HEADS[kind][0], values)
+    if pickled:
+        there("pickle_weights", hub)
+        os.remove(f"{hub}/model.safetensors")
+    convert(hub, out, "model_dir")
+    task = load_task(out)
+    assert task.kind == kind
+    if task.has_classes:
+        assert task.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    model = task.head.build_model(AlbertConfig.from_model_dir(out), "float32")
+    checkpoints.restore_weights(model, out)
+    batch = batch_for(kind, load_tokenizer(pretrained_dir))
+    theirs, _ = there("logits", hub, HEADS[kind][0], batch)
+    ours = model(*map(tf.constant, batch.values()))
+    check_alike(ours, theirs, batch["input_mask"])
 
 
 @pytest.mark.parametrize("tuned", [False, True])
@@ -189,7 +208,7 @@ def test_sentence_transformers_has_our_vectors(
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")
-        make("embedding", source, pretrained_dir)
+        of_kind("embedding", source, pretrained_dir)
     convert(source, output, "sentence_transformers")
     texts = [text for text in TEXTS if "[CLS]" not in text]
     server = server_of(source)

@@ -53,12 +53,12 @@ def test_tied_copies_must_agree(golden, tmp_path):
     refuse(tmp_path, folder, "`predictions.decoder.weight` must equal")
 
 
-def test_heads_of_tasks_there_are_refused_with_advice(golden, tmp_path):
-    """What is unexpected is named, and what transformers can do about it."""
+def test_what_a_class_has_not_is_refused(golden, tmp_path):
+    """What is unexpected is named, and what says what is expected."""
     folder, tensors = huggingface(tmp_path, golden)
     rewrite(folder, tensors | {"classifier.bias": np.zeros(3, np.float32)})
     message = refuse(tmp_path, folder, r"unexpected classifier.bias \[3\]")
-    assert "AlbertModel.from_pretrained(FOLDER)" in message
+    assert "all weights of its `architectures`" in message
 
 
 def test_half_precision_is_widened(golden, tmp_path):

@@ -1,0 +1,245 @@
+"""Fine-tuned models of Hugging Face's classes, read with their heads."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import released_files
+import safetensors.numpy
+from conversions import refuse, rewrite
+from exporting import TEXTS, finetuned, of_kind, packed
+from reference import albert_numpy
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.converter import convert
+from albert_tf.conversion.huggingface_heads import (
+    HEADS,
+    WITHOUT_POOLER,
+    task_in,
+)
+from albert_tf.library.reading_models import MultipleChoice
+from albert_tf.library.sentence_models import Classifier, PairClassifier
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.task import TASK_FILE
+from albert_tf.training import checkpoints
+
+LABELS = ("bad", "fair", "good")
+
+
+def weights_of(folder) -> dict[str, np.ndarray]:
+    """Return the weights of a model directory."""
+    prefix = checkpoints.for_inference(str(folder))
+    read = checkpoints.reader(prefix)
+    return {name: read(name) for name in checkpoints.read_table(prefix)}
+
+
+def edit(path: pathlib.Path, **changes) -> None:
+    """Change a JSON file; None removes a key."""
+    values = json.loads(path.read_text("utf-8")) | changes
+    values = {k: value for k, value in values.items() if value is not None}
+    path.write_text(json.dumps(values))
+
+
+def foreign(folder, **changes) -> pathlib.Path:
+    """Make a folder, of which we wrote the weights, one of other software."""
+    (folder / TASK_FILE).unlink()
+    edit(folder / "config.json", **changes)
+    return folder
+
+
+@pytest.fixture
+def classifier(pretrained_dir, tmp_path):
+    """Return the folder of a classifier of three classes."""
+    finetuned(tmp_path / "ours", pretrained_dir, "classification", LABELS)
+    convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+    return tmp_path / "hf"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_there_and_back(kind, pretrained_dir, tmp_path):
+    """A model of every kind comes back with its description and its bits."""
+    ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
+    of_kind(kind, ours, pretrained_dir)
+    convert(ours, hub, "huggingface")
+    lines = convert(hub, back, "model_dir")
+    assert load_task(back) == load_task(ours)
+    left, right = weights_of(ours), weights_of(back)
+    absent = [n for n in left if "/pooler/" in n]
+    if HEADS[kind][0] in WITHOUT_POOLER:
+        assert any("no pooler there" in line for line in lines)
+        for table in (left, right):
+            del table[absent[0]], table[absent[1]]
+    released_files.assert_same(left, right)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "labels"),
+    [
+        ({"classifier_dropout_prob": 0.3}, "classification", LABELS),
+        ({"problem_type": None}, "classification", LABELS),
+        ({"problem_type": "multi_label_classification"}, "multilabel", LABELS),
+        (
+            {"id2label": {2: "c", 0: "a", 1: 7}},
+            "classification",
+            ("a", "7", "c"),
+        ),
+        (
+            {"id2label": None, "num_labels": 3, "problem_type": None},
+            "classification",
+            ("LABEL_0", "LABEL_1", "LABEL_2"),
+        ),
+        (
+            {"architectures": ["AlbertForTokenClassification"]},
+            "token_classification",
+            LABELS,
+        ),
+    ],
+)
+def test_what_a_config_says(changes, kind, labels, classifier, tmp_path):
+    """Kind, labels in the order of their numbers, dropout and length."""
+    edit(classifier / "tokenizer_config.json", model_max_length=20)
+    foreign(classifier, **changes)
+    convert(str(classifier), str(tmp_path / "out"), "model_dir")
+    task = load_task(str(tmp_path / "out"))
+    assert (task.kind, task.labels) == (kind, labels)
+    assert task.config.max_seq_length == 20
+    rate = changes.get("classifier_dropout_prob", 0.1)
+    assert task.config.classifier_dropout == rate
+
+
+def test_one_label_is_a_number(pretrained_dir, tmp_path):
+    """Without a `problem_type` one label means regression, as there."""
+    of_kind("regression", tmp_path / "ours", pretrained_dir)
+    convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+    foreign(tmp_path / "hf", problem_type=None)
+    convert(str(tmp_path / "hf"), str(tmp_path / "out"), "model_dir")
+    assert load_task(str(tmp_path / "out")).kind == "regression"
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "positions", "length"),
+    [
+        ("classification", None, 512, 128),
+        ("classification", None, 64, 64),
+        ("classification", 10**30, 512, 512),
+        ("classification", 100, 512, 100),
+        ("token_classification", 512, 512, 512),
+        ("multiple_choice", None, 64, 64),
+        ("question_answering", 512, 512, 384),
+        ("question_answering", 10**30, 48, 48),
+    ],
+)
+def test_lengths(kind, limit, positions, length):
+    """The tokenizer's limit holds within the model's positions."""
+    values = {"architectures": [HEADS[kind][0]]}
+    task = task_in(values, limit, positions, pairs=False)
+    assert task.config.max_seq_length == length
+
+
+def test_logits_are_those_of_the_weights(classifier):
+    """Padded pairs have the logits that NumPy computes of the same file."""
+    model = PairClassifier.load(foreign(classifier))
+    inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
+    assert inputs[1].min() == 0 and inputs[2].max() == 1
+    names = ("input_ids", "input_mask", "segment_ids")
+    logits = model(dict(zip(names, inputs, strict=True)))
+    table = safetensors.numpy.load_file(classifier / "model.safetensors")
+    encoder = {name: v.numpy() for name, v in model.named_weights().items()}
+    for i, row in enumerate(zip(*inputs, strict=True)):
+        *_, pooled = albert_numpy.encode(encoder, model.config, *row)
+        wanted = table["classifier.weight"] @ pooled + table["classifier.bias"]
+        np.testing.assert_allclose(logits[i], wanted, atol=2e-5)
+
+
+def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
+    """One text is the default; pairs are asked for, where they can be."""
+    foreign(classifier)
+    for i, pairs in enumerate((False, True)):
+        out = str(tmp_path / f"{i}")
+        convert(str(classifier), out, "model_dir", pairs=pairs)
+        assert load_task(out).is_pair is pairs
+    assert not Classifier.load(classifier).task.is_pair
+    assert Classifier.load(classifier, pairs=True).task.is_pair
+    with pytest.raises(InputError, match="`pairs` must stand with"):
+        convert(pretrained_dir, str(tmp_path / "x"), "model_dir", pairs=True)
+
+
+def test_choices_of_any_number(pretrained_dir, tmp_path):
+    """Nothing says how many choices there are; the examples do."""
+    of_kind("multiple_choice", tmp_path / "ours", pretrained_dir)
+    convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+    model = MultipleChoice.load(foreign(tmp_path / "hf"))
+    choices = [["the river", "the bridge"], ["a", "garden", "at night"]]
+    found = model.predict((["she walks"] * 2, ["over"] * 2, choices), verbose=0)
+    assert found.shape == (2, 3) and found[0, 2] == 0
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+
+
+def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
+    """It is the same each time, and all else is as it was."""
+    convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
+    path = tmp_path / "hf" / "model.safetensors"
+    table = safetensors.numpy.load_file(path)
+    gone = ("sop_classifier.", "albert.pooler.")
+    rewrite(
+        path.parent, {n: v for n, v in table.items() if not n.startswith(gone)}
+    )
+    tables = []
+    for name in (["AlbertForMaskedLM"], None):
+        edit(path.parent / "config.json", architectures=name)
+        out = str(tmp_path / f"out_{len(tables)}")
+        lines = convert(str(path.parent), out, "model_dir")
+        assert any("no pooler there" in line for line in lines)
+        tables.append(weights_of(out))
+    released_files.assert_same(*tables)
+    found = tables[0]
+    kernel = found.pop("albert/pooler/kernel")
+    spread = AlbertConfig.from_model_dir(out).initializer_range
+    assert 0.5 * spread < kernel.std() < spread
+    assert not found.pop("albert/pooler/bias").any()
+    ours = weights_of(pretrained_dir)
+    released_files.assert_same(found, {name: ours[name] for name in found})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["AlbertForX"]}, "`architectures` must be one of"),
+        (
+            {"architectures": ["AlbertModel"]},
+            r"unexpected classifier.bias \[3\]",
+        ),
+        (
+            {"id2label": {0: "a", 1: "b"}},
+            r"classifier.weight: \[3, 16\] instead of \[2, 16\]",
+        ),
+        ({"id2label": {0: "a", 2: "b", 3: "c"}}, "each number from 0 on"),
+        ({"id2label": {0: "a", 1: "a", 2: "b"}}, "a name of its own"),
+        ({"problem_type": "ranking"}, "`problem_type` must be one of"),
+        ({"problem_type": "regression"}, "regression for one label"),
+        ({"id2label": {0: "a"}}, "regression for one label"),
+    ],
+)
+def test_configs_that_fit_no_head(changes, message, classifier, tmp_path):
+    """What is wrong is named."""
+    refuse(tmp_path, foreign(classifier, **changes), message)
+
+
+def test_weights_are_all_there(classifier, tmp_path):
+    """Nothing is drawn at random that the class needs."""
+    foreign(classifier)
+    table = safetensors.numpy.load_file(classifier / "model.safetensors")
+    for gone in ("classifier.bias", "albert.pooler.weight"):
+        rewrite(classifier, {n: v for n, v in table.items() if n != gone})
+        message = refuse(tmp_path, classifier, f"missing {gone}")
+        assert "transformers would draw those" in message
+    rewrite(classifier, {f"module.{n}": v for n, v in table.items()})
+    refuse(tmp_path, classifier, "unexpected module.albert.embeddings")
+
+
+def test_a_description_must_be_of_the_model(classifier, tmp_path):
+    """A model that learnt on elsewhere has labels that we did not write."""
+    edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
+    refuse(tmp_path, classifier, "`task.json` must describe the head")
