@@ -42,7 +42,7 @@ def convert(
             source.config.check_pieces(source.tokenizer.vocab_size, source.path)
         lines = describe_source(source)
         count = TARGETS[to](temporary, source)
-    left_out = len(source.tensors) + len(source.head) - count
+    left_out = len(source.tensors) - count
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out:
         lines.append(

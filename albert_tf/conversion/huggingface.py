@@ -11,10 +11,7 @@ import safetensors.numpy
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.conversion import fast_tokenizer
-from albert_tf.conversion.huggingface_heads import (
-    WITHOUT_POOLER,
-    TaskHead,
-)
+from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER, TaskHead
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -244,7 +241,11 @@ def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
         POOLER + "bias": np.zeros(width, np.float32),
     }
     shapes = {name: array.shape for name, array in pooler.items()}
-    return tensors | Tensors(shapes, pooler.__getitem__)
+
+    def read(name: str) -> np.ndarray:
+        return pooler[name] if name in pooler else tensors.read(name)
+
+    return Tensors(tensors.shapes | shapes, read)
 
 
 def text_settings(folder: str) -> dict[str, bool]:

@@ -41,14 +41,6 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __or__(self, other: "Tensors") -> "Tensors":
-        """Return what this holds, and what the other one does."""
-
-        def read(name: str) -> np.ndarray:
-            return (other if name in other.shapes else self).read(name)
-
-        return Tensors(self.shapes | other.shapes, read)
-
     def where(self, keep: Callable[[str], bool]) -> "Tensors":
         """Return the tensors whose names a function accepts."""
         shapes = {n: shape for n, shape in self.shapes.items() if keep(n)}
@@ -139,7 +131,7 @@ def to_ours(
       config: the architecture that stands beside the weights.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
-      head: {our name: place} of the head of a task that must be there.
+      head: {our name: place} of the task's head that must be there too.
 
     Raises:
       InputError: a variable is missing, unexpected or of another shape.

@@ -18,6 +18,7 @@ from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     MODEL_DIR,
     Layout,
+    Place,
 )
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.labels import shown
@@ -44,12 +45,11 @@ class Source:
       layout: the kind of file.
       path: the checkpoint or the weights file.
       config: its architecture.
-      tensors: its tensors under our names.
+      tensors: its tensors under our names, with the head of its task.
       tokenizer: its tokenizer, None if no vocabulary stands beside it.
       warnings: what the user should know.
       folder: the model directory or the folder of the weights.
       task: what it was fine-tuned for, None if it was not.
-      head: the tensors of that task's head under our names.
     """
 
     layout: Layout
@@ -60,7 +60,6 @@ class Source:
     warnings: list[str]
     folder: str = ""
     task: Task | None = None
-    head: Tensors = Tensors({}, dict.__getitem__)
 
 
 def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
@@ -113,9 +112,8 @@ def open_tf1(prefix: str, config_file: str | None) -> Source:
 def is_of_head(name: str) -> bool:
     """Return whether a variable of a fine-tuned model is of its head."""
     weight = name.removeprefix(OPTIMIZER).removeprefix("average/")
-    return "/" in weight and not weight.startswith(
-        ("albert/", *PRETRAINING_HEADS)
-    )
+    known = ("albert/", *PRETRAINING_HEADS)
+    return "/" in weight and not weight.startswith(known)
 
 
 def open_model_dir(prefix: str, config_file: str | None) -> Source:
@@ -124,24 +122,23 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     if os.path.basename(folder) == checkpoints.BEST:
         folder = os.path.dirname(folder)
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
-    read = checkpoints.reader(prefix)
     task = load_task(folder) if is_finetuned(folder) else None
-    head = {n: s for n, s in shapes.items() if task and is_of_head(n)}
-    weights = {n: s for n, s in head.items() if not n.startswith(OPTIMIZER)}
-    tensors = Tensors(shapes, read).where(lambda name: name not in head)
-
+    head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
+    slots = {name for name in head if name.startswith(OPTIMIZER)}
+    head = {n: place for n, place in head.items() if n not in slots}
+    tensors = Tensors(shapes, checkpoints.reader(prefix))
+    tensors = tensors.where(lambda name: name not in slots)
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
         MODEL_DIR,
         prefix,
         config,
-        to_ours(tensors, config, MODEL_DIR, prefix),
+        to_ours(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
         [],
         folder,
         task,
-        Tensors(weights, read),
     )
 
 
@@ -161,20 +158,16 @@ def open_huggingface(
     lacks = not any(n.startswith(huggingface.POOLER) for n in tensors.shapes)
     if lacks and values["architectures"][0] in WITHOUT_POOLER:
         tensors = huggingface.with_pooler(tensors, config)
-        warnings.append(
-            "no pooler there; that of the output has learnt nothing"
-        )
+        warnings.append("no pooler there; the new one has learnt nothing")
     head = head_places(task, config)
-    tensors = to_ours(tensors, config, HUGGING_FACE, weights, head)
     return Source(
         HUGGING_FACE,
         weights,
         config,
-        tensors.where(lambda name: name not in head),
+        to_ours(tensors, config, HUGGING_FACE, weights, head),
         find_tokenizer([folder], **huggingface.text_settings(folder)),
         warnings,
         task=task,
-        head=tensors.where(lambda name: name in head),
     )
 
 
@@ -209,11 +202,10 @@ def open_source(
 
 def _task_line(task: Task) -> str:
     """Return a line that says what a model was fine-tuned for."""
-    what = " of pairs" if getattr(task, "is_pair", False) else ""
-    labels = shown(getattr(task, "labels", ()))
-    what += f", {task.config.max_seq_length} tokens"
-    what += f", labels {labels}" if labels else ""
-    return f"task: {task.name} ({task.kind}{what})"
+    pairs = " of pairs" if getattr(task, "is_pair", False) else ""
+    labels = shown(getattr(task, "labels", ())) or "none"
+    length = f"{task.config.max_seq_length} tokens, labels: {labels}"
+    return f"task: {task.name} ({task.kind}{pairs}), {length}"
 
 
 def describe_source(source: Source) -> list[str]:
@@ -226,7 +218,8 @@ def describe_source(source: Source) -> list[str]:
     }
     size = sum(math.prod(shape) for shape in weights.values())
     slots = len(shapes) - len(weights) - (MODEL_DIR.step in shapes)
-    model, warnings = recognise(source.tensors, source.config)
+    encoder = source.tensors.where(lambda name: not is_of_head(name))
+    model, warnings = recognise(encoder, source.config)
     lines = [
         f"found: {source.layout.title}: {source.path}",
         f"model: {model}",

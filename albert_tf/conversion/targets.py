@@ -35,7 +35,7 @@ def write_model_dir(folder: str, source: Source) -> int:
     """Write a model directory; return its number of tensors."""
     if source.layout is MODEL_DIR:
         check_no_task(source)
-    tensors = source.tensors | source.head
+    tensors = source.tensors
     source.config.save(folder)
     if source.task:
         source.task.save(folder)
@@ -69,12 +69,8 @@ def write_huggingface(
     """
     config = as_released(source.config)
     head = source.task and head_of(source.task)
-    tensors = from_ours(
-        source.tensors | source.head,
-        config,
-        HUGGING_FACE,
-        head_places(source.task, config),
-    )
+    places = head_places(source.task, config)
+    tensors = from_ours(source.tensors, config, HUGGING_FACE, places)
     if source.tokenizer:
         huggingface.write_tokenizer(
             folder, source.tokenizer, config.max_position_embeddings
@@ -105,7 +101,7 @@ def without_pretraining_heads(source: Source) -> Source:
 def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a folder whose vectors are means of tokens, of length one."""
     require(
-        source.tokenizer and (not source.task or not source.head.shapes),
+        source.tokenizer and not head_places(source.task, source.config),
         "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
         "or fine-tuned for embedding.",
         task=source.task and source.task.name,

@@ -7,8 +7,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.conversion.sources import open_source
+from albert_tf.conversion.sources import Source, open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
@@ -17,40 +16,18 @@ from albert_tf.training import checkpoints
 ENCODER = "albert/"
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelFiles:
-    """A model that lies somewhere.
-
-    Attributes:
-      path: what the user calls it.
-      config: its architecture.
-      tokenizer: None if no vocabulary stands beside the weights.
-      task: what it was fine-tuned for, if it was.
-      tensors: its weights, and what else is there.
-    """
-
-    path: str
-    config: AlbertConfig
-    tokenizer: Tokenizer | None
-    task: Task | None
-    tensors: Tensors
-
-    def has(self, part: str) -> bool:
-        """Return whether there is a weight whose name begins so."""
-        return any(name.startswith(part) for name in self.tensors.shapes)
-
-    def restore(self, variables: dict[str, tf.Variable]) -> None:
-        """Assign every variable, or fail naming what differs."""
-        wanted = {name: v.shape.as_list() for name, v in variables.items()}
-        shapes = {k: x for k, x in self.tensors.shapes.items() if k in wanted}
-        differences = checkpoints.explain_differences(wanted, shapes)
-        rule = "The weights must fit the model."
-        require(not differences, f"{rule} Received: {self.path} {differences}")
-        for name, variable in variables.items():
-            variable.assign(self.tensors.read(name))
+def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
+    """Assign every variable, or fail naming what differs."""
+    wanted = {name: v.shape.as_list() for name, v in variables.items()}
+    tensors = model.tensors.where(lambda name: name in wanted)
+    differences = checkpoints.explain_differences(wanted, tensors.shapes)
+    rule = "The weights must fit the model."
+    require(not differences, f"{rule} Received: {model.path} {differences}")
+    for name, variable in variables.items():
+        variable.assign(tensors.read(name))
 
 
-def open_model(path: str, pairs: bool = False) -> ModelFiles:
+def open_model(path: str, pairs: bool = False) -> Source:
     """Open a folder with a model, or a checkpoint by its prefix.
 
     Args:
@@ -68,13 +45,11 @@ def open_model(path: str, pairs: bool = False) -> ModelFiles:
         path=path,
     )
     source = open_source(path, pairs=pairs)
-    config, tokenizer = source.config, source.tokenizer
-    if tokenizer:
-        config.check_pieces(tokenizer.vocab_size, path)
+    if source.tokenizer:
+        source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:
         print(f"warning: {warning}")
-    tensors = source.tensors | source.head
-    return ModelFiles(path, config, tokenizer, source.task, tensors)
+    return dataclasses.replace(source, path=path)
 
 
 def check_free(path: str, overwrite: bool) -> None:

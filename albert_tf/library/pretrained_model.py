@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.library.model_files import open_model
+from albert_tf.library.model_files import open_model, restore
 from albert_tf.library.model_with_tokenizer import (
     ModelWithTokenizer,
     check_length,
@@ -73,9 +73,10 @@ class Albert(ModelWithTokenizer):
     def load(cls, path: str, **kwargs) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
         opened = open_model(path)
-        heads = [name for name in HEADS if opened.has(f"{name}/")]
+        there = {name.partition("/")[0] for name in opened.tensors.shapes}
+        heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
-        opened.restore(model.named_weights())
+        restore(opened, model.named_weights())
         return model
 
     def named_weights(self):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.base.errors import require
-from albert_tf.library.model_files import ModelFiles
+from albert_tf.conversion.sources import Source
 from albert_tf.library.model_with_tokenizer import check_length
 from albert_tf.library.raw_data import listed
 from albert_tf.model.config import AlbertConfig
@@ -38,7 +38,7 @@ def label_names(labels: Sequence) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def learnt_task(cls: type, opened: ModelFiles, labels, **options) -> Task:
+def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
     """Return the task of a fine-tuned model, which must be as asked for."""
     task, again = opened.task, "`new_head=True` takes the encoder alone."
     require(
@@ -57,7 +57,7 @@ def learnt_task(cls: type, opened: ModelFiles, labels, **options) -> Task:
 
 def task_of_class(
     cls: type,
-    opened: ModelFiles,
+    opened: Source,
     labels: Sequence | None,
     max_length: int | None,
     learnt: bool,

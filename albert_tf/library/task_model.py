@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.library import feature_batches, raw_data, task_loading
-from albert_tf.library.model_files import ENCODER, open_model
+from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
@@ -84,13 +84,9 @@ class TaskModel(NetworkModel):
         )
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
-        opened.restore(
-            {
-                name: variable
-                for name, variable in model.named_weights().items()
-                if learnt or name.startswith(ENCODER)
-            }
-        )
+        weights = model.named_weights().items()
+        kept = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
+        restore(opened, kept)
         return model
 
     # Data.

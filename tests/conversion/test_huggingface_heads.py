@@ -12,6 +12,7 @@ from exporting import TEXTS, finetuned, of_kind, packed
 from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import huggingface, released_models
 from albert_tf.conversion.converter import convert
 from albert_tf.conversion.huggingface_heads import (
     HEADS,
@@ -243,3 +244,16 @@ def test_a_description_must_be_of_the_model(classifier, tmp_path):
     """A model that learnt on elsewhere has labels that we did not write."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
+
+
+def test_the_encoder_is_recognised(classifier, tmp_path, monkeypatch):
+    """A head does not hide of which release a model was made."""
+    config, _ = huggingface.read_config(str(classifier / "config.json"))
+    release = released_models.Release(config, ())
+    monkeypatch.setattr(released_models, "RELEASES", {"mine": release})
+    lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
+    assert "the shapes of mine" in lines[1]
+    assert (
+        "task: classification (classification), 12 tokens, labels: bad, "
+        in (lines[3])
+    )
