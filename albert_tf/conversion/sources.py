@@ -111,9 +111,7 @@ def open_tf1(prefix: str, config_file: str | None) -> Source:
 
 def is_of_head(name: str) -> bool:
     """Return whether a variable of a fine-tuned model is of its head."""
-    weight = name.removeprefix(OPTIMIZER).removeprefix("average/")
-    known = ("albert/", *PRETRAINING_HEADS)
-    return "/" in weight and not weight.startswith(known)
+    return not name.startswith(("albert/", OPTIMIZER, *PRETRAINING_HEADS))
 
 
 def open_model_dir(prefix: str, config_file: str | None) -> Source:
@@ -124,10 +122,9 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
     task = load_task(folder) if is_finetuned(folder) else None
     head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
-    slots = {name for name in head if name.startswith(OPTIMIZER)}
-    head = {n: place for n, place in head.items() if n not in slots}
     tensors = Tensors(shapes, checkpoints.reader(prefix))
-    tensors = tensors.where(lambda name: name not in slots)
+    if task:  # what was frozen has no slots
+        tensors = tensors.where(lambda name: not name.startswith(OPTIMIZER))
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(

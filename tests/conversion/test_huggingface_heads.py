@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import released_files
 import safetensors.numpy
+import tensorflow as tf
 from conversions import refuse, rewrite
 from exporting import TEXTS, finetuned, of_kind, packed
 from reference import albert_numpy
@@ -257,3 +258,17 @@ def test_the_encoder_is_recognised(classifier, tmp_path, monkeypatch):
         "task: classification (classification), 12 tokens, labels: bad, "
         in (lines[3])
     )
+
+
+def test_an_optimizer_is_left_behind(pretrained_dir, tmp_path):
+    """A fine-tuned model is read whatever its optimizer kept, as of a part."""
+    ours = tmp_path / "ours"
+    finetuned(ours, pretrained_dir, "classification", LABELS)
+    weights = weights_of(ours)
+    state = {f"optimizer/{n}/m": weights[n] for n in ("classifier/bias",)}
+    tables = weights | state | {"optimizer/iterations": np.int64(3)}
+    checkpoints.save(str(ours), {n: tf.Variable(v) for n, v in tables.items()})
+    assert Classifier.load(ours).task.labels == LABELS
+    for source, out in (("ours", "huggingface"), ("huggingface", "model_dir")):
+        convert(str(tmp_path / source), str(tmp_path / out), out)
+    released_files.assert_same(weights_of(tmp_path / "model_dir"), weights)
