@@ -21,20 +21,8 @@ from albert_tf.training import checkpoints
 from albert_tf.training.model_card import write_card
 
 
-def check_no_task(source: Source) -> None:
-    """Refuse a head that the files have no place for."""
-    require(
-        source.task is None,
-        "`to` must be huggingface or sentence_transformers for a fine-tuned "
-        "model, whose head other files have no place for.",
-        task=source.task and source.task.name,
-    )
-
-
 def write_model_dir(folder: str, source: Source) -> int:
     """Write a model directory; return its number of tensors."""
-    if source.layout is MODEL_DIR:
-        check_no_task(source)
     tensors = source.tensors
     source.config.save(folder)
     if source.task:
@@ -48,7 +36,12 @@ def write_model_dir(folder: str, source: Source) -> int:
 
 def write_tf1(folder: str, source: Source) -> int:
     """Write a TF1 checkpoint; return its number of tensors."""
-    check_no_task(source)
+    require(
+        source.task is None,
+        "`to` must be model_dir or huggingface for a fine-tuned model, whose "
+        "head the files of TensorFlow 1 have no place for.",
+        task=source.task and source.task.name,
+    )
     config = as_released(source.config)
     tensors = from_ours(source.tensors, config, tf1_layout(config))
     if source.tokenizer:

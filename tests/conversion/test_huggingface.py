@@ -154,7 +154,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
     """Labels and weights of a task go along; other files have no place."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
-    refuse(tmp_path, source, "must be huggingface", "tf1")
+    refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
     refuse(tmp_path, source, "needs a model.*embed", "sentence_transformers")
     convert(source, str(tmp_path / "out"), "huggingface")
     config = json.loads((tmp_path / "out/config.json").read_text())
