@@ -89,6 +89,11 @@ def ids(folder: str, texts: list[str]) -> list[list[int]]:
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 
+def save_tokenizer(folder: str, output: str) -> None:
+    """Write the tokenizer of a folder as transformers does."""
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(output)
+
+
 def packed(folder: str, first: list[str], second: list[str]) -> dict:
     """Return a model's inputs for pairs of texts, padded to the longest."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

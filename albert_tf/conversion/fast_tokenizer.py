@@ -16,14 +16,16 @@ from collections.abc import Iterable
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base import files
+from albert_tf.base.errors import InputError
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.tokenizers import KINDS, Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
-USER_DEFINED, UNUSED = 4, 5  # `Type` of a piece
+# `Type` of a piece
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 NEVER = -100.0  # a score so low that a piece is not chosen
 
 # A capital sigma at the end of a word; lower-casing there goes by characters.
@@ -208,6 +210,60 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
         "post_processor": template(tokenizer),
         **rules,
     }
+
+
+def sentencepiece_model(content: dict) -> bytes:
+    """Return the SentencePiece model that a `tokenizer.json` was made of."""
+    model, proto = content["model"], sentencepiece_model_pb2.ModelProto()
+    types = {
+        token["content"]: CONTROL if token["special"] else USER_DEFINED
+        for token in content["added_tokens"]
+    }
+    types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
+    for piece, score in model["vocab"]:
+        score -= NEVER * (score < NEVER)  # as `scored` has it
+        kind = types.get(piece, NORMAL)
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    proto.trainer_spec.model_type = UNIGRAM
+    proto.trainer_spec.byte_fallback = model.get("byte_fallback", False)
+    rules = content["normalizer"] or {}
+    for rule in rules.get("normalizers", [rules]):
+        charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
+        proto.normalizer_spec.precompiled_charsmap += charsmap
+    return proto.SerializeToString()
+
+
+def wordpiece_list(content: dict) -> bytes:
+    """Return the vocabulary that a `tokenizer.json` was made of."""
+    ids = content["model"]["vocab"]
+    return "\n".join(sorted(ids, key=ids.__getitem__)).encode()
+
+
+# By the type of the model: the kind of the tokenizer, and what makes its file.
+VOCABULARIES = {
+    "Unigram": ("sentencepiece", sentencepiece_model),
+    "WordPiece": ("wordpiece", wordpiece_list),
+}
+
+
+def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
+    """Return the tokenizer of a `tokenizer.json`; None of none, or another.
+
+    Its vocabulary alone is read; the text is treated as the config says.
+    """
+    path = files.join(folder, TOKENIZER_JSON)
+    if not files.exists(path):
+        return None
+    content = files.read_json(path, f"`{TOKENIZER_JSON}`")
+    try:
+        if content["model"]["type"] not in VOCABULARIES:
+            return None
+        kind, vocabulary_of = VOCABULARIES[content["model"]["type"]]
+        vocabulary = vocabulary_of(content)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
+        raise InputError(f"{rule} Received: {path}: {error!r}") from None
+    return KINDS[kind](vocabulary, config)
 
 
 def read_tokenizer_config(folder: str) -> dict:

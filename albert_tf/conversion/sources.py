@@ -7,6 +7,7 @@ import os
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.fast_tokenizer import read_tokenizer_json
 from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
     head_places,
@@ -24,6 +25,7 @@ from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
+from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import (
     Tokenizer,
     tokenizer_from_files,
@@ -157,12 +159,14 @@ def open_huggingface(
         tensors = huggingface.with_pooler(tensors, config)
         warnings.append("no pooler there; the new one has learnt nothing")
     head = head_places(task, config)
+    text = huggingface.text_settings(folder)
     return Source(
         HUGGING_FACE,
         weights,
         config,
         to_ours(tensors, config, HUGGING_FACE, weights, head),
-        find_tokenizer([folder], **huggingface.text_settings(folder)),
+        find_tokenizer([folder], **text)
+        or read_tokenizer_json(folder, TextConfig(**text)),
         warnings,
         task=task,
     )

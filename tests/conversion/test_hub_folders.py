@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import os
+import shutil
 
 import numpy as np
 import other_process
@@ -20,10 +21,13 @@ from exporting import (
 )
 
 from albert_tf.conversion.converter import convert
+from albert_tf.conversion.fast_tokenizer import read_tokenizer_json
 from albert_tf.conversion.huggingface_heads import HEADS
+from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.pseudo_likelihood import load_scorer
 from albert_tf.tasks.registry import load_task
+from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -91,6 +95,20 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
     texts = ["The film, WAS  great!", "não 中文 x", *tiny_tasks.FILLERS[:3], ""]
     wanted = [tokenizer.encode(text) for text in texts]
     assert there("ids", folder, texts) == wanted
+
+
+def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
+    """It writes `tokenizer.json` alone, of which the same ids come."""
+    again = str(tmp_path / "again")
+    shutil.copytree(folder, again)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        os.remove(os.path.join(again, name))
+    there("save_tokenizer", again, str(tmp_path / "saved"))
+    assert not os.path.exists(tmp_path / "saved" / "spiece.model")
+    saved = read_tokenizer_json(str(tmp_path / "saved"), TextConfig())
+    tokenizer = find_tokenizer([folder])
+    for text in NASTY:
+        assert saved.encode_masked(text) == tokenizer.encode_masked(text), text
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):

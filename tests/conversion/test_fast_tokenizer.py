@@ -1,0 +1,92 @@
+"""The vocabulary of a folder that has nothing but a `tokenizer.json`."""
+
+import base64
+import json
+
+import pytest
+import vocabularies
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.fast_tokenizer import (
+    read_tokenizer_json,
+    tokenizer_json,
+)
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+
+CASED = TextConfig(do_lower_case=False)
+
+
+def write(folder, content) -> str:
+    """Write a `tokenizer.json`; return its folder."""
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return str(folder)
+
+
+def with_symbols() -> SentencePieceTokenizer:
+    """Return a tokenizer with user-defined pieces, as the released one has."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(
+        vocabularies.sentencepiece_model()
+    )
+    for symbol in ("–", "''", "caf"):
+        proto.pieces.add(piece=symbol, score=0.0, type=4)
+    return SentencePieceTokenizer(proto.SerializeToString(), CASED)
+
+
+def of_transformers(tokenizer: SentencePieceTokenizer) -> dict:
+    """Return what transformers 5 writes of a SentencePiece model."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
+    rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
+    return {
+        "normalizer": {"normalizers": [{"type": "NFKD"}, rule]},
+        "added_tokens": [
+            {"id": i, "content": p.piece, "special": p.type != 4}
+            for i, p in enumerate(proto.pieces)
+            if p.type != 1
+        ],
+        "model": {
+            "type": "Unigram",
+            "unk_id": 1,
+            "vocab": [[p.piece, p.score] for p in proto.pieces],
+        },
+    }
+
+
+def test_pieces_are_those_of_the_model(tmp_path):
+    """Pieces, their kinds and what comes before them are as they were."""
+    tokenizer = with_symbols()
+    folder = write(tmp_path, of_transformers(tokenizer))
+    again = read_tokenizer_json(folder, CASED)
+    texts = [*vocabularies.TEXTS, "x – ''cafe'' ① ＡＢ [MASK]"]
+    for text in texts:
+        assert again.encode_masked(text) == tokenizer.encode_masked(text), text
+    assert again.special == tokenizer.special
+    before, after = (
+        sentencepiece_model_pb2.ModelProto.FromString(t.content)
+        for t in (tokenizer, again)
+    )
+    assert list(after.pieces) == list(before.pieces)
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_what_is_written_is_read(make, tmp_path):
+    """A `tokenizer.json` of ours has a whole vocabulary too."""
+    tokenizer = getattr(vocabularies, make)()
+    folder = write(tmp_path, tokenizer_json(tokenizer))
+    again = read_tokenizer_json(folder, TextConfig())
+    for text in vocabularies.TEXTS:
+        assert again.encode(text) == tokenizer.encode(text), text
+
+
+def test_other_files(tmp_path):
+    """Another model is no vocabulary of ours, and a broken file an error."""
+    assert read_tokenizer_json(str(tmp_path), CASED) is None
+    folder = write(tmp_path, {"model": {"type": "BPE"}})
+    assert read_tokenizer_json(folder, CASED) is None
+    content = of_transformers(with_symbols())
+    for key in ("normalizer", "added_tokens", "model"):
+        folder = write(tmp_path, content | {key: "odd"})
+        with pytest.raises(InputError, match=r"must be one of.*\.json"):
+            read_tokenizer_json(folder, CASED)
