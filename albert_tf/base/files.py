@@ -101,8 +101,13 @@ def make_folder(path: str) -> None:
     """Make a folder and those above it, where they are missing."""
     if is_remote(path):
         remote("makedirs", path)
-    else:
+        return
+    try:
         os.makedirs(path, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"A folder must not lie where a file is. Received: {path}"
+        ) from None
 
 
 def rename(path: str, to: str) -> None:
@@ -209,9 +214,10 @@ def held(folder: str, name: str) -> Iterator[None]:
     such as `gs://`, and some network disks, have no such lock.
 
     Args:
-      folder: an existing folder.
+      folder: is made.
       name: of the setting that it comes from, for the error.
     """
+    make_folder(folder)
     if is_remote(folder):
         yield
         return
@@ -285,14 +291,17 @@ def glob(
 ) -> list[str]:
     """Return the sorted files of a comma-separated list of glob patterns.
 
+    What exists by its whole name is no list, and no pattern.
+
     Args:
       patterns: the list.
       what: names it in errors.
       legal_folder: returns whether a folder may be among the files.
     """
     paths: list[str] = []
-    for pattern in filter(None, (p.strip() for p in patterns.split(","))):
-        here = matches(pattern)
+    listed = [patterns] if exists(patterns) else patterns.split(",")
+    for pattern in filter(None, map(str.strip, listed)):
+        here = [pattern] if exists(pattern) else matches(pattern)
         rule = f"{what} must match at least one file. Received: {pattern}"
         require(here, rule)
         for path in here:

@@ -230,14 +230,13 @@ def run(
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
-        if not folder.claim():
-            try:
-                tokenizer.save(build.output_dir)
-                _make(runner, recipe, paths, folder)
-            except InputError:
-                folder.give_up()
-                raise
-        folder.clean()
+        with files.held(build.output_dir, "output_dir"):
+            if not folder.claim():
+                scratch = files.held(folder.scratch, "scratch_dir")
+                with scratch, folder.given_up_if_refused():
+                    tokenizer.save(build.output_dir)
+                    _make(runner, recipe, paths, folder)
+            folder.clean()
     return records.load_metadata(build.output_dir)
 
 
