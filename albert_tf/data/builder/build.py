@@ -80,6 +80,12 @@ def make_recipe(
         do_permutation=masking.do_permutation,
     )
     require(
+        (masking.max_predictions_per_seq or 1) <= pairs.max_seq_length,
+        "`max_predictions_per_seq` must be at most `max_seq_length`, "
+        f"{pairs.max_seq_length}.",
+        max_predictions_per_seq=masking.max_predictions_per_seq,
+    )
+    require(
         pairs.compat == "none" or masking.shares == RELEASED_SHARES,
         "`mask_same_random` must be the released shares with --compat=google.",
         mask_same_random=",".join(masking.mask_same_random),
