@@ -158,6 +158,8 @@ def atomic_path(path: str) -> Iterator[str]:
 
     Workers on several machines may have the same process number.
     """
+    rule = "A file must not be written where a folder is."
+    require(not os.path.isdir(path), rule, path=path)
     temporary = f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
     try:
         yield temporary
@@ -278,7 +280,7 @@ def read_json(path: str, what: str) -> Any:
     """Read a JSON file; a syntax error names the file and the line."""
     text = read_text(path, what)
     try:
-        return json.loads(text)
+        return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise InputError(
             f"{what} must be JSON: {error.msg}. "
@@ -286,12 +288,19 @@ def read_json(path: str, what: str) -> Any:
         ) from None
 
 
+def listed(paths: str) -> list[str]:
+    """Return the entries of a comma-separated list of paths or patterns.
+
+    What exists by its whole name is no list; nor is it a pattern.
+    """
+    entries = [paths] if exists(paths) else paths.split(",")
+    return [entry.strip() for entry in entries if entry.strip()]
+
+
 def glob(
     patterns: str, what: str, legal_folder: Callable = lambda path: False
 ) -> list[str]:
     """Return the sorted files of a comma-separated list of glob patterns.
-
-    What exists by its whole name is no list, and no pattern.
 
     Args:
       patterns: the list.
@@ -299,8 +308,7 @@ def glob(
       legal_folder: returns whether a folder may be among the files.
     """
     paths: list[str] = []
-    listed = [patterns] if exists(patterns) else patterns.split(",")
-    for pattern in filter(None, map(str.strip, listed)):
+    for pattern in listed(patterns):
         here = [pattern] if exists(pattern) else matches(pattern)
         rule = f"{what} must match at least one file. Received: {pattern}"
         require(here, rule)

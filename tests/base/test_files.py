@@ -100,6 +100,13 @@ def test_a_folder_does_not_lie_where_a_file_is(folder, place):
     assert files.is_file(f"{folder}/a.txt")
 
 
+def test_a_file_is_not_written_where_a_folder_is(folder):
+    """That is said before the body, which may take hours."""
+    with pytest.raises(InputError, match="where a folder is.*path=.*/sub"):
+        with files.atomic_path(f"{folder}/sub"):
+            pytest.fail("the body began")
+
+
 @pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
 def test_what_exists_by_its_name_is_no_pattern(folder, name):
     """Names have commas, and marks of patterns, also in a list."""
