@@ -276,10 +276,11 @@ class Program:
             name = self.aliases.get(keyword, keyword)
             if name not in fields:
                 legal = [*fields, *self.aliases]
-                (near,) = difflib.get_close_matches(keyword, legal, 1, 0)
+                near = difflib.get_close_matches(keyword, legal, 1, 0.5)
+                hint = f"; did you mean `{near[0]}`?" if near else "."
                 raise InputError(
-                    f"`{self.function.__name__}` takes no `{keyword}`; did you "
-                    f"mean `{near}`? Received: {keyword}={value!r:.60}"
+                    f"`{self.function.__name__}` takes no `{keyword}`{hint} "
+                    f"Received: {keyword}={value!r:.60}"
                 )
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)

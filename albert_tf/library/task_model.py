@@ -164,8 +164,7 @@ class TaskModel(NetworkModel):
 
     def _streamed(self, dataset, batch_size: int, part: str):
         """Return the batches of a `tf.data` set of texts and labels."""
-        if raw_data.is_single(dataset, self.text_rank):
-            dataset = dataset.ragged_batch(batch_size)
+        dataset = raw_data.in_batches(dataset, self.text_rank, batch_size)
 
         def convert(element):
             data = element, None, None, part
@@ -343,6 +342,13 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        examples, _ = self.weighted_examples(x, y, None, "eval")
+        parts = [(x, y)]
+        if isinstance(x, tf.data.Dataset):
+            parts = ((b, y) for b in raw_data.in_batches(x, self.text_rank))
+        examples = [
+            example
+            for part in parts
+            for example in self.weighted_examples(*part, None, "eval")[0]
+        ]
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

@@ -175,7 +175,8 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how files are read.
-      number: C; 0 is the largest number of the training examples.
+      number: least C, which is the largest number of a set of examples; 0 is
+        that of those for training.
     """
 
     kind = "multiple_choice"
@@ -214,15 +215,7 @@ class MultipleChoice(Task):
         return task
 
     def read(self, part, path) -> list[Choices]:
-        examples = list(READERS[self.layout.reader](self.layout, part, path))
-        for example in examples:
-            choices = len(example.choices)
-            require(
-                not self.number or choices <= self.number,
-                f"An example must have at most {self.number} choices.",
-                example=f"{example.id} of {path} with {choices}",
-            )
-        return examples
+        return list(READERS[self.layout.reader](self.layout, part, path))
 
     def fitted(self, examples):
         most = max(len(example.choices) for example in examples)
@@ -237,17 +230,18 @@ class MultipleChoice(Task):
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
         rows, counts = [], []
+        number = max([self.number, *(len(e.choices) for e in examples)])
         for example, context in zip(examples, contexts, strict=True):
             choices = tokenizer.encode_batch(
                 [with_choice(example.question, c) for c in example.choices]
             )
             counts.append(len(choices))
-            choices += [np.zeros(0, np.int32)] * (self.number - len(choices))
+            choices += [np.zeros(0, np.int32)] * (number - len(choices))
             for choice in choices:
                 choice = choice[-most:]
                 first = context[: length - 3 - len(choice)]
                 rows.append(two_part_row(tokenizer, first, choice))
-        present = np.arange(self.number) < np.array(counts)[:, None]  # [N, C]
+        present = np.arange(number) < np.array(counts)[:, None]  # [N, C]
         arrays = {"choice_mask": present.astype(np.float32)}
         labels = [example.label for example in examples]
         if None not in labels:
@@ -257,7 +251,7 @@ class MultipleChoice(Task):
             arrays,
             tokenizer.pad_id,
             length,
-            rows_per_example=self.number,
+            rows_per_example=number,
         )
 
     def predictions(self, examples, outputs, features):
@@ -281,7 +275,7 @@ class MultipleChoice(Task):
         known = None if None in labels else [LETTERS[x] for x in labels]
         predicted = [LETTERS[p.label] for p in predictions]
         shares = np.array([p.probabilities for p in predictions]).T  # [C, N]
-        table = dict(zip(LETTERS[: self.number], shares, strict=True))
+        table = dict(zip(LETTERS, shares, strict=False))
         written = [write_labels(path, ids, predicted, known, table)]
         if known is None:
             return written

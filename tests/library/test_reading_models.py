@@ -140,3 +140,9 @@ def test_choices_are_learnt(shallow, tmp_path):
     assert model.score(x, labels)["accuracy"] == pytest.approx(right)
     assert model.evaluate(x, labels, verbose=0)[1] == pytest.approx(right)
     agree(model, tmp_path, *x)
+    more = [[*c, "so", "not"] for c in choices]
+    shares = model.predict(contexts, questions, more, verbose=0)
+    assert shares.shape == (16, 5)
+    logs = np.log(np.array([row[:2] for row in shares[1::2]]))
+    first = np.log([row[:2] for row in model.predict(*x, verbose=0)[1::2]])
+    np.testing.assert_allclose(np.diff(logs), np.diff(first), atol=1e-4)
