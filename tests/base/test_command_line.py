@@ -74,7 +74,9 @@ def test_home_is_found_in_every_setting(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z"}
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
-    assert config.model_dir == "/home/me/m" and config.table == "x~/y,/home/me/z"
+    assert (
+        config.model_dir == "/home/me/m" and config.table == "x~/y,/home/me/z"
+    )
     assert config.names == ("/home/me/a,/home/me/b", "~c")
 
 
