@@ -342,13 +342,8 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        parts = [(x, y)]
-        if isinstance(x, tf.data.Dataset):
-            parts = ((b, y) for b in raw_data.in_batches(x, self.text_rank))
-        examples = [
-            example
-            for part in parts
-            for example in self.weighted_examples(*part, None, "eval")[0]
-        ]
+        parts = raw_data.parts_of(x, y, self.text_rank)
+        read = [self.weighted_examples(*p, None, "eval")[0] for p in parts]
+        examples = [example for part in read for example in part]
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

@@ -113,6 +113,8 @@ def test_tags_are_learnt(shallow, tmp_path):
     )
     found = model.evaluate(stream.batch(4), verbose=0)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for data in (stream, stream.batch(4)):
+        assert model.score(data) == model.score(WORDS, TAGS)
     model.save(tmp_path / "tagger")
     again = Tagger.load(tmp_path / "tagger")
     assert again.predict(WORDS[:2], verbose=0) == TAGS[:2]
