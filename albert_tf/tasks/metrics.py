@@ -94,11 +94,9 @@ def entity_table(
     labels: Sequence[list[str]], predictions: Sequence[list[str]]
 ) -> list[list[str]]:
     """Return a table of every type's precision, recall, F1 and number."""
-    report = {}  # without entities it would have means of nothing
-    if {"O"}.union(*labels, *predictions) > {"O"}:
-        report = sequence_labeling.classification_report(
-            labels, predictions, output_dict=True, zero_division=0
-        )
+    report = sequence_labeling.classification_report(
+        labels, predictions, output_dict=True, zero_division=0
+    )
     columns = ("precision", "recall", "f1-score")
     return [["type", "precision", "recall", "f1", "entities"]] + [
         [kind, *(f"{row[c]:.4f}" for c in columns), str(row["support"])]

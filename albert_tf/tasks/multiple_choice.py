@@ -175,8 +175,7 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how files are read.
-      number: least C, which is the largest number of a set of examples; 0 is
-        that of those for training.
+      number: C, unless examples have more choices.
     """
 
     kind = "multiple_choice"
@@ -229,13 +228,12 @@ class MultipleChoice(Task):
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
-        rows, counts = [], []
-        number = max([self.number, *(len(e.choices) for e in examples)])
+        rows, counts = [], [len(example.choices) for example in examples]
+        number = max([self.number, *counts])
         for example, context in zip(examples, contexts, strict=True):
             choices = tokenizer.encode_batch(
                 [with_choice(example.question, c) for c in example.choices]
             )
-            counts.append(len(choices))
             choices += [np.zeros(0, np.int32)] * (number - len(choices))
             for choice in choices:
                 choice = choice[-most:]
