@@ -100,6 +100,12 @@ def test_a_folder_does_not_lie_where_a_file_is(folder, place):
     assert files.is_file(f"{folder}/a.txt")
 
 
+def test_json_may_begin_with_a_byte_order_mark(folder):
+    """As editors of Windows write it."""
+    (folder / "x.json").write_text("\ufeff[1]", "utf-8")
+    assert files.read_json(f"{folder}/x.json", "It") == [1]
+
+
 def test_a_file_is_not_written_where_a_folder_is(folder):
     """That is said before the body, which may take hours."""
     with pytest.raises(InputError, match="where a folder is.*path=.*/sub"):
