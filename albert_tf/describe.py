@@ -9,7 +9,7 @@ it follows from the config; nothing is built.
 
 import dataclasses
 
-from albert_tf.base import command_line, program
+from albert_tf.base import command_line, files, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting
 
@@ -33,7 +33,7 @@ class DescribeConfig:
 def describe(c: DescribeConfig) -> None:
     """Print how large and how costly the models of configs are."""
     require(c.config, "`config` must be given.", config=c.config)
-    for i, path in enumerate(c.config.split(",")):
+    for i, path in enumerate(files.listed(c.config)):
         lines = model_size.describe(path, c.sequence_length)
         print("\n\n" * bool(i) + "\n".join(lines))
 

@@ -9,7 +9,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from glob import escape
 
 import numpy as np
 
@@ -50,11 +49,13 @@ class InspectConfig(Checked):
 
 def find_paths(patterns: str) -> list[str]:
     """Return the files of comma-separated files, globs and folders."""
-    globs = [
-        files.join(escape(p), "*.tfrecord*") if files.is_folder(p) else p
-        for p in patterns.split(",")
-    ]
-    return [path for p in globs for path in files.glob(p, "`input_file`")]
+    paths = []
+    for entry in files.listed(patterns):
+        here = files.matches("*.tfrecord*", entry)
+        rule = "A folder in `input_file` must hold *.tfrecord files."
+        require(here or not files.is_folder(entry), rule, input_file=entry)
+        paths += here or files.glob(entry, "`input_file`")
+    return paths
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:

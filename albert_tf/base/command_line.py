@@ -14,6 +14,7 @@ import functools
 import gc
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -97,6 +98,19 @@ def _entries(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = flags.ListParser().parse(value)
     return tuple(map(str, value))
+
+
+def _from_home(value: Any) -> Any:
+    """Return a path, or those of a list, with the home that `~/` stands for.
+
+    A shell puts it in where a word begins, and not in `--output_dir=~/new`.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(_from_home, value))
+    if not isinstance(value, str):
+        return value
+    home = os.path.expanduser("~/")
+    return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
 class Kind(NamedTuple):
@@ -224,6 +238,7 @@ class Program:
         for name, field in self.fields().items():
             absent = self.required(field) and values[name] in (None, "")
             require(not absent, f"`{name}` must be given. Received: none")
+        values = {name: _from_home(value) for name, value in values.items()}
         return [
             cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
             for cls in self.classes
@@ -261,10 +276,11 @@ class Program:
             name = self.aliases.get(keyword, keyword)
             if name not in fields:
                 legal = [*fields, *self.aliases]
-                (near,) = difflib.get_close_matches(keyword, legal, 1, 0)
+                near = difflib.get_close_matches(keyword, legal, 1, 0.5)
+                hint = f"; did you mean `{near[0]}`?" if near else "."
                 raise InputError(
-                    f"`{self.function.__name__}` takes no `{keyword}`; did you "
-                    f"mean `{near}`? Received: {keyword}={value!r:.60}"
+                    f"`{self.function.__name__}` takes no `{keyword}`{hint} "
+                    f"Received: {keyword}={value!r:.60}"
                 )
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)

@@ -101,8 +101,13 @@ def make_folder(path: str) -> None:
     """Make a folder and those above it, where they are missing."""
     if is_remote(path):
         remote("makedirs", path)
-    else:
+        return
+    try:
         os.makedirs(path, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"A folder must not lie where a file is. Received: {path}"
+        ) from None
 
 
 def rename(path: str, to: str) -> None:
@@ -153,6 +158,8 @@ def atomic_path(path: str) -> Iterator[str]:
 
     Workers on several machines may have the same process number.
     """
+    rule = "A file must not be written where a folder is."
+    require(not os.path.isdir(path), rule, path=path)
     temporary = f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
     try:
         yield temporary
@@ -209,9 +216,10 @@ def held(folder: str, name: str) -> Iterator[None]:
     such as `gs://`, and some network disks, have no such lock.
 
     Args:
-      folder: an existing folder.
+      folder: is made.
       name: of the setting that it comes from, for the error.
     """
+    make_folder(folder)
     if is_remote(folder):
         yield
         return
@@ -272,12 +280,21 @@ def read_json(path: str, what: str) -> Any:
     """Read a JSON file; a syntax error names the file and the line."""
     text = read_text(path, what)
     try:
-        return json.loads(text)
+        return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise InputError(
             f"{what} must be JSON: {error.msg}. "
             f"Received: {path}, line {error.lineno}"
         ) from None
+
+
+def listed(paths: str) -> list[str]:
+    """Return the entries of a comma-separated list of paths or patterns.
+
+    What exists by its whole name is no list; nor is it a pattern.
+    """
+    entries = [paths] if exists(paths) else paths.split(",")
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 def glob(
@@ -291,8 +308,8 @@ def glob(
       legal_folder: returns whether a folder may be among the files.
     """
     paths: list[str] = []
-    for pattern in filter(None, (p.strip() for p in patterns.split(","))):
-        here = matches(pattern)
+    for pattern in listed(patterns):
+        here = [pattern] if exists(pattern) else matches(pattern)
         rule = f"{what} must match at least one file. Received: {pattern}"
         require(here, rule)
         for path in here:

@@ -13,6 +13,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
+from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import TextConfig, normalize
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
@@ -129,7 +130,7 @@ def _explain(
         return InputError(
             "`input_file` must hold sentences of at most "
             f"{MAX_SENTENCE_BYTES} bytes, one per line. Received: "
-            f"{counts['sentences']} sentences, all longer"
+            f"{counts['sentences']} sentences, {counts['long']} longer"
         )
     return InputError(f"SentencePiece could not train: {message}")
 
@@ -180,8 +181,10 @@ def vocabulary_list(model: bytes) -> str:
 def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
     require(
-        not files.matches(WEIGHTS, config.output_dir),
-        "`output_dir` must not hold a model, which has a tokenizer.",
+        not files.matches(WEIGHTS, config.output_dir)
+        and not is_described(config.output_dir),
+        "`output_dir` must not hold a model or records, which have a "
+        "tokenizer.",
         output_dir=config.output_dir,
     )
     sentences = Sentences(config)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -58,8 +59,8 @@ def key_of(features: Features, directory: str) -> dict:
     digest = hashlib.sha256()
     for name in ("tokens", "row_splits", "second_starts"):
         digest.update(np.ascontiguousarray(getattr(features, name)))
-    prefix = checkpoints.for_inference(directory)
-    parts = files.glob(f"{prefix}.index,{prefix}.data-*", "The checkpoint")
+    folder, name = os.path.split(checkpoints.for_inference(directory))
+    parts = files.matches(f"{name}.[id]*", folder)
     config = AlbertConfig.from_model_dir(directory)
     return {
         "features": digest.hexdigest(),

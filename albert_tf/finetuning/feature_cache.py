@@ -21,7 +21,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
-FORMAT = 3  # to be raised when conversion changes
+FORMAT = 4  # to be raised when conversion changes
 DAMAGE = (ValueError, KeyError, OSError, EOFError)  # of a cut or altered file
 Arrays = dict[str, np.ndarray]
 

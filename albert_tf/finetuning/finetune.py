@@ -26,11 +26,12 @@ from albert_tf.finetuning.recipe_trainer import (
 from albert_tf.finetuning.recipes import RecipeConfig, check_freeze
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.tasks.task import DataConfig, TaskConfig
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator, Objective
-from albert_tf.training.hooks import KeepBest, standard
+from albert_tf.training.hooks import KeepBest, StopInTime, standard
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.precision import with_dtype
 from albert_tf.training.run import Hook, Run, claimed
@@ -292,17 +293,22 @@ def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> dict[str, dict[str, float]]:
     """Run with each seed in its own folder; return median and spread."""
-    runs = {}
+    require(
+        not is_finetuned(s.run.output_dir),
+        "With `num_seeds`, `output_dir` must not be a model directory itself.",
+        output_dir=s.run.output_dir,
+    )
+    runs, together = {}, StopInTime(s.training.max_hours)
+    s = dataclasses.replace(s, hooks=(*s.hooks, together))
     first = s.training.random_seed
     for seed in range(first, first + s.run.num_seeds):
+        if together.stopped:
+            return {}
         one = s.with_seed(seed)
         print(f"Seed {seed}: {one.run.output_dir}", flush=True)
-        metrics = run_job(one, job, strategy)
-        if metrics is None:
-            return {}
-        runs[seed] = metrics
+        runs[seed] = run_job(one, job, strategy)
         keras.backend.clear_session()
-    if not runs[first] or not distribution.is_chief(strategy):
+    if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
     names = (job.eval or job.predict)[0].name, job.task.main_metric
     return directory.write_summary(s.run.output_dir, job.task.name, names, runs)

@@ -266,8 +266,8 @@ def shrink(config: ShrinkConfig, data: DataConfig) -> None:
       data: the task's data; none is needed if no head is removed.
     """
     require(
-        not files.exists(config.output_dir),
-        "`output_dir` must be new.",
+        files.is_free(config.output_dir),
+        "`output_dir` must be new or empty.",
         output_dir=config.output_dir,
     )
     task_data, rows = None, []

@@ -177,16 +177,27 @@ def is_encoded(x: Any) -> bool:
     return is_batch or isinstance(x, keras.utils.PyDataset)
 
 
-def is_single(dataset: tf.data.Dataset, text_rank: int) -> bool:
-    """Return whether a data set has one example at a time.
+def in_batches(
+    dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
+) -> tf.data.Dataset:
+    """Return a data set in batches: its own, or made of single examples.
 
     Args:
       dataset: of texts, or of (texts, labels).
       text_rank: of one example's texts.
+      size: of batches that are made.
     """
     spec = dataset.element_spec
     texts = spec[0] if isinstance(spec, tuple) else spec
-    return min(x.shape.rank for x in tf.nest.flatten(texts)) <= text_rank
+    rank = min(x.shape.rank for x in tf.nest.flatten(texts))
+    return dataset.ragged_batch(size) if rank <= text_rank else dataset
+
+
+def parts_of(x: Any, y: Any, text_rank: int) -> list[tuple[Any, Any]]:
+    """Return (x, y) of each batch of a data set, or of all examples."""
+    if isinstance(x, tf.data.Dataset):
+        return [(batch, y) for batch in in_batches(x, text_rank)]
+    return [(x, y)]
 
 
 def texts_of(
@@ -197,8 +208,7 @@ def texts_of(
     labelled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
     )
-    if is_single(dataset, text_rank):
-        dataset = dataset.ragged_batch(BATCH_ROWS)
+    dataset = in_batches(dataset, text_rank)
     return tf.nest.map_structure(
         lambda *parts: [x for part in parts for x in listed(part, "x")],
         *(batch[0] if labelled else batch for batch in dataset),

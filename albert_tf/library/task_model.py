@@ -155,8 +155,7 @@ class TaskModel(NetworkModel):
 
     def _streamed(self, dataset, batch_size: int, part: str):
         """Return the batches of a `tf.data` set of texts and labels."""
-        if raw_data.is_single(dataset, self.text_rank):
-            dataset = dataset.ragged_batch(batch_size)
+        dataset = raw_data.in_batches(dataset, self.text_rank, batch_size)
 
         def convert(element):
             data = element, None, None, part
@@ -334,6 +333,8 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        examples, _ = self.weighted_examples(x, y, None, "eval")
+        parts = raw_data.parts_of(x, y, self.text_rank)
+        read = [self.weighted_examples(*p, None, "eval")[0] for p in parts]
+        examples = [example for part in read for example in part]
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

@@ -8,6 +8,7 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -55,14 +56,17 @@ class Pair:
     phenomenon: str
 
 
-def read_pairs(patterns: str) -> list[Pair]:
-    """Return the pairs of files.
+def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
+    """Return the pairs of files, none of which is the one to write.
 
     Raises:
       InputError: a line is not as it must be; the message names it.
     """
-    pairs = []
-    for path in files.glob(patterns, "`input_file`"):
+    pairs, output = [], config.output_file
+    for path in files.glob(config.input_file, "`input_file`"):
+        rule = "`output_file` must not be a folder or a file that is read."
+        same = os.path.realpath(path) == os.path.realpath(output)
+        require(not (same or files.is_folder(output)), rule, output_file=output)
         for row in read_rows(path, Columns(format=".jsonl")):
             names = ("good", "bad", "UID", "phenomenon")
             values = [row.values.get(name) for name in names]
@@ -122,8 +126,19 @@ class Scorer:
                 yield numbers[start : start + size]
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return the pseudo-log-likelihood of each sentence, float64 [N]."""
+        """Return the pseudo-log-likelihood of each sentence, float64 [N].
+
+        Sentences of the same pieces have the same to the bit, so that none
+        of them is better.
+        """
         rows = [self.row(sentence) for sentence in sentences]
+        distinct = {row.tobytes(): row for row in rows}
+        scores = self.of_rows([*distinct.values()])
+        score_of = dict(zip(distinct, scores, strict=True))
+        return np.array([score_of[row.tobytes()] for row in rows])
+
+    def of_rows(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the pseudo-log-likelihood of each row, float64 [R]."""
         scores, progress = np.zeros(len(rows)), Progress(len(rows), 0, "text")
         for numbers in self._batches(rows):
             ids = np.stack([rows[i] for i in numbers])
@@ -180,7 +195,7 @@ def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
 
 def minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score a model's grammar; write and return the accuracies."""
-    pairs = read_pairs(config.input_file)
+    pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
     good, bad = scorer(sentences).reshape(-1, 2).T

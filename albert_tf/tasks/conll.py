@@ -67,15 +67,16 @@ def tag_of(
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the columns of a line, between tabs or else white space.
+    """Return the columns of a line, between tabs or else spaces.
 
+    A word may hold other white space, as a number its no-break space.
     Lines that end a sentence have none.
     """
     if not line.strip() or line.startswith(DOCUMENT_START):
         return []
     if "\t" in line:
         return line.split("\t")
-    return line.split()
+    return [cell for cell in line.split(" ") if cell]
 
 
 def texts_in(row: Row, column: str, flag: str) -> tuple[str, ...]:

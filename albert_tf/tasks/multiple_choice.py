@@ -175,7 +175,7 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how files are read.
-      number: C; 0 is the largest number of the examples.
+      number: C, unless examples have more choices.
     """
 
     kind = "multiple_choice"
@@ -220,15 +220,7 @@ class MultipleChoice(Task):
         )
 
     def read(self, part, path) -> list[Choices]:
-        examples = list(READERS[self.layout.reader](self.layout, part, path))
-        for example in examples:
-            choices = len(example.choices)
-            require(
-                not self.number or choices <= self.number,
-                f"An example must have at most {self.number} choices.",
-                example=f"{example.id} of {path} with {choices}",
-            )
-        return examples
+        return list(READERS[self.layout.reader](self.layout, part, path))
 
     def fitted(self, examples):
         most = max(len(example.choices) for example in examples)
@@ -243,7 +235,7 @@ class MultipleChoice(Task):
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
         rows, counts = [], [len(example.choices) for example in examples]
-        number = self.number or max(counts)
+        number = max([self.number, *counts])
         for example, context in zip(examples, contexts, strict=True):
             choices = tokenizer.encode_batch(
                 [with_choice(example.question, c) for c in example.choices]

@@ -229,7 +229,15 @@ def restore_latest(
     averages = {n for n in variables if n.startswith(AVERAGE)}
 
     def read(prefix: str) -> None:
-        averaged = any(name.startswith(AVERAGE) for name in read_table(prefix))
+        stored = read_table(prefix)
+        has_slots, needs_slots = (
+            any(name.startswith(OPTIMIZER) for name in names)
+            for names in (stored, variables)
+        )
+        rule = "`output_dir` must hold a run, and this has weights alone; give "
+        rule += "it as `init_checkpoint`, with another `output_dir`."
+        require(has_slots or not needs_slots, rule, output_dir=model_dir)
+        averaged = any(name.startswith(AVERAGE) for name in stored)
         rule = "`ema_decay` must be given to go on with averaged weights."
         require(averages or not averaged, rule, output_dir=model_dir)
         new = set() if averaged else averages

@@ -231,13 +231,10 @@ class Save(Hook):
     Args:
       every: steps between two of them.
       keep: how many stay.
-
-    Attributes:
-      seconds: that the last one took.
     """
 
     def __init__(self, every: int, keep: int):
-        self.every, self.keep, self.seconds = every, keep, 0.0
+        self.every, self.keep = every, keep
 
     def after(self, run, stretch):
         path = checkpoint_files.prefix(run.output_dir, run.step)
@@ -249,8 +246,7 @@ class Save(Hook):
             checkpoints.save(run.output_dir, state, run.step, self.keep, about)
             run.history.save()
             run.scalars.flush()
-            self.seconds = time.monotonic() - start
-            run.seconds["checkpoint"] = self.seconds
+            run.seconds["checkpoint"] = time.monotonic() - start
         run.last_good = path
 
     def end(self, run):
@@ -259,21 +255,34 @@ class Save(Hook):
 
 
 class StopInTime(Hook):
-    """Stop where another stretch and a checkpoint may not fit into hours."""
+    """Stop where another stretch and a checkpoint may not fit into hours.
 
-    def __init__(self, hours: float, save: Save):
-        self.hours, self.save = hours, save
-        self.start, self.longest = time.monotonic(), 0.0
+    Args:
+      hours: of all the runs that it is passed to, one after the other; 0 is
+        no limit.
+
+    Attributes:
+      stopped: whether the last of them was told to stop, by whatever.
+    """
+
+    def __init__(self, hours: float):
+        self.hours, self.start, self.stopped = hours, time.monotonic(), False
+        self.longest = self.saving = 0.0  # seconds
 
     def spent(self) -> bool:
         """Return whether the time is over."""
-        ahead = self.longest + 2 * self.save.seconds
-        return time.monotonic() - self.start + ahead >= self.hours * 3600
+        ahead = self.longest + 2 * self.saving
+        used = time.monotonic() - self.start + ahead
+        return 0 < self.hours * 3600 <= used
 
     def after(self, run, stretch):
         self.longest = max(self.longest, stretch.seconds)
+        self.saving = run.seconds.get("checkpoint", 0.0)
         if run.in_any_process(self.spent()):
             run.stop(f"max_hours={self.hours:g}")
+
+    def end(self, run):
+        self.stopped = bool(run.stopped_by)
 
 
 class Draw(Hook):
@@ -303,5 +312,5 @@ def standard(
         hooks.append(Evaluate(training.eval_steps, evaluate))
     hooks += [*more, save]
     if training.max_hours:
-        hooks.append(StopInTime(training.max_hours, save))
+        hooks.append(StopInTime(training.max_hours))
     return [*hooks, Draw()]

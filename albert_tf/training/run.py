@@ -44,7 +44,6 @@ def claimed(
     with contextlib.ExitStack() as stack:
         with distribution.agreed(strategy):
             if distribution.is_chief(strategy):
-                files.make_folder(output_dir)
                 stack.enter_context(files.held(output_dir, "output_dir"))
                 claim()
         yield

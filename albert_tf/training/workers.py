@@ -90,7 +90,13 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
         cluster_register_timeout_in_ms=START_SECONDS * 1000,
         heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
     )
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise InputError(
+            "Workers must meet before a Python process does anything else "
+            f"with TensorFlow. Received: {error}"
+        ) from None
 
 
 def vanished(message: str) -> str:

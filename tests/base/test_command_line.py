@@ -69,6 +69,17 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
 
 
+def test_home_is_found_in_every_setting(monkeypatch):
+    """No shell puts it into `--flag=~/x`; elsewhere a tilde is a tilde."""
+    monkeypatch.setenv("HOME", "/home/me")
+    values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z"}
+    config, _ = program(model_dir=pathlib.Path("~/m"), **values)
+    assert (
+        config.model_dir == "/home/me/m" and config.table == "x~/y,/home/me/z"
+    )
+    assert config.names == ("/home/me/a,/home/me/b", "~c")
+
+
 def test_a_program_may_ask_what_was_given():
     """Names of keywords, by their own names; the signature has them not."""
 
@@ -99,6 +110,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
             "`collect` takes no `modl_dir`; did you mean `mode",
         ),
         ({"train_stp": 1}, "did you mean `train_step`?"),
+        ({"verbose": 1}, "`collect` takes no `verbose`. Received: verbose=1"),
         ({}, "`model_dir` must be given."),
         ({"model_dir": ""}, "`model_dir` must be given."),
         ({"model_dir": None}, "`model_dir` must be a text. Received"),

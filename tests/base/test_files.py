@@ -92,6 +92,38 @@ def test_folders_are_made_and_removed(folder):
     assert not files.exists(f"{folder}/x")
 
 
+@pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
+def test_a_folder_does_not_lie_where_a_file_is(folder, place):
+    """That is a mistake like others, and the file stays."""
+    with pytest.raises(InputError, match=f"where a file is.*{place}"):
+        files.make_folder(f"{folder}/{place}")
+    assert files.is_file(f"{folder}/a.txt")
+
+
+def test_json_may_begin_with_a_byte_order_mark(folder):
+    """As editors of Windows write it."""
+    (folder / "x.json").write_text("\ufeff[1]", "utf-8")
+    assert files.read_json(f"{folder}/x.json", "It") == [1]
+
+
+def test_a_file_is_not_written_where_a_folder_is(folder):
+    """That is said before the body, which may take hours."""
+    with pytest.raises(InputError, match="where a folder is.*path=.*/sub"):
+        with files.atomic_path(f"{folder}/sub"):
+            pytest.fail("the body began")
+
+
+@pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
+def test_what_exists_by_its_name_is_no_pattern(folder, name):
+    """Names have commas, and marks of patterns, also in a list."""
+    (folder / name).touch()
+    path = f"{folder}/{name}"
+    assert files.glob(path, "`input_file`") == [path]
+    if "," not in name:
+        both = files.glob(f"{path},{folder}/b.txt", "`input_file`")
+        assert both == sorted([path, f"{folder}/b.txt"])
+
+
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
     """A failure leaves what was there, and nothing beside it."""

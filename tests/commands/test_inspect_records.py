@@ -101,9 +101,9 @@ def test_find_paths(folder):
     assert inspect_records.find_paths(f"{a},{folder}/b*") == [a, b]
     with pytest.raises(InputError, match="match at least one file"):
         inspect_records.find_paths(str(folder / "c"))
-    (folder / "x[1]").mkdir()
-    c = (folder / "b.tfrecord").rename(folder / "x[1]/c.tfrecord")
-    assert inspect_records.find_paths(f"{folder}/x[1]") == [str(c)]
+    (folder / "x, [1]").mkdir()
+    c = (folder / "b.tfrecord").rename(folder / "x, [1]/c.tfrecord")
+    assert inspect_records.find_paths(f"{folder}/x, [1]") == [str(c)]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def test_layers_keep_their_groups():
 
 
 def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
-    """The new model needs a new folder."""
+    """The new model needs a new folder, or an empty one."""
+    (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
 

@@ -98,8 +98,8 @@ def test_too_small_vocabulary(corpus, tmp_path):
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"\n \n", "0 sentences"),
-        (b"x" * 5000, "all longer"),
+        (b"\n \n", "0 sentences, 0 longer"),
+        (b"x" * 5000, "1 sentences, 1 longer"),
         (b"fine\nbad \xff\n", "input.txt, line 2"),
     ],
 )
@@ -113,9 +113,10 @@ def test_bad_input(content, message, tmp_path):
     assert "\n" not in str(error.value) and not output.exists()
 
 
-def test_a_models_folder_is_refused(tmp_path):
-    """Before the text is read."""
-    (tmp_path / "ckpt-7.index").touch()
+@pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
+def test_a_models_folder_is_refused(tmp_path, name):
+    """Before the text is read; so are records, whose ids it would change."""
+    (tmp_path / name).touch()
     with pytest.raises(InputError, match="not hold a model.*=.*test_a_models"):
         train_tokenizer(config("nowhere", tmp_path))
 

@@ -111,6 +111,13 @@ def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
         settings(corpus, tmp_path / "out", **{name: 2**31})
 
 
+def test_more_predictions_than_tokens(corpus, tmp_path):
+    """The head would compute slots that no example can fill."""
+    changes = {"max_predictions_per_seq": 33}
+    with pytest.raises(InputError, match="at most `max_seq_length`, 32"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
 # Without the time, which would make a name of the test that changes.
 CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
 

@@ -1,5 +1,6 @@
 """A build that was interrupted goes on, and ends with the same bytes."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tiny_corpus import command, contents, settings, small_blocks
 
+from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.builder import build, local_runner, record_files, shards
 from albert_tf.data.builder.build_folder import BuildFolder
@@ -88,6 +90,38 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     metadata = build.run(*settings(corpus, output))
     files = sum(len(entries) for entries in metadata.splits.values())
     assert len(made) == files - 3
+
+
+def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
+    """The second is refused, and leaves the first one's files alone."""
+    output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}
+
+    def run_again(*_):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(InputError, match="`output_dir` must not be in use"):
+            build.run(*settings(corpus, output, **scratch))
+        with monkeypatch.context() as patch:  # a store that has no locks
+            patch.setattr(build.files, "held", remote_is_not_held)
+            with pytest.raises(InputError, match="`scratch_dir` must not be"):
+                build.run(*settings(corpus, output, **scratch))
+        assert sorted(tmp_path.rglob("*")) == before
+        return {}
+
+    held = build.files.held
+
+    def remote_is_not_held(folder, name):
+        local = name == "scratch_dir"
+        return held(folder, name) if local else contextlib.nullcontext()
+
+    monkeypatch.setattr(build, "probe_leak", run_again)
+    build.run(*settings(corpus, output, **scratch))
+
+
+def test_builds_that_differ_share_no_scratch(tmp_path):
+    """One of the same settings into another folder has its own."""
+    folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
+    first, again, other = (folder.scratch for folder in folders)
+    assert first == again != other
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def save(folder, weight, config=tiny.CONFIG):
 
 def test_outputs_follow_from_inputs_and_weights(tmp_path):
     """Any other token, length, segment, weight or width makes another key."""
-    folder, same = str(tmp_path / "a"), str(tmp_path / "b")
+    folder, same = str(tmp_path / "a"), str(tmp_path / "b, c")
     save(folder, 1.0)
     save(same, 1.0)
     keys = [

@@ -114,6 +114,56 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
     assert written["best"] == str(tmp_path / "seed_8")
 
 
+def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
+    """Return the seeds that begin where runs end as told: (hours, metrics)."""
+    begun = []
+
+    def run_job(s, job, strategy):
+        begun.append(s.training.random_seed)
+        (limit,) = s.hooks
+        hours, metrics = ends[len(begun) - 1]
+        limit.start -= hours * 3600
+        run = mock.Mock(stopped_by="", seconds={}, in_any_process=bool)
+        run.stop = lambda reason: setattr(run, "stopped_by", reason)
+        limit.after(run, mock.Mock(seconds=1.0))
+        limit.end(run)
+        return metrics
+
+    monkeypatch.setattr(finetuning_run, "run_job", run_job)
+    values |= {"output_dir": str(tmp_path), "do_train": True}
+    s = build(model_dir="m", num_seeds=3, random_seed=7, **values)
+    job = Job(find("classification"), None, None, (), (), ())
+    finetuning_run.run_seeds(s, job, make_strategy(DistributionConfig()))
+    return begun
+
+
+@pytest.mark.parametrize(
+    "ends, values, begun",
+    [
+        ([(0.6, {})] * 3, {"max_hours": 1.0}, [7, 8]),
+        ([(0.6, {})] * 3, {"max_hours": 2.0}, [7, 8, 9]),
+        ([(0.0, None)] * 3, {"stop_step": 5}, [7, 8, 9]),
+    ],
+)
+def test_hours_are_of_all_seeds_and_a_step_of_each(
+    ends, values, begun, monkeypatch, tmp_path
+):
+    """Where the time is over no other seed begins; each makes `stop_step`."""
+    assert steps_of_seeds(monkeypatch, tmp_path, ends, **values) == begun
+
+
+def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
+    """Their metrics would take the place of those of the folder's model."""
+    message = refusal(
+        model_dir=pretrained,
+        output_dir=str(copy),
+        do_train=True,
+        num_seeds=2,
+        **opinions,
+    )
+    assert "must not be a model directory itself" in message
+
+
 def log_probabilities(folder, file="eval_predictions.tsv"):
     rows = predictions(os.path.join(folder, file))
     p = [[float(row[f"p({x})"]) for x in ("bad", "good")] for row in rows]

@@ -113,6 +113,8 @@ def test_tags_are_learnt(shallow, tmp_path):
     )
     found = model.evaluate(stream.batch(4), verbose=0)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for data in (stream, stream.batch(4)):
+        assert model.score(data) == model.score(WORDS, TAGS)
     model.save(tmp_path / "tagger")
     again = Tagger.load(tmp_path / "tagger")
     assert again.predict(WORDS[:2], verbose=0) == TAGS[:2]
@@ -140,3 +142,9 @@ def test_choices_are_learnt(shallow, tmp_path):
     assert model.score(x, labels)["accuracy"] == pytest.approx(right)
     assert model.evaluate(x, labels, verbose=0)[1] == pytest.approx(right)
     agree(model, tmp_path, *x)
+    more = [[*c, "so", "not"] for c in choices]
+    shares = model.predict(contexts, questions, more, verbose=0)
+    assert shares.shape == (16, 5)
+    logs = np.log(np.array([row[:2] for row in shares[1::2]]))
+    first = np.log([row[:2] for row in model.predict(*x, verbose=0)[1::2]])
+    np.testing.assert_allclose(np.diff(logs), np.diff(first), atol=1e-4)

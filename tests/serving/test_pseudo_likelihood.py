@@ -125,7 +125,23 @@ def test_wrong_lines_are_named(rows, message, tmp_path):
     """With the file and the number of the line."""
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.raises(InputError, match=message):
-        pseudo_likelihood.read_pairs(path)
+        pseudo_likelihood.read_pairs(MinimalPairsConfig("m", path, "out"))
+
+
+@pytest.mark.parametrize("output", ["x.jsonl", "y/../x.jsonl", "y"])
+def test_what_is_read_is_not_written(output, tmp_path):
+    """Nor is a folder, and both are said before anything is scored."""
+    (tmp_path / "y").mkdir()
+    path = write(tmp_path / "x.jsonl", ROWS)
+    config = MinimalPairsConfig("model", path, str(tmp_path / output))
+    with pytest.raises(InputError, match="`output_file` must not be a folder"):
+        minimal_pairs(config)
+
+
+def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
+    """Rounding, which differs from row to row, makes no pair right."""
+    monkeypatch.setattr(scorer, "of_rows", lambda rows: np.arange(len(rows)))
+    assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):

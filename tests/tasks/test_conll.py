@@ -41,9 +41,14 @@ def test_columns_and_blank_lines(tmp_path):
 
 
 def test_columns_by_number(tmp_path):
-    """Columns can be named by their numbers; tabs keep spaces in words."""
+    """Columns can be named by their numbers; tabs keep spaces in words.
+
+    Between spaces a word keeps white space of other kinds.
+    """
     (found,) = read(tmp_path, "1\tNew York\tB-LOC\tx\n", word="2", tag="3")
     assert (found.words, found.tags) == (("New York",), ("B-LOC",))
+    (found,) = read(tmp_path, "10\u00a0000  NUM \u3000x O\n", word="1")
+    assert (found.words, found.tags) == (("10\u00a0000",), ("O",))
     with pytest.raises(InputError, match="t.txt:1: `label_column`.*=9"):
         read(tmp_path, "a O\n", tag="9")
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from albert_tf.training.hooks import Save, StopInTime
+from albert_tf.training.hooks import StopInTime
 from albert_tf.training.pace import Pace, next_stop
 
 
@@ -13,10 +13,9 @@ from albert_tf.training.pace import Pace, next_stop
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
     """An hour is over when 30 s of steps and two saves of 20 s do not fit."""
-    save = Save(1, 1)
-    save.seconds = 20.0
-    limit = StopInTime(1.0, save)
-    limit.start, limit.longest = time.monotonic() - elapsed, 30.0
+    limit = StopInTime(1.0)
+    limit.start = time.monotonic() - elapsed
+    limit.longest, limit.saving = 30.0, 20.0
     assert limit.spent() is spent
 
 

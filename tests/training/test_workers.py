@@ -66,6 +66,16 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
     workers.multi_worker_strategy.cache_clear()
 
 
+def test_workers_must_meet_first(monkeypatch):
+    """TensorFlow refuses where it has made a tensor; that is one line."""
+    tf.constant(1)
+    cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    workers.multi_worker_strategy.cache_clear()
+    with pytest.raises(InputError, match="Workers must meet before"):
+        prepare_devices(DistributionConfig())
+
+
 def test_a_worker_that_does_not_come_is_named(monkeypatch):
     """Those that listen are met; the first that does not is the error's."""
     monkeypatch.setattr(workers, "START_SECONDS", 0)

@@ -80,6 +80,12 @@ def make_recipe(
         do_permutation=masking.do_permutation,
     )
     require(
+        (masking.max_predictions_per_seq or 1) <= pairs.max_seq_length,
+        "`max_predictions_per_seq` must be at most `max_seq_length`, "
+        f"{pairs.max_seq_length}.",
+        max_predictions_per_seq=masking.max_predictions_per_seq,
+    )
+    require(
         pairs.compat == "none" or masking.shares == RELEASED_SHARES,
         "`mask_same_random` must be the released shares with --compat=google.",
         mask_same_random=",".join(masking.mask_same_random),
@@ -230,14 +236,13 @@ def run(
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
-        if not folder.claim():
-            try:
-                tokenizer.save(build.output_dir)
-                _make(runner, recipe, paths, folder)
-            except InputError:
-                folder.give_up()
-                raise
-        folder.clean()
+        with files.held(build.output_dir, "output_dir"):
+            if not folder.claim():
+                scratch = files.held(folder.scratch, "scratch_dir")
+                with scratch, folder.given_up_if_refused():
+                    tokenizer.save(build.output_dir)
+                    _make(runner, recipe, paths, folder)
+            folder.clean()
     return records.load_metadata(build.output_dir)
 
 

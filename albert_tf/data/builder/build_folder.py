@@ -1,10 +1,12 @@
 """The folder of a build: whether it already holds some of it, or another."""
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.data import records
 from albert_tf.data.records.metadata import METADATA_FILE
 
@@ -28,7 +30,9 @@ class BuildFolder:
     ):
         self.output_dir, self.identity = output_dir, identity
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        text = json.dumps(identity, sort_keys=True).encode()
+        # No other build's: of these settings, and into this folder.
+        place = output_dir if scratch_dir else ""
+        text = (json.dumps(identity, sort_keys=True) + place).encode()
         name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
         self.scratch = files.join(scratch_dir or output_dir, name)
 
@@ -56,7 +60,6 @@ class BuildFolder:
 
     def claim(self) -> bool:
         """Take the folder; return whether the build is already complete."""
-        files.make_folder(self.output_dir)
         if files.exists(files.join(self.output_dir, METADATA_FILE)):
             metadata = records.load_metadata(self.output_dir)
             self._require_same(metadata.settings)
@@ -84,8 +87,13 @@ class BuildFolder:
         if files.exists(self._manifest):
             files.remove(self._manifest)
 
-    def give_up(self) -> None:
+    @contextlib.contextmanager
+    def given_up_if_refused(self) -> Iterator[None]:
         """Leave nothing of a build whose text cannot be used."""
-        for path in self._records():
-            files.remove(path)
-        self.clean()
+        try:
+            yield
+        except InputError:
+            for path in self._records():
+                files.remove(path)
+            self.clean()
+            raise
