@@ -216,7 +216,9 @@ class AlbertForBeamSpans(AlbertWithHead):
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
         half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
         x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
-        return self.end(self.end_norm(x))[..., 0]
+        # Of four axes this product writes past its memory in TensorFlow 2.20.
+        logits = self.end(tf.reshape(self.end_norm(x), [-1, width]))
+        return tf.reshape(logits, tf.shape(x)[:3])
 
     def compute(
         self, input_ids, input_mask, segment_ids, seed=None, labels=None
