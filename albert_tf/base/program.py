@@ -21,12 +21,15 @@ from collections.abc import Iterator
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 # Lines about the machine: that logging begins, information, what the
-# processor could do, and that a GPU was looked for and not found.
+# processor could do, and that a GPU was looked for and not found. They begin
+# with a letter and four zeros, or with a date and a letter.
 START_UP = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog"
-    rb"|I0000 |To enable the following instructions:"
-    rb"|[EW]0000 .*(failed call to cuInit|Could not find cuda drivers"
-    rb"|Unable to register cu\w+ factory|oneDNN supports DT_INT64 only)"
+    rb"|To enable the following instructions:"
+    rb"|(I0000|\d{4}-\d\d-\d\d \S+: I) "
+    rb"|([EW]0000|\d{4}-\d\d-\d\d \S+: [EW]) .*(failed call to cuInit"
+    rb"|Could not find cuda drivers|Unable to register cu\w+ factory"
+    rb"|oneDNN supports DT_INT64 only)"
 )
 
 

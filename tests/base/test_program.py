@@ -13,11 +13,14 @@ LINES = """WARNING: All log messages before absl::InitializeLog() is called
 I0000 00:00:1.2 3 cudart_stub.cc:31] Could not find cuda drivers
 To enable the following instructions: AVX2 FMA, in other operations
 E0000 00:00:1.2 3 cuda_platform.cc:52] failed call to cuInit: INTERNAL
+2026-11-23 20:15:55.8: I cpu_feature_guard.cc:210] This TensorFlow binary is
+2026-11-23 20:15:55.8: E cuda_platform.cc:51] failed call to cuInit: INTERNAL
 E0000 00:00:1.2 3 gpu_device.cc:9] out of memory
 a warning of another library
 W0000 00:00:1.2 3 service.cc:1] a device is slow
+2026-11-23 20:15:55.8: E gpu_device.cc:9] out of memory
 """
-KEPT = "".join(LINES.splitlines(keepends=True)[4:])
+KEPT = "".join(LINES.splitlines(keepends=True)[6:])
 
 
 def test_only_lines_about_the_start_are_dropped(capfd):
