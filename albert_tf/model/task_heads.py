@@ -216,8 +216,8 @@ class AlbertForBeamSpans(AlbertWithHead):
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
         half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
         x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
-        # A product of four axes, the second of size 1, as Keras before 3.13
-        # has it, writes past its memory in TensorFlow's oneDNN.
+        # A product of four axes, the second of size 1, as Keras 3.12 has it,
+        # writes past its memory in TensorFlow's oneDNN.
         logits = self.end(tf.reshape(self.end_norm(x), [-1, width]))
         return tf.reshape(logits, tf.shape(x)[:3])
 

@@ -8,12 +8,13 @@ import vocabularies
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion.converter import convert
 from albert_tf.conversion.fast_tokenizer import (
     read_tokenizer_json,
     tokenizer_json,
 )
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 CASED = TextConfig(do_lower_case=False)
 
@@ -78,6 +79,21 @@ def test_what_is_written_is_read(make, tmp_path):
     again = read_tokenizer_json(folder, TextConfig())
     for text in vocabularies.TEXTS:
         assert again.encode(text) == tokenizer.encode(text), text
+
+
+def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
+    """Its texts are treated as `tokenizer_config.json` says."""
+    folder, again = tmp_path / "there", str(tmp_path / "again")
+    convert(pretrained_dir, str(folder), "huggingface")
+    (folder / "spiece.model").unlink()
+    for cased in (True, False):
+        path = folder / "tokenizer_config.json"
+        values = json.loads(path.read_text()) | {"do_lower_case": not cased}
+        path.write_text(json.dumps(values))
+        convert(str(folder), f"{again}{cased}", "model_dir")
+        ids = load_tokenizer(f"{again}{cased}").encode("The FILM was good")
+        before = load_tokenizer(pretrained_dir).encode("the film was good")
+        assert (ids == before) == (not cased)
 
 
 def test_other_files(tmp_path):
