@@ -92,6 +92,17 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     assert len(made) == files - 3
 
 
+def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
+    """A build of other shares goes on, and is left alone when it is whole."""
+    output = tmp_path / "out"
+    configs = settings(corpus, output, mask_same_random=("0.9", "0", "0.1"))
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, local_runner, "make_file", 3)
+        with pytest.raises(Interrupted):
+            build.run(*configs)
+    assert build.run(*configs) == build.run(*configs)
+
+
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
     """The second is refused, and leaves the first one's files alone."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}

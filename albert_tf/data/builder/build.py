@@ -88,7 +88,7 @@ def make_recipe(
     require(
         pairs.compat == "none" or masking.shares == RELEASED_SHARES,
         "`mask_same_random` must be the released shares with --compat=google.",
-        mask_same_random=",".join(masking.mask_same_random),
+        mask_same_random=masking.shares,
         compat=pairs.compat,
     )
     build = dataclasses.replace(
