@@ -94,8 +94,9 @@ def test_another_tokenizer(folder, capsys):
 
 
 def test_find_paths(folder):
-    """Folders, globs and files can be given together."""
+    """Folders, globs and files can be given together, but no half files."""
     (folder / "b.tfrecord").write_bytes(b"")
+    (folder / "b.tfrecord.tmp41-0a1b2c3d").write_bytes(b"half")
     a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
     assert inspect_records.find_paths(str(folder)) == [a, b]
     assert inspect_records.find_paths(f"{a},{folder}/b*") == [a, b]

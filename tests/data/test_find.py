@@ -42,6 +42,14 @@ def test_folder_of_released_records(folder):
     assert batch["input_ids"][:, 0].numpy().tolist() == list(range(33, 38))
 
 
+def test_names_of_unfinished_files(folder):
+    """They alone are left out, whatever the folder is called."""
+    folder = folder.rename(folder.parent / "x.tmp1")
+    (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
+    for data_dir in (folder, f"{folder}/part-*"):
+        assert find.read_metadata(str(data_dir)).count("train") == 33
+
+
 def test_globs_of_released_records(folder, monkeypatch):
     """Globs and single files, relative ones too, are read as folders are."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))

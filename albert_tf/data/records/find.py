@@ -87,8 +87,7 @@ def _released_paths(folder: str) -> list[str]:
     """Return the files of records of a folder that no build is to finish."""
     if files.exists(files.join(folder, "manifest.json")):
         return []
-    names = files.matches(PATTERN, folder)
-    return [name for name in names if ".tmp" not in name]
+    return files.matches(PATTERN, folder)
 
 
 def read_metadata(data_dir: str) -> Metadata:
