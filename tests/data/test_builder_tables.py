@@ -14,7 +14,7 @@ from tiny_corpus import (
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder import build_program, text_blocks
 from albert_tf.data.builder.text_files import ReadingConfig
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -107,6 +107,23 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
     names = {path.name for path in Path(made.output_dir).iterdir()}
     others = {"metadata.json", "piece_counts.json"}
     assert names - {*wanted} == others | TOKENIZER_FILES
+
+
+def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
+    """The second is refused, and leaves the first one's text alone."""
+    run = build_program.build.run
+
+    def build_again(*configs):
+        monkeypatch.setattr(build_program.build, "run", run)
+        text = Path(configs[0].input_file)
+        before = text.read_bytes()
+        with pytest.raises(InputError, match="`output_dir` must not be in use"):
+            build(corpus, tmp_path / "out", table)
+        assert text.read_bytes() == before
+        return run(*configs)
+
+    monkeypatch.setattr(build_program.build, "run", build_again)
+    build(corpus, tmp_path / "out", table)
 
 
 def test_rows_without_a_text(corpus, tmp_path):
