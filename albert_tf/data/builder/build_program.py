@@ -39,7 +39,7 @@ def in_files(
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
     place = config.scratch_dir or config.output_dir
     folder = files.join(place, f"input-{name.hexdigest()}")
-    path = files.join(folder, "text.jsonl")
+    path = files.join(folder, f"{config.input_file}.jsonl")
     with files.held(folder, "output_dir"):
         try:
             with files.opened(path, "wb") as file:
