@@ -43,6 +43,14 @@ def test_no_text(corpus, tmp_path):
         build.run(*settings(corpus, tmp_path / "out", **changes))
 
 
+def test_json_lines_are_no_sentences(corpus, tmp_path):
+    """Without `input_format` the braces and names of fields would be text."""
+    (tmp_path / "a.jsonl").write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
+    changes = {"input_file": str(tmp_path / "a.jsonl")}
+    with pytest.raises(InputError, match="must be jsonl.*lines with .*a.jsonl"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
 def test_too_little_text(corpus, tmp_path):
     """Documents of one sentence give no pair, and that is an error."""
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")

@@ -145,21 +145,30 @@ def test_rows_without_a_text(corpus, tmp_path):
 
 
 def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
-    """`train_tokenizer` reads rows as documents, one sentence a line."""
+    """`train_tokenizer` reads rows as documents, one sentence a line.
+
+    So it does objects of JSON.
+    """
     words = "the cat dog sees hears finds a mouse in its old house".split()
     lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]
     (tmp_path / "t.txt").write_text("\n".join(lines))
+    both = ["\n".join(lines[:200]), "\n".join(lines[200:])]
+    objects = [json.dumps({"body": text}) + "\n" for text in both]
+    (tmp_path / "t.json").write_text("".join(objects))
     made = [
         albert_tf.train_tokenizer(
             input_file=source,
             output_dir=tmp_path / name,
             vocab_size=38,
             text_field="body",
+            input_format=layout,
         )
-        for name, source in (
-            ("a", tmp_path / "t.txt"),
-            ("b", {"body": ["\n".join(lines[:200]), "\n".join(lines[200:])]}),
+        for name, source, layout in (
+            ("a", tmp_path / "t.txt", "lines"),
+            ("b", {"body": both}, "lines"),
+            ("c", tmp_path / "t.json", "jsonl"),
         )
     ]
-    assert made[0].sentences == made[1].sentences == 300
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert [one.sentences for one in made] == [300] * 3
+    for name in "bc":
+        assert contents(tmp_path / "a") == contents(tmp_path / name)

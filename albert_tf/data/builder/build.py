@@ -227,11 +227,11 @@ def run(
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    paths = input_paths(build.input_file)
+    reading = reading or ReadingConfig()
+    paths = input_paths(build.input_file, reading.input_format)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
-        reading = reading or ReadingConfig()
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))
