@@ -128,16 +128,17 @@ def _check_documents(
     )
     require(
         held_out.below or not build.eval_fraction,
-        "`input_file` must hold at least two documents, with a blank line "
-        "between them, so that one can be held out; --eval_fraction=0 holds "
-        "out none.",
-        input_file=f"{build.input_file}, one document of "
+        "`input_file` must hold at least two documents that differ, with a "
+        "blank line between them, so that one can be held out; "
+        "--eval_fraction=0 holds out none.",
+        input_file=f"{build.input_file}, {text['documents']:,} documents, "
         f"{text['sentences']:,} sentences",
     )
 
 
 def _check_splits(metadata: records.Metadata, fraction: float) -> None:
-    for split in (records.TRAIN, records.EVAL) if fraction else ():
+    held_out = (records.EVAL,) if fraction else ()
+    for split in (records.TRAIN, *held_out):
         require(
             metadata.count(split),
             f"The text must give {split} records: two sentences of a "
