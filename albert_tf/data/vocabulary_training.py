@@ -54,7 +54,7 @@ class TrainTokenizerConfig(TextConfig, TextFilesConfig):
     character_coverage: float = setting(
         0.99995,
         "Share of the text's characters that get a piece.",
-        minimum=0.9,
+        minimum=0.98,
         maximum=1.0,
     )
 
@@ -172,17 +172,19 @@ def vocabulary_list(model: bytes) -> str:
 
 def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
+    folder = config.output_dir
+    rule = "`output_dir` must not be a file."
+    require(not files.is_file(folder), rule, output_dir=folder)
     require(
-        not files.matches(WEIGHTS, config.output_dir)
-        and not is_described(config.output_dir),
+        not files.matches(WEIGHTS, folder) and not is_described(folder),
         "`output_dir` must not hold a model or records, which have a "
         "tokenizer.",
-        output_dir=config.output_dir,
+        output_dir=folder,
     )
     sentences = Sentences(config)
     model = train(config, sentences)
     tokenizer = SentencePieceTokenizer(model, config)
-    tokenizer.save(config.output_dir)
-    path = files.join(config.output_dir, VOCAB_LIST)
+    tokenizer.save(folder)
+    path = files.join(folder, VOCAB_LIST)
     files.write_text(path, vocabulary_list(model))
     return sentences.counts

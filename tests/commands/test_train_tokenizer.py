@@ -121,6 +121,15 @@ def test_a_models_folder_is_refused(tmp_path, name):
         train_tokenizer(config("nowhere", tmp_path))
 
 
+def test_mistakes_that_need_no_text(tmp_path):
+    """Shares that the trainer refuses, and a file for a folder, are told."""
+    with pytest.raises(InputError, match="must be at least 0.98"):
+        config("nowhere", tmp_path, character_coverage=0.97)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="must not be a file"):
+        train_tokenizer(config("nowhere", tmp_path / "file"))
+
+
 def test_bad_line_after_good_ones(corpus, tmp_path):
     """Nothing is trained on the part before a line that cannot be read."""
     path = tmp_path / "input.txt"

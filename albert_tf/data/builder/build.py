@@ -126,12 +126,13 @@ def _check_documents(
         "`input_file` must hold text.",
         input_file=f"{build.input_file}, without a token",
     )
+    kept = text["documents"] - text["short_documents"]
     require(
         held_out.below or not build.eval_fraction,
         "`input_file` must hold at least two documents that differ, with a "
         "blank line between them, so that one can be held out; "
         "--eval_fraction=0 holds out none.",
-        input_file=f"{build.input_file}, {text['documents']:,} documents, "
+        input_file=f"{build.input_file}, {kept:,} documents of "
         f"{text['sentences']:,} sentences",
     )
 
