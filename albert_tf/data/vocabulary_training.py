@@ -73,11 +73,6 @@ class Sentences:
         self.counts: Counter = Counter()
         self.error: Exception | None = None
         self._config = config
-        self._paths: list[str] = []
-        if isinstance(config.input_file, str):
-            self._paths = text_blocks.input_paths(
-                config.input_file, config.input_format
-            )
 
     def __iter__(self) -> Iterator[str]:
         try:
@@ -94,7 +89,8 @@ class Sentences:
         if not isinstance(c.input_file, str):
             for text in texts_of(c.input_file, c.text_field):
                 yield from filter(None, map(str.strip, text.split("\n")))
-        for path in self._paths:
+            return
+        for path in text_blocks.input_paths(c.input_file, c.input_format):
             for block in text_blocks.blocks(path, 0, c):
                 for document in text_blocks.read_documents(
                     block, c, self.counts

@@ -222,14 +222,13 @@ def run(
     tokenization: TokenizerConfig,
     pairs: PairsConfig,
     masking: MaskingConfig,
-    reading: ReadingConfig | None = None,
+    reading: ReadingConfig,
 ) -> records.Metadata:
     """Make the records of a corpus, or go on making them.
 
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    reading = reading or ReadingConfig()
     paths = input_paths(build.input_file, reading.input_format)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):

@@ -10,8 +10,6 @@ from albert_tf.base.settings import Checked, setting
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
-BAD_TEXT = ("fail", "replace", "skip")
-
 # A document in JSON must be read whole.
 RECORD_BYTES = 1 << 26
 
@@ -147,7 +145,9 @@ class TextFilesConfig(Checked):
         "text", "The field of a JSON object, or column of a table, to read."
     )
     on_bad_text: str = setting(
-        "fail", "What to do with lines that are not UTF-8.", choices=BAD_TEXT
+        "fail",
+        "What to do with lines that are not UTF-8.",
+        choices=("fail", "replace", "skip"),
     )
 
 

@@ -83,13 +83,6 @@ def describe(paths: list[str], folder: str) -> Metadata:
     )
 
 
-def _released_paths(folder: str) -> list[str]:
-    """Return the files of records of a folder that no build is to finish."""
-    if files.exists(files.join(folder, "manifest.json")):
-        return []
-    return files.matches(PATTERN, folder)
-
-
 def read_metadata(data_dir: str) -> Metadata:
     """Return what the records of a folder, or behind a glob, are.
 
@@ -99,8 +92,10 @@ def read_metadata(data_dir: str) -> Metadata:
     """
     if is_described(data_dir):
         return load_metadata(data_dir)
-    if files.is_folder(data_dir):
-        folder, paths = data_dir, _released_paths(data_dir)
+    if files.exists(files.join(data_dir, "manifest.json")):
+        paths = []  # of a build that is not finished
+    elif files.is_folder(data_dir):
+        folder, paths = data_dir, files.matches(PATTERN, data_dir)
     elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
         folder, paths = "", files.glob(data_dir, "`data_dir`")
     else:
