@@ -23,10 +23,10 @@ def ids(text):
     return [PIECES.index(piece) for piece in text.split()]
 
 
-def static(swapped):
+def static(swapped, **changes):
     """Serialise a masked example, padded to 12 tokens and 3 predictions."""
     shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
-    return serialized(
+    features = dict(
         input_ids=[*shown, 0],
         input_mask=[1] * 11 + [0],
         segment_ids=[0] * 6 + [1] * 5 + [0],
@@ -35,6 +35,7 @@ def static(swapped):
         masked_lm_weights=[1.0, 1.0, 0.0],
         next_sentence_labels=[swapped],
     )
+    return serialized(**features | changes)
 
 
 @pytest.fixture
@@ -63,6 +64,12 @@ def test_examples_as_text(folder, capsys):
     assert "A 4, B 4; 2 of 3 predictions (18.2%)" in text
     assert "Example 1: sentence order 1, swapped" in text
     assert "\033" not in text
+
+
+def test_a_record_of_one_segment(folder, capsys):
+    """Its second segment has no token."""
+    write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
+    assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
 
 
 def test_colors(folder, capsys, monkeypatch):

@@ -61,6 +61,19 @@ def test_globs_of_released_records(folder, monkeypatch):
         input_pipeline.eval_batches("part-*", metadata, batch_size=2)
 
 
+def test_files_of_several_lengths(folder):
+    """The one that differs is named, before it is come to in training.
+
+    A file without a record has none.
+    """
+    write(folder / "part-2.tfrecord", [])
+    assert find.read_metadata(str(folder)).count("train") == 33
+    write(folder / "part-3.tfrecord", [example(0, slots=SLOTS + 1)])
+    message = f"same lengths, .* {TOKENS} tokens and {SLOTS} pred.*part-3"
+    with pytest.raises(InputError, match=message):
+        find.read_metadata(str(folder))
+
+
 def test_nothing_there(tmp_path):
     """A missing or empty folder, and a glob of nothing, are errors."""
     for data_dir in (tmp_path, tmp_path / "missing"):

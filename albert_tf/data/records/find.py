@@ -66,17 +66,23 @@ def describe(paths: list[str], folder: str) -> Metadata:
     known.
     """
     print(f"Counting the records of {len(paths)} files without metadata.json")
-    tokens, predictions = _lengths(paths[0])
+    lengths = _lengths(paths[0])
     splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
     for path in paths:
         held_out = posixpath.basename(path).startswith(EVAL)
         count = sum(1 for _ in framing.read(path))
+        require(
+            not count or _lengths(path) == lengths,
+            "Records that are read together must have the same lengths, here "
+            "those of {} tokens and {} predictions.".format(*lengths),
+            file=path,
+        )
         splits[EVAL if held_out else TRAIN].append(
             RecordFile(_name(path, folder), count, files.size(path))
         )
     return Metadata(
-        max_seq_length=tokens,
-        max_predictions_per_seq=predictions,
+        max_seq_length=lengths[0],
+        max_predictions_per_seq=lengths[1],
         vocab_size=0,
         tokenizer_fingerprint="",
         splits={split: tuple(entries) for split, entries in splits.items()},
