@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import hashlib
-import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +29,8 @@ BLOCK_BYTES = 1 << 20
 
 # A longer line is read as several, so that memory stays bounded.
 LINE_BYTES = 1 << 22
+
+JSON_ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def document_hash(lines: list[str], seed: int) -> int:
@@ -197,7 +198,7 @@ def input_paths(patterns: str, input_format: str) -> list[str]:
             file=path,
         )
         require(
-            input_format == "jsonl" or ".jsonl" not in os.path.basename(path),
+            input_format == "jsonl" or not path.endswith(JSON_ENDINGS),
             "`input_format` must be jsonl for files of JSON lines.",
             input_format=f"{input_format} with {path}",
         )
