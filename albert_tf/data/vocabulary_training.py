@@ -71,7 +71,7 @@ class Sentences:
 
     def __init__(self, config: TrainTokenizerConfig):
         self.counts: Counter = Counter()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._config = config
 
     def __iter__(self) -> Iterator[str]:
@@ -81,7 +81,7 @@ class Sentences:
                 self.counts["sentences"] += 1
                 self.counts["long"] += len(line.encode()) > MAX_SENTENCE_BYTES
                 yield line
-        except (InputError, OSError) as error:
+        except (Exception, KeyboardInterrupt) as error:
             self.error = error
 
     def _lines(self) -> Iterator[str]:

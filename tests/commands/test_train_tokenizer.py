@@ -145,6 +145,23 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
     assert train_tokenizer(settings)["sentences"] == lines
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
+    """No vocabulary is made of what came before any error, Ctrl-C too."""
+    read = vocabulary_training.text_blocks.read_documents
+
+    def broken(*arguments):
+        yield from read(*arguments)
+        raise error("of a source")
+
+    monkeypatch.setattr(
+        vocabulary_training.text_blocks, "read_documents", broken
+    )
+    with pytest.raises(error, match="of a source"):
+        train_tokenizer(config(corpus, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_command_line(corpus, tmp_path):
     """The program makes the tokenizer and says what it read."""
     said = programs.fresh(
