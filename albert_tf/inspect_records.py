@@ -120,10 +120,10 @@ def _words(
 def _facts(example: decoding.Example) -> Iterator[str]:
     """Yield what is told of an example before its text."""
     number, masked = len(example.input_ids), len(example.positions)
-    in_a = int(np.sum(example.segment_ids == 0))
+    a, b = map(len, example.segments())
     yield f"sentence order {LABELS[example.swapped]}"
     yield f"{number} tokens of {example.length}"
-    yield f"A {in_a - 2}, B {number - in_a - 1}"
+    yield f"A {a}, B {b}"
     if example.slots:
         share = f"{masked / max(number, 1):.1%}"
         yield f"{masked} of {example.slots} predictions ({share})"

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import posixpath
+import re
 import secrets
 import shutil
 import tempfile
@@ -57,20 +58,33 @@ def size(path: str) -> int:
     return os.path.getsize(path)
 
 
+def unfinished(path: str) -> str:
+    """Return a name for a file until it is whole, another each time.
+
+    Workers on several machines may have the same process number.
+    """
+    return f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def is_unfinished(path: str) -> bool:
+    """Return whether a file has a name of `unfinished`."""
+    return bool(re.search(r"\.tmp\d+(-\w+)?$", path))
+
+
 def matches(pattern: str, folder: str = "") -> list[str]:
     """Return the sorted paths that a glob pattern matches, maybe none.
 
-    On a local disk, hidden files are matched as in a shell: only by a pattern
-    that has their dot.
+    Files that are not yet whole are left out. On a local disk, hidden files are
+    matched as in a shell: only by a pattern that has their dot.
 
     Args:
       pattern: the pattern.
       folder: where it is looked for; its name is no pattern.
     """
     pattern = join(escape(folder), pattern)
-    if is_remote(pattern):
-        return sorted(remote("glob", pattern))
-    return sorted(local_glob(pattern))
+    there = is_remote(pattern)
+    paths = remote("glob", pattern) if there else local_glob(pattern)
+    return sorted(path for path in paths if not is_unfinished(path))
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -154,13 +168,10 @@ class LocalCopy:
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yield a temporary name that becomes `path` only if the body succeeds.
-
-    Workers on several machines may have the same process number.
-    """
+    """Yield a temporary name that becomes `path` only if the body succeeds."""
     rule = "A file must not be written where a folder is."
     require(not os.path.isdir(path), rule, path=path)
-    temporary = f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = unfinished(path)
     try:
         yield temporary
         rename(temporary, path)

@@ -92,11 +92,11 @@ class MaskingConfig:
         return list(map(float, self.mask_same_random))
 
     def written(self) -> dict:
-        """Return the settings that `metadata.json` keeps.
+        """Return the settings that `metadata.json` keeps, as JSON reads them.
 
         The released shares go without saying, as where they were the only ones.
         """
-        values = dataclasses.asdict(self)
+        values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
             del values["mask_same_random"]
         return values

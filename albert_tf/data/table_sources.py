@@ -284,7 +284,15 @@ def as_sources(setting: str, value: Any) -> str | TableObject:
     """Return what `as_source` does; a list of paths is joined by commas."""
     if isinstance(value, list | tuple) and value:
         if all(isinstance(path, str | os.PathLike) for path in value):
-            return ",".join(map(os.fspath, value))
+            paths = list(map(os.fspath, value))
+            for path in paths:
+                require(
+                    len(paths) == 1 or not set(",\n") & set(path),
+                    f"`{setting}` must list paths without commas (a glob can "
+                    "have `?`). Texts stand in a table, {'text': texts}.",
+                    **{setting: repr(path)[:60]},
+                )
+            return ",".join(paths)
     return as_source(setting, value)
 
 

@@ -12,7 +12,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import text_blocks
-from albert_tf.data.builder.text_files import BAD_TEXT, ReadingConfig
+from albert_tf.data.builder.text_files import TextFilesConfig
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import TextConfig, normalize
@@ -36,17 +36,15 @@ VOCAB_LIST = "spiece.vocab"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainTokenizerConfig(TextConfig):
+class TrainTokenizerConfig(TextConfig, TextFilesConfig):
     """How a vocabulary is trained; the defaults are the released ones."""
 
     input_file: str | TableObject | None = setting(
         None,
-        "Text files or globs, comma-separated, `.gz` too: one sentence per "
-        "line. Or tables, as create_pretraining_data.py takes them.",
+        "Text, as create_pretraining_data.py takes it: one sentence per line.",
         required=True,
         convert=as_sources,
     )
-    text_field: str = setting("text", "The column of a table to read.")
     output_dir: str | None = setting(
         None, "Where the tokenizer is written.", required=True
     )
@@ -56,13 +54,8 @@ class TrainTokenizerConfig(TextConfig):
     character_coverage: float = setting(
         0.99995,
         "Share of the text's characters that get a piece.",
-        minimum=0.9,
+        minimum=0.98,
         maximum=1.0,
-    )
-    on_bad_text: str = setting(
-        "fail",
-        "What to do with lines that are not UTF-8.",
-        choices=BAD_TEXT,
     )
 
 
@@ -78,11 +71,8 @@ class Sentences:
 
     def __init__(self, config: TrainTokenizerConfig):
         self.counts: Counter = Counter()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._config = config
-        self._paths: list[str] = []
-        if isinstance(config.input_file, str):
-            self._paths = text_blocks.input_paths(config.input_file)
 
     def __iter__(self) -> Iterator[str]:
         try:
@@ -91,21 +81,19 @@ class Sentences:
                 self.counts["sentences"] += 1
                 self.counts["long"] += len(line.encode()) > MAX_SENTENCE_BYTES
                 yield line
-        except (InputError, OSError) as error:
+        except (Exception, KeyboardInterrupt) as error:
             self.error = error
 
     def _lines(self) -> Iterator[str]:
         c = self._config
-        reading = ReadingConfig(
-            on_bad_text=c.on_bad_text, text_field=c.text_field
-        )
         if not isinstance(c.input_file, str):
             for text in texts_of(c.input_file, c.text_field):
                 yield from filter(None, map(str.strip, text.split("\n")))
-        for path in self._paths:
-            for block in text_blocks.blocks(path, 0, reading):
+            return
+        for path in text_blocks.input_paths(c.input_file, c.input_format):
+            for block in text_blocks.blocks(path, 0, c):
                 for document in text_blocks.read_documents(
-                    block, reading, self.counts
+                    block, c, self.counts
                 ):
                     yield from document
 
@@ -180,17 +168,19 @@ def vocabulary_list(model: bytes) -> str:
 
 def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
+    folder = config.output_dir
+    rule = "`output_dir` must not be a file."
+    require(not files.is_file(folder), rule, output_dir=folder)
     require(
-        not files.matches(WEIGHTS, config.output_dir)
-        and not is_described(config.output_dir),
+        not files.matches(WEIGHTS, folder) and not is_described(folder),
         "`output_dir` must not hold a model or records, which have a "
         "tokenizer.",
-        output_dir=config.output_dir,
+        output_dir=folder,
     )
     sentences = Sentences(config)
     model = train(config, sentences)
     tokenizer = SentencePieceTokenizer(model, config)
-    tokenizer.save(config.output_dir)
-    path = files.join(config.output_dir, VOCAB_LIST)
+    tokenizer.save(folder)
+    path = files.join(folder, VOCAB_LIST)
     files.write_text(path, vocabulary_list(model))
     return sentences.counts

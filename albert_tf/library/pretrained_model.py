@@ -24,9 +24,9 @@ from albert_tf.serving.embedding import (
     make_step,
     vectors_of,
 )
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.probabilities import likeliest
-from albert_tf.text.packing import checked_texts
+from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
 HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}

@@ -9,10 +9,11 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.tasks.features import Features, packed_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.probabilities import likeliest
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task_config import TaskConfig
+from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 
 MODEL_FILE = "model.tflite"

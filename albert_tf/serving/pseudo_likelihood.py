@@ -23,8 +23,8 @@ from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.compiled_ops import XlaPolicy, cross_entropy
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.features import packed_row
 from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 

@@ -9,38 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.text.packing import INPUTS, truncate_pair
+from albert_tf.text.packing import INPUTS, packed_row
 from albert_tf.text.tokenizers import Tokenizer
-
-
-def packed_row(
-    tokenizer: Tokenizer, a: np.ndarray, b: Sequence[int], length: int
-) -> tuple[np.ndarray, int]:
-    """Return what `packing.pack` gives, but without the padding.
-
-    Returns:
-      The int32 tokens of the row, and where its segment 1 begins.
-    """
-    extra = 3 if len(b) else 2
-    keep_a, keep_b = truncate_pair(len(a), len(b), length - extra)
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    parts = [cls, a[:keep_a], sep]
-    if len(b):
-        parts += [b[:keep_b], sep]
-    return np.concatenate(parts).astype(np.int32), keep_a + 2
-
-
-def two_part_row(
-    tokenizer: Tokenizer, a: np.ndarray, b: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """Return `[CLS] a [SEP] b [SEP]`, also where b is empty, uncut.
-
-    Returns:
-      As `packed_row`.
-    """
-    sep = [tokenizer.sep_id]
-    row = np.concatenate([[tokenizer.cls_id], a, sep, b, sep])
-    return row.astype(np.int32), len(a) + 2
 
 
 def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
@@ -116,7 +86,7 @@ class Features:
         max_seq_length: int,
         **more,
     ) -> "Features":
-        """Build from what `packed_row` returned for each row."""
+        """Build from what `packing.packed_row` returned for each row."""
         lengths = [len(tokens) for tokens, _ in rows]
         return cls(
             tokens=np.concatenate([tokens for tokens, _ in rows]),

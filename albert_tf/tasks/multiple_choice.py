@@ -14,7 +14,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.tasks.features import Features, two_part_row
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
 from albert_tf.tasks.probabilities import softmax
@@ -22,6 +22,7 @@ from albert_tf.tasks.sentences import Prediction
 from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig
+from albert_tf.text.packing import two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BLANK = "_"  # where the choice belongs in a question of RACE

@@ -26,11 +26,11 @@ from albert_tf.tasks.features import (
     Features,
     best_windows,
     make_windows,
-    two_part_row,
 )
 from albert_tf.tasks.squad_files import Question, Reader
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TaskConfig
+from albert_tf.text.packing import two_part_row
 from albert_tf.text.tokenizers import Tokenizer
 
 DEFAULTS = TaskConfig(

@@ -174,7 +174,7 @@ def json_rows(text: str, path: str) -> Iterator[Row]:
         where = f"{path}:{number}"
         try:
             values = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
             raise InputError(

@@ -17,12 +17,12 @@ from albert_tf.tasks.features import (
     Features,
     best_windows,
     make_windows,
-    packed_row,
 )
 from albert_tf.tasks.labels import check_known, shown
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.task import Task
+from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import Tokenizer
 
 NO_LABEL = -1

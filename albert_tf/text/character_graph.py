@@ -51,7 +51,7 @@ def replacements(rule: Rule, config: TextConfig) -> tuple[np.ndarray, list]:
         if new != character:
             row = tuple(ITSELF if c == character else ord(c) for c in new)
             index[ord(character)] = rows.setdefault(row, len(rows))
-    numbers = np.zeros(max(index) + 2, np.uint16)
+    numbers = np.zeros(max(index, default=-1) + 2, np.uint16)
     numbers[list(index)] = list(index.values())
     return numbers, list(rows)
 

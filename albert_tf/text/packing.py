@@ -72,25 +72,48 @@ def truncate_pair(
     return max_tokens - keep_b, keep_b
 
 
+def two_part_row(
+    tokenizer: Special, a: Sequence[int], b: Sequence[int]
+) -> tuple[np.ndarray, int]:
+    """Return `[CLS] a [SEP] b [SEP]`, also where b is empty, uncut.
+
+    Returns:
+      The int32 tokens of the row, and where its segment 1 begins.
+    """
+    sep = [tokenizer.sep_id]
+    row = np.concatenate([[tokenizer.cls_id], a, sep, b, sep])
+    return row.astype(np.int32), len(a) + 2
+
+
+def packed_row(
+    tokenizer: Special, a: Sequence[int], b: Sequence[int], length: int
+) -> tuple[np.ndarray, int]:
+    """Return a row that is cut to a length; `[CLS] a [SEP]` if b is empty.
+
+    Returns:
+      As `two_part_row`.
+    """
+    extra = 3 if len(b) else 2
+    keep_a, keep_b = truncate_pair(len(a), len(b), length - extra)
+    row, second = two_part_row(tokenizer, a[:keep_a], b[:keep_b])
+    return row[: keep_a + keep_b + extra], second
+
+
 def pack(
     tokenizer: Special,
     a: Sequence[int],
     b: Sequence[int],
     max_seq_length: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]` if b is empty.
+    """Return what `packed_row` does, padded, with its mask and segments.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [max_seq_length].
     """
-    extra = 3 if len(b) else 2
-    keep_a, keep_b = truncate_pair(len(a), len(b), max_seq_length - extra)
-    first = [tokenizer.cls_id, *a[:keep_a], tokenizer.sep_id]
-    second = [*b[:keep_b], tokenizer.sep_id] if len(b) else []
-    used = len(first) + len(second)
+    row, second = packed_row(tokenizer, a, b, max_seq_length)
     inputs = np.zeros([3, max_seq_length], np.int32)
     inputs[0] = tokenizer.pad_id
-    inputs[0, :used] = first + second
-    inputs[1, :used] = 1
-    inputs[2, len(first) : used] = 1
+    inputs[0, : len(row)] = row
+    inputs[1, : len(row)] = 1
+    inputs[2, second : len(row)] = 1
     return tuple(inputs)

@@ -29,7 +29,7 @@ IDEOGRAPH = re.compile(
 def vocabulary_lines(content: bytes) -> list[str]:
     """Return the pieces of a WordPiece vocabulary, one per line."""
     try:
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             "A wordpiece vocabulary must be UTF-8 text. "

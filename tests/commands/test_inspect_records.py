@@ -23,10 +23,10 @@ def ids(text):
     return [PIECES.index(piece) for piece in text.split()]
 
 
-def static(swapped):
+def static(swapped, **changes):
     """Serialise a masked example, padded to 12 tokens and 3 predictions."""
     shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
-    return serialized(
+    features = dict(
         input_ids=[*shown, 0],
         input_mask=[1] * 11 + [0],
         segment_ids=[0] * 6 + [1] * 5 + [0],
@@ -35,6 +35,7 @@ def static(swapped):
         masked_lm_weights=[1.0, 1.0, 0.0],
         next_sentence_labels=[swapped],
     )
+    return serialized(**features | changes)
 
 
 @pytest.fixture
@@ -63,6 +64,12 @@ def test_examples_as_text(folder, capsys):
     assert "A 4, B 4; 2 of 3 predictions (18.2%)" in text
     assert "Example 1: sentence order 1, swapped" in text
     assert "\033" not in text
+
+
+def test_a_record_of_one_segment(folder, capsys):
+    """Its second segment has no token."""
+    write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
+    assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
 
 
 def test_colors(folder, capsys, monkeypatch):
@@ -94,8 +101,9 @@ def test_another_tokenizer(folder, capsys):
 
 
 def test_find_paths(folder):
-    """Folders, globs and files can be given together."""
+    """Folders, globs and files can be given together, but no half files."""
     (folder / "b.tfrecord").write_bytes(b"")
+    (folder / "b.tfrecord.tmp41-0a1b2c3d").write_bytes(b"half")
     a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
     assert inspect_records.find_paths(str(folder)) == [a, b]
     assert inspect_records.find_paths(f"{a},{folder}/b*") == [a, b]

@@ -121,6 +121,15 @@ def test_a_models_folder_is_refused(tmp_path, name):
         train_tokenizer(config("nowhere", tmp_path))
 
 
+def test_mistakes_that_need_no_text(tmp_path):
+    """Shares that the trainer refuses, and a file for a folder, are told."""
+    with pytest.raises(InputError, match="must be at least 0.98"):
+        config("nowhere", tmp_path, character_coverage=0.97)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="must not be a file"):
+        train_tokenizer(config("nowhere", tmp_path / "file"))
+
+
 def test_bad_line_after_good_ones(corpus, tmp_path):
     """Nothing is trained on the part before a line that cannot be read."""
     path = tmp_path / "input.txt"
@@ -134,6 +143,23 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
     assert not output.exists()
     settings = config("", output, input_file=str(path), on_bad_text="skip")
     assert train_tokenizer(settings)["sentences"] == lines
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
+    """No vocabulary is made of what came before any error, Ctrl-C too."""
+    read = vocabulary_training.text_blocks.read_documents
+
+    def broken(*arguments):
+        yield from read(*arguments)
+        raise error("of a source")
+
+    monkeypatch.setattr(
+        vocabulary_training.text_blocks, "read_documents", broken
+    )
+    with pytest.raises(error, match="of a source"):
+        train_tokenizer(config(corpus, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_line(corpus, tmp_path):

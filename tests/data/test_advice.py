@@ -119,9 +119,15 @@ def test_few_held_out_records():
     assert "only 7 examples are held out" in warning
 
 
-def test_released_predictions_at_512():
-    """20 predictions of 512 tokens are said to be 3.9 % instead of 15 %."""
-    config = MaskingConfig(max_predictions_per_seq=20)
+@pytest.mark.parametrize("do_permutation", [False, True])
+def test_released_predictions_at_512(do_permutation):
+    """20 predictions of 512 tokens are said to be 3.9 % instead of 15 %.
+
+    As many again, which exchange their places, are not masked.
+    """
+    config = MaskingConfig(
+        max_predictions_per_seq=20, do_permutation=do_permutation
+    )
     (warning,) = warnings(statistics(), config, 512)
     assert "predicts 3.9% of the tokens" in warning
     assert "77 predicts them all" in warning

@@ -26,7 +26,7 @@ def test_one_document(corpus, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("w1 w2 w3 .\nw4 w5 w6 .\nw1 w2 .\n" * 20)
     one = {"input_file": str(path)}
-    with pytest.raises(InputError, match="blank line.*--eval_fraction=0"):
+    with pytest.raises(InputError, match="differ, with a blank line.* 60 sent"):
         build.run(*settings(corpus, tmp_path / "out", **one))
     assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
     metadata = build.run(
@@ -43,10 +43,23 @@ def test_no_text(corpus, tmp_path):
         build.run(*settings(corpus, tmp_path / "out", **changes))
 
 
-def test_too_little_text(corpus, tmp_path):
-    """Documents of one sentence give no pair, and that is an error."""
+def test_json_lines_are_no_sentences(corpus, tmp_path):
+    """Without `input_format` the braces and names of fields would be text."""
+    (tmp_path / "a.jsonl").write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
+    changes = {"input_file": str(tmp_path / "a.jsonl")}
+    with pytest.raises(InputError, match="must be jsonl.*lines with .*a.jsonl"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.0])
+def test_too_little_text(corpus, tmp_path, fraction):
+    """Documents of one sentence give no pair, and that is an error.
+
+    Also where none is held out.
+    """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
+    changes["eval_fraction"] = fraction
     with pytest.raises(
         InputError, match="two sentences of a document.*max_seq_length=32"
     ):

@@ -92,6 +92,33 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     assert len(made) == files - 3
 
 
+@pytest.mark.parametrize("calls", [0, 3])
+def test_shards_that_were_cleared_away_are_made_again(
+    corpus, whole, tmp_path, calls
+):
+    """As a system does with the oldest files of its temporary folder."""
+    output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path / "tmp")}
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, local_runner, "make_file", calls)
+        with pytest.raises(Interrupted):
+            build.run(*settings(corpus, output, **scratch))
+    (lost,) = (tmp_path / "tmp").glob("*/shard-00001")
+    lost.unlink()
+    build.run(*settings(corpus, output, **scratch))
+    assert contents(output) == contents(whole[0])
+
+
+def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
+    """A build of other shares goes on, and is left alone when it is whole."""
+    output = tmp_path / "out"
+    configs = settings(corpus, output, mask_same_random=("0.9", "0", "0.1"))
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, local_runner, "make_file", 3)
+        with pytest.raises(Interrupted):
+            build.run(*configs)
+    assert build.run(*configs) == build.run(*configs)
+
+
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
     """The second is refused, and leaves the first one's files alone."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}

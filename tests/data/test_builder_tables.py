@@ -14,7 +14,7 @@ from tiny_corpus import (
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder import build_program, text_blocks
 from albert_tf.data.builder.text_files import ReadingConfig
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -109,6 +109,23 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
     assert names - {*wanted} == others | TOKENIZER_FILES
 
 
+def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
+    """The second is refused, and leaves the first one's text alone."""
+    run = build_program.build.run
+
+    def build_again(*configs):
+        monkeypatch.setattr(build_program.build, "run", run)
+        text = Path(configs[0].input_file)
+        before = text.read_bytes()
+        with pytest.raises(InputError, match="`output_dir` must not be in use"):
+            build(corpus, tmp_path / "out", table)
+        assert text.read_bytes() == before
+        return run(*configs)
+
+    monkeypatch.setattr(build_program.build, "run", build_again)
+    build(corpus, tmp_path / "out", table)
+
+
 def test_rows_without_a_text(corpus, tmp_path):
     """The file, or the argument, and the row are named; nothing stays."""
     from pyarrow.parquet import write_table
@@ -128,21 +145,30 @@ def test_rows_without_a_text(corpus, tmp_path):
 
 
 def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
-    """`train_tokenizer` reads rows as documents, one sentence a line."""
+    """`train_tokenizer` reads rows as documents, one sentence a line.
+
+    So it does objects of JSON.
+    """
     words = "the cat dog sees hears finds a mouse in its old house".split()
     lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]
     (tmp_path / "t.txt").write_text("\n".join(lines))
+    both = ["\n".join(lines[:200]), "\n".join(lines[200:])]
+    objects = [json.dumps({"body": text}) + "\n" for text in both]
+    (tmp_path / "t.json").write_text("".join(objects))
     made = [
         albert_tf.train_tokenizer(
             input_file=source,
             output_dir=tmp_path / name,
             vocab_size=38,
             text_field="body",
+            input_format=layout,
         )
-        for name, source in (
-            ("a", tmp_path / "t.txt"),
-            ("b", {"body": ["\n".join(lines[:200]), "\n".join(lines[200:])]}),
+        for name, source, layout in (
+            ("a", tmp_path / "t.txt", "lines"),
+            ("b", {"body": both}, "lines"),
+            ("c", tmp_path / "t.json", "jsonl"),
         )
     ]
-    assert made[0].sentences == made[1].sentences == 300
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert [one.sentences for one in made] == [300] * 3
+    for name in "bc":
+        assert contents(tmp_path / "a") == contents(tmp_path / name)

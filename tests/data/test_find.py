@@ -42,6 +42,14 @@ def test_folder_of_released_records(folder):
     assert batch["input_ids"][:, 0].numpy().tolist() == list(range(33, 38))
 
 
+def test_names_of_unfinished_files(folder):
+    """They alone are left out, whatever the folder is called."""
+    folder = folder.rename(folder.parent / "x.tmp1")
+    (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
+    for data_dir in (folder, f"{folder}/part-*"):
+        assert find.read_metadata(str(data_dir)).count("train") == 33
+
+
 def test_globs_of_released_records(folder, monkeypatch):
     """Globs and single files, relative ones too, are read as folders are."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
@@ -51,6 +59,19 @@ def test_globs_of_released_records(folder, monkeypatch):
     metadata = find.read_metadata("part-*")
     with pytest.raises(InputError, match="must hold eval records"):
         input_pipeline.eval_batches("part-*", metadata, batch_size=2)
+
+
+def test_files_of_several_lengths(folder):
+    """The one that differs is named, before it is come to in training.
+
+    A file without a record has none.
+    """
+    write(folder / "part-2.tfrecord", [])
+    assert find.read_metadata(str(folder)).count("train") == 33
+    write(folder / "part-3.tfrecord", [example(0, slots=SLOTS + 1)])
+    message = f"same lengths, .* {TOKENS} tokens and {SLOTS} pred.*part-3"
+    with pytest.raises(InputError, match=message):
+        find.read_metadata(str(folder))
 
 
 def test_nothing_there(tmp_path):

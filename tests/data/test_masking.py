@@ -171,7 +171,7 @@ def test_no_predicted_token_is_kept():
     assert masked.kinds[1] == 0 and masked.kinds[::2].all()
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
-    assert config.written()["mask_same_random"] == ("0.9", "0", "0.1")
+    assert config.written()["mask_same_random"] == [0.9, 0.0, 0.1]
 
 
 @pytest.mark.parametrize("shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c"])

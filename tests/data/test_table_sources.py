@@ -1,6 +1,7 @@
 """Tables of other libraries: the same rows, whatever holds them."""
 
 import builtins
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,6 +130,16 @@ def test_what_is_no_table(value, said):
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
+def test_lists_of_paths(second):
+    """They are joined by commas, which an entry of several must not hold."""
+    paths = table_sources.as_sources("input_file", ["a.txt", Path("b.txt")])
+    assert paths == "a.txt,b.txt"
+    assert table_sources.as_sources("input_file", ["a, b.txt"]) == "a, b.txt"
+    with pytest.raises(InputError, match=f"must list paths.*{second[:7]}"):
+        table_sources.as_sources("input_file", ["a.txt", second])
 
 
 def test_splits_are_no_table(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 from exporting import TEXTS, close, finetuned, packed, server_of, strings
+from tiny_records import serialized
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir, tokenizer):
@@ -38,11 +39,17 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir, tokenizer):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir, tokenizer):
-    """`score` is the model's number."""
+    """`score` is the model's number, of pairs in serialized examples too."""
     folder = tmp_path / "model"
     model = finetuned(folder, pretrained_dir, "regression", pair="b")
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = model(*map(tf.constant, inputs))[:, 0]
     both = strings(TEXTS), strings(TEXTS[::-1])
-    found = server_of(folder).call("score", *both)
+    server = server_of(folder)
+    close(server.call("score", *both)["score"], wanted)
+    examples = [
+        serialized(text=[a], text_pair=[b])
+        for a, b in zip(TEXTS, TEXTS[::-1], strict=True)
+    ]
+    found = server.call("tf_example", tf.constant(examples))
     close(found["score"], wanted)

@@ -11,9 +11,8 @@ from albert_tf.tasks.features import (
     Features,
     best_windows,
     make_windows,
-    packed_row,
 )
-from albert_tf.text.packing import pack
+from albert_tf.text.packing import pack, packed_row
 
 LENGTH = 12
 

@@ -67,6 +67,8 @@ def test_columns_without_a_header_are_numbered(tmp_path):
         ("t.csv", 'a,b\n"x,y\n', ["t.csv:2", "well-formed"]),
         ("t.jsonl", '{"a": 1}\n{"a": }\n', ["t.jsonl:2", "JSON object"]),
         ("t.jsonl", "[1]\n", ["t.jsonl:1", "JSON object"]),
+        ("t.jsonl", "[" * 100_000, ["t.jsonl:1", "JSON object"]),
+        ("t.jsonl", '{"a": ' + "1" * 5_000, ["t.jsonl:1", "JSON object"]),
         ("t.tsv", "a\ta\nx\ty\n", ["t.tsv:1", "twice=a"]),
         ("t.tsv", " \n", ["empty", "t.tsv"]),
         ("t.tsv", b"a\nx\xff\n", ["UTF-8", "byte 3"]),

@@ -89,6 +89,14 @@ def test_bad_wordpiece_vocabulary(content, message, tmp_path):
     assert "\n" not in str(error.value) and path in str(error.value)
 
 
+def test_a_vocabulary_that_windows_saved(tmp_path):
+    """A byte-order mark and line ends of two characters are no pieces."""
+    text = "\r\n".join(WORDPIECES)
+    path = write(tmp_path / "vocab.txt", text.encode("utf-8-sig"))
+    windows = tokenizer_from_files(vocab_file=path)
+    assert windows.pieces(range(windows.vocab_size)) == list(WORDPIECES)
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
     """Any other file is refused."""

@@ -18,6 +18,7 @@ OPTIONS = (
     (english, {"do_lower_case": False, "digit_comma": "strip"}),
     (english, {"strip_accents": False, "digit_comma": "none"}),
     (english, {"replace_quotes": True}),
+    (english, {"do_lower_case": False, "strip_accents": False}),
     (chinese, {}),
     (chinese, {"do_lower_case": False}),
     (chinese, {"strip_accents": False}),

@@ -31,7 +31,7 @@ FEW_HELD_OUT = 100
 
 
 def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
-    slots = config.predictions(length)
+    slots = config.most_masked(length)
     full = max(1, round(length * config.masked_lm_prob))
     if slots < full:
         yield (

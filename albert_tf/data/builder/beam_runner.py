@@ -13,7 +13,6 @@ interrupted first pass begins anew; of the second, finished files are kept.
 
 import dataclasses
 import functools
-import secrets
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -106,7 +105,7 @@ class BeamRunner:
     def corpus_hash(self, paths: list[str], folder: str) -> str:
         """Return the hash of the text, left in a folder by the workers."""
         files.make_folder(folder)
-        path = files.join(folder, f"corpus.tmp-{secrets.token_hex(4)}")
+        path = files.unfinished(files.join(folder, "corpus"))
         pieces = corpus_digest.pieces(paths)
         with self._pipeline() as pipeline:
             digests = (

@@ -88,7 +88,7 @@ def make_recipe(
     require(
         pairs.compat == "none" or masking.shares == RELEASED_SHARES,
         "`mask_same_random` must be the released shares with --compat=google.",
-        mask_same_random=",".join(masking.mask_same_random),
+        mask_same_random=masking.shares,
         compat=pairs.compat,
     )
     build = dataclasses.replace(
@@ -126,18 +126,20 @@ def _check_documents(
         "`input_file` must hold text.",
         input_file=f"{build.input_file}, without a token",
     )
+    kept = text["documents"] - text["short_documents"]
     require(
         held_out.below or not build.eval_fraction,
-        "`input_file` must hold at least two documents, with a blank line "
-        "between them, so that one can be held out; --eval_fraction=0 holds "
-        "out none.",
-        input_file=f"{build.input_file}, one document of "
+        "`input_file` must hold at least two documents that differ, with a "
+        "blank line between them, so that one can be held out; "
+        "--eval_fraction=0 holds out none.",
+        input_file=f"{build.input_file}, {kept:,} documents of "
         f"{text['sentences']:,} sentences",
     )
 
 
 def _check_splits(metadata: records.Metadata, fraction: float) -> None:
-    for split in (records.TRAIN, records.EVAL) if fraction else ():
+    held_out = (records.EVAL,) if fraction else ()
+    for split in (records.TRAIN, *held_out):
         require(
             metadata.count(split),
             f"The text must give {split} records: two sentences of a "
@@ -220,18 +222,17 @@ def run(
     tokenization: TokenizerConfig,
     pairs: PairsConfig,
     masking: MaskingConfig,
-    reading: ReadingConfig | None = None,
+    reading: ReadingConfig,
 ) -> records.Metadata:
     """Make the records of a corpus, or go on making them.
 
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    paths = input_paths(build.input_file)
+    paths = input_paths(build.input_file, reading.input_format)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
-        reading = reading or ReadingConfig()
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))

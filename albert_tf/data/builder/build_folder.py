@@ -75,8 +75,8 @@ class BuildFolder:
                 "folder.",
                 output_dir=self.output_dir,
             )
-        for left_over in files.matches("*.tmp*", self.output_dir):
-            files.remove(left_over)
+        for name in filter(files.is_unfinished, files.names(self.output_dir)):
+            files.remove(files.join(self.output_dir, name))
         files.write_json(self._manifest, self.identity)
         return False
 

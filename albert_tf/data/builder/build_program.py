@@ -30,27 +30,27 @@ def in_files(
 ) -> Iterator[tuple[BuildConfig, ReadingConfig]]:
     """Yield settings whose text is in files.
 
-    A table in memory is written to one for the body: every process reads it,
-    and a resumed build finds the same text.
+    A table in memory is written to one for the body, in a folder that no other
+    build of it uses: every process reads it.
     """
     if isinstance(config.input_file, str):
         yield config, reading
         return
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
-    folder = config.scratch_dir or config.output_dir
-    path = files.join(folder, f"input-{name.hexdigest()}.jsonl")
-    files.make_folder(folder)
-    try:
-        with files.opened(path, "wb") as file:
-            for text in texts_of(config.input_file, reading.text_field):
-                file.write(json_record(reading.text_field, text))
-        yield (
-            dataclasses.replace(config, input_file=path),
-            dataclasses.replace(reading, input_format="jsonl"),
-        )
-    finally:
-        if files.exists(path):
-            files.remove(path)
+    place = config.scratch_dir or config.output_dir
+    folder = files.join(place, f"input-{name.hexdigest()}")
+    path = files.join(folder, f"{config.input_file}.jsonl")
+    with files.held(folder, "output_dir"):
+        try:
+            with files.opened(path, "wb") as file:
+                for text in texts_of(config.input_file, reading.text_field):
+                    file.write(json_record(reading.text_field, text))
+            yield (
+                dataclasses.replace(config, input_file=path),
+                dataclasses.replace(reading, input_format="jsonl"),
+            )
+        finally:
+            files.remove_folder(folder)
 
 
 @command_line.program(

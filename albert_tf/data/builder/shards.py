@@ -2,7 +2,8 @@
 
 Shards only grow. `progress.json` holds how far the text was read when they
 were last complete, and their sizes then; after an interruption they are cut
-back to that, and reading goes on from there.
+back to that, and reading goes on from there; where one is shorter, it begins
+anew.
 """
 
 import functools
@@ -45,11 +46,19 @@ class ShardStore:
         sizes = [0] * num_shards
         if os.path.exists(self._progress):
             state = files.read_json(self._progress, "`progress.json`")
-            self.counts.update(state["counts"])
-            self.done, sizes = state["done"], state["sizes"]
+            if self._holds(state["sizes"]):
+                self.counts.update(state["counts"])
+                self.done, sizes = state["done"], state["sizes"]
         for path, size in zip(self.paths, sizes, strict=True):
             with open(path, "ab") as file:
                 file.truncate(size)
+
+    def _holds(self, sizes: list[int]) -> bool:
+        """Return whether no file was lost, or cut off, since it was noted."""
+        return all(
+            os.path.exists(path) and os.path.getsize(path) >= size
+            for path, size in zip(self.paths, sizes, strict=True)
+        )
 
     def add(self, frames: dict[int, bytes], counts: Counter) -> None:
         """Add the frames of the next block."""

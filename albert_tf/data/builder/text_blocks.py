@@ -13,7 +13,7 @@ from albert_tf.data.builder.text_files import (
     FORMATS,
     RECORD_BYTES,
     Block,
-    ReadingConfig,
+    TextFilesConfig,
     json_record,
 )
 from albert_tf.data.table_sources import (
@@ -29,6 +29,8 @@ BLOCK_BYTES = 1 << 20
 
 # A longer line is read as several, so that memory stays bounded.
 LINE_BYTES = 1 << 22
+
+JSON_ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def document_hash(lines: list[str], seed: int) -> int:
@@ -70,7 +72,7 @@ def _pieces(path: str, longest: int) -> Iterator[bytes]:
         yield rest
 
 
-def _raw_blocks(path: str, reading: ReadingConfig) -> Iterator:
+def _raw_blocks(path: str, reading: TextFilesConfig) -> Iterator:
     """Yield blocks and whether the block's last document goes on after it."""
     layout = FORMATS[reading.input_format]
     buffer, longest = b"", layout.longest_line or LINE_BYTES
@@ -107,7 +109,7 @@ def _table_blocks(path: str, field: str) -> Iterator[Block]:
         yield Block(path, first, offset, b"".join(lines))
 
 
-def blocks(path: str, seed: int, reading: ReadingConfig) -> Iterator[Block]:
+def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
     """Yield the blocks of a text file, plain or `.gz`, or a table, in order."""
     if is_table_file(path):
         yield from _table_blocks(path, reading.text_field)
@@ -165,7 +167,7 @@ def _decode(
 
 
 def read_documents(
-    block: Block, reading: ReadingConfig, counts: Counter
+    block: Block, reading: TextFilesConfig, counts: Counter
 ) -> list[list[str]]:
     """Split a block into documents of stripped, non-blank lines.
 
@@ -181,11 +183,11 @@ def read_documents(
     return parse(block, lines, reading.text_field) or [[]]
 
 
-def input_paths(patterns: str) -> list[str]:
+def input_paths(patterns: str, input_format: str) -> list[str]:
     """Return the files that `input_file` names.
 
     Raises:
-      InputError: there are none, or one without a byte.
+      InputError: there are none, or one without a byte, or of another format.
     """
     named = files.glob(patterns, "`input_file`", is_table)
     paths = [path for name in named for path in data_files(name)]
@@ -194,5 +196,10 @@ def input_paths(patterns: str) -> list[str]:
             files.size(path),
             "`input_file` must not hold empty files; remove it from the list.",
             file=path,
+        )
+        require(
+            input_format == "jsonl" or not path.endswith(JSON_ENDINGS),
+            "`input_format` must be jsonl for files of JSON lines.",
+            input_format=f"{input_format} with {path}",
         )
     return paths

@@ -6,11 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Checked, setting
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
-
-BAD_TEXT = ("fail", "replace", "skip")
 
 # A document in JSON must be read whole.
 RECORD_BYTES = 1 << 26
@@ -133,8 +131,8 @@ FORMATS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadingConfig:
-    """How text becomes documents of sentences, and which are kept."""
+class TextFilesConfig(Checked):
+    """How text lies in files."""
 
     input_format: str = setting(
         "lines",
@@ -146,6 +144,17 @@ class ReadingConfig:
     text_field: str = setting(
         "text", "The field of a JSON object, or column of a table, to read."
     )
+    on_bad_text: str = setting(
+        "fail",
+        "What to do with lines that are not UTF-8.",
+        choices=("fail", "replace", "skip"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingConfig(TextFilesConfig):
+    """How text becomes documents of sentences, and which are kept."""
+
     split_sentences: str | None = setting(
         None,
         "Language code, like en, by whose rules lines are split into "
@@ -158,9 +167,6 @@ class ReadingConfig:
         "words with jieba; in segmented text spaces part words.",
         choices=RULES,
     )
-    on_bad_text: str = setting(
-        "fail", "What to do with lines that are not UTF-8.", choices=BAD_TEXT
-    )
     min_document_tokens: int = setting(
         1, "Shorter documents are left out.", minimum=1, maximum=10_000
     )
@@ -169,8 +175,7 @@ class ReadingConfig:
     )
 
     def __post_init__(self):
-        validate(self)
-
+        super().__post_init__()
         require(
             not self.split_sentences or importlib.util.find_spec("sentencex"),
             "`split_sentences` needs sentencex: "

@@ -66,29 +66,27 @@ def describe(paths: list[str], folder: str) -> Metadata:
     known.
     """
     print(f"Counting the records of {len(paths)} files without metadata.json")
-    tokens, predictions = _lengths(paths[0])
+    lengths = _lengths(paths[0])
     splits: dict[str, list[RecordFile]] = {TRAIN: [], EVAL: []}
     for path in paths:
         held_out = posixpath.basename(path).startswith(EVAL)
         count = sum(1 for _ in framing.read(path))
+        require(
+            not count or _lengths(path) == lengths,
+            "Records that are read together must have the same lengths, here "
+            "those of {} tokens and {} predictions.".format(*lengths),
+            file=path,
+        )
         splits[EVAL if held_out else TRAIN].append(
             RecordFile(_name(path, folder), count, files.size(path))
         )
     return Metadata(
-        max_seq_length=tokens,
-        max_predictions_per_seq=predictions,
+        max_seq_length=lengths[0],
+        max_predictions_per_seq=lengths[1],
         vocab_size=0,
         tokenizer_fingerprint="",
         splits={split: tuple(entries) for split, entries in splits.items()},
     )
-
-
-def _released_paths(folder: str) -> list[str]:
-    """Return the files of records of a folder that no build is to finish."""
-    if files.exists(files.join(folder, "manifest.json")):
-        return []
-    names = files.matches(PATTERN, folder)
-    return [name for name in names if ".tmp" not in name]
 
 
 def read_metadata(data_dir: str) -> Metadata:
@@ -100,8 +98,10 @@ def read_metadata(data_dir: str) -> Metadata:
     """
     if is_described(data_dir):
         return load_metadata(data_dir)
-    if files.is_folder(data_dir):
-        folder, paths = data_dir, _released_paths(data_dir)
+    if files.exists(files.join(data_dir, "manifest.json")):
+        paths = []  # of a build that is not finished
+    elif files.is_folder(data_dir):
+        folder, paths = data_dir, files.matches(PATTERN, data_dir)
     elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
         folder, paths = "", files.glob(data_dir, "`data_dir`")
     else:
