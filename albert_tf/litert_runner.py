@@ -30,6 +30,7 @@ class RunnerConfig(Checked):
         "A text; or a JSON object with `text` and `text_pair`, or with "
         "`question`, `context` and, of multiple choice, `choices`. Without "
         "it, each line of the standard input is one.",
+        literal=True,
     )
     top_k: int = setting(
         5, "Pieces for each [MASK], or answers to a question.", minimum=1

@@ -181,8 +181,6 @@ class Program:
       optional: required settings that this program can do without.
       tells: whether the function takes `said` too, the names of the settings
         that the user gave.
-      removed: {flag that is gone: the value with which earlier flagfiles,
-        which hold every setting, ask for nothing}.
     """
 
     function: Callable
@@ -192,7 +190,6 @@ class Program:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
     tells: bool = False
-    removed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, dataclasses.Field]:
         """Return {name: field} of all settings."""
@@ -229,16 +226,16 @@ class Program:
                 flags.mark_flag_as_required(name)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
-        for name, value in self.removed.items():
-            flags.DEFINE_string(name, None, "Gone; earlier flagfiles have it.")
-            legal = {None, value}.__contains__
-            flags.register_validator(name, legal, "is gone; leave it out.")
 
-    def _configs(self, values: Mapping[str, Any]) -> list[Any]:
+    def _configs(self, values: dict[str, Any]) -> list[Any]:
         for name, field in self.fields().items():
             absent = self.required(field) and values[name] in (None, "")
             require(not absent, f"`{name}` must be given. Received: none")
-        values = {name: _from_home(value) for name, value in values.items()}
+        values |= {
+            name: _from_home(values[name])
+            for name, field in self.fields().items()
+            if not field.metadata["literal"]
+        }
         return [
             cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
             for cls in self.classes

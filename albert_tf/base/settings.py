@@ -26,6 +26,7 @@ def setting(
     required: bool = False,
     change: str = "",
     convert: Callable[[str, Any], Any] | None = None,
+    literal: bool = False,
 ) -> Any:
     """Return a dataclass field that carries its flag's help and legal values.
 
@@ -40,6 +41,7 @@ def setting(
         where its weights stay the same.
       convert: makes a value of what Python code passes, from the setting's
         name and that; None takes what its flag would.
+      literal: whether it is a text of the user's, in which `~/` is no home.
     """
     metadata = {
         "help": help,
@@ -49,6 +51,7 @@ def setting(
         "required": required,
         "change": change,
         "convert": convert,
+        "literal": literal,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

@@ -225,9 +225,8 @@ def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
     """Return the values of `{g}` and `{k}` that a row stands for."""
     if "{g}" not in row_name:
         return [{}]
-    attention = row_name.startswith(_A)
-    index = config.attention_index if attention else config.ffn_index
-    groups = sorted({index(i) for i in range(config.num_hidden_layers)})
+    kind = "attention" if row_name.startswith(_A) else "ffn"
+    groups = sorted(set(config.blocks(kind)))
     inner = range(config.inner_group_num)
     return [{"g": g, "k": k} for g in groups for k in inner]
 

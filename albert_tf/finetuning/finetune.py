@@ -34,9 +34,9 @@ from albert_tf.training.evaluator import Evaluator, Objective
 from albert_tf.training.hooks import KeepBest, StopInTime, standard
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.precision import with_dtype
-from albert_tf.training.run import Hook, Run, claimed
+from albert_tf.training.run import Hook, Run
 from albert_tf.training.run import train as train_run
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
 from albert_tf.training.workers import vanishing_explained
 
 ENCODER = ("albert/",)
@@ -68,6 +68,14 @@ class Settings:
             not self.recipe.task_weights or "," in (self.data.task or ""),
             "`task_weights` needs several tasks, `task=A,B`.",
             task=self.data.task,
+        )
+        last = self.training.random_seed + self.run.num_seeds - 1
+        rule = f"The last of `num_seeds` must be at most {LARGEST_SEED}."
+        require(
+            last <= LARGEST_SEED,
+            rule,
+            random_seed=self.training.random_seed,
+            num_seeds=self.run.num_seeds,
         )
 
     def with_seed(self, seed: int) -> "Settings":
@@ -271,7 +279,7 @@ def run_job(
             job = directory.claim(s.run, job)
             s.write_flags()
 
-        with claimed(strategy, s.run.output_dir, begin):
+        with checkpoints.claimed(strategy, s.run.output_dir, begin):
             evaluator = train(s, job, strategy)
         if evaluator is None:
             return None  # a later run goes on

@@ -1,6 +1,6 @@
 """Fine-tune, evaluate and predict with a model directory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from albert_tf.base import command_line, program
 
@@ -22,18 +22,8 @@ RELEASED_NAMES = {
 }
 
 
-# Flags of earlier versions, as their `run.flags` hold them.
-REMOVED = {
-    "max_train_examples": "0",
-    "max_eval_examples": "0",
-    "plateau_factor": "0.5",
-}
-
-
-@command_line.program(
-    *runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES, removed=REMOVED
-)
-def finetune(*configs, hooks: Sequence[Hook] = ()) -> RunResult:
+@command_line.program(*runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
     The keywords are the flags of `finetune.py`; where it takes files of

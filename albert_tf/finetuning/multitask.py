@@ -32,7 +32,6 @@ from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
-from albert_tf.training.run import claimed
 from albert_tf.training.workers import vanishing_explained
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
@@ -240,5 +239,5 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
         nonlocal jobs
         jobs = make_directories(s, jobs)
 
-    with claimed(strategy, s.run.output_dir, begin):
+    with checkpoints.claimed(strategy, s.run.output_dir, begin):
         return train(s, jobs, weights, sizes, strategy) or {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.config import BLOCK, AlbertConfig
+from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
 
 BALANCED = "balanced"
 PARTS = ("embeddings", "encoder", "pooler")
@@ -151,10 +151,7 @@ class RecipeConfig:
 
 def group_number(config: AlbertConfig) -> int:
     """Return the number of groups of layers that differ in their weights."""
-    layers = range(config.num_hidden_layers)
-    of_attention = {config.attention_index(i) for i in layers}
-    of_ffn = {config.ffn_index(i) for i in layers}
-    return max(len(of_attention), len(of_ffn))
+    return max(len(set(config.blocks(kind))) for kind in KINDS)
 
 
 def depth(name: str, config: AlbertConfig) -> int:
@@ -166,8 +163,7 @@ def depth(name: str, config: AlbertConfig) -> int:
     groups = group_number(config)
     block = BLOCK.match(name)
     if block:
-        last = config.num_hidden_layers - 1
-        number = config.block_index(block[1], last) + 1
+        number = config.blocks(block[1])[-1] + 1
         return -(-(int(block[2]) + 1) * groups // number)
     return 0 if name.startswith("albert/embeddings/") else groups + 1
 

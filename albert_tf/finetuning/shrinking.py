@@ -12,7 +12,7 @@ from albert_tf.base.settings import FLAG_FILE, Checked, setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, choose_task
-from albert_tf.model.config import BLOCK, AlbertConfig
+from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, Split, metric_name
@@ -98,13 +98,8 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     new = dataclasses.replace(
         config, num_hidden_layers=layers, num_hidden_groups=groups
     )
-    same = all(
-        new.attention_index(i) == config.attention_index(i)
-        and new.ffn_index(i) == config.ffn_index(i)
-        for i in range(layers)
-    )
     require(
-        same,
+        all(new.blocks(k) == config.blocks(k)[:layers] for k in KINDS),
         "`num_layers` must keep each layer's group, so it must be one of "
         f"{', '.join(map(str, possible(config)))} for "
         f"num_hidden_groups={config.num_hidden_groups}.",
@@ -126,10 +121,8 @@ def possible(config: AlbertConfig) -> list[int]:
 
 def kept(name: str, config: AlbertConfig) -> bool:
     """Return whether a variable belongs to a layer of a config."""
-    block, layers = BLOCK.match(name), range(config.num_hidden_layers)
-    return not block or int(block[2]) in {
-        config.block_index(block[1], i) for i in layers
-    }
+    block = BLOCK.match(name)
+    return not block or int(block[2]) in config.blocks(block[1])
 
 
 def with_layers(model: Model, layers: int) -> Model:

@@ -21,8 +21,6 @@ from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.keras_optimizers import AdamW
 
-AUTO = "auto"
-
 
 class NetworkModel(ModelWithTokenizer):
     """An ALBERT with the head of a task, which learns from batches of ids.
@@ -97,8 +95,8 @@ class NetworkModel(ModelWithTokenizer):
 
     def compile(
         self,
-        optimizer: Any = AUTO,
-        loss: Any = AUTO,
+        optimizer: Any = None,
+        loss: Any = None,
         metrics: Sequence | None = None,
         jit_compile: bool = False,
         **kwargs,
@@ -106,18 +104,16 @@ class NetworkModel(ModelWithTokenizer):
         """Say how to learn; see `keras.Model.compile`.
 
         Args:
-          optimizer: auto: ALBERT's AdamW with a rate of 2e-5.
-          loss: auto: that of the task, a mean over examples by their weights.
-            Any other gets labels as numbers, and logits.
+          optimizer: by default ALBERT's AdamW with a rate of 2e-5.
+          loss: by default that of the task, a mean over examples by their
+            weights. Any other gets labels as numbers, and logits.
           metrics: "accuracy" is that of the task; others get labels as
             numbers, and logits.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
           **kwargs: of `keras.Model.compile`.
         """
-        if isinstance(optimizer, str) and optimizer == AUTO:
-            optimizer = AdamW()
-        self.own_loss = loss is None or isinstance(loss, str) and loss == AUTO
+        self.own_loss = loss is None
         named = isinstance(loss, str) and "entropy" in loss
         rule = "`loss` must be an object with `from_logits=True`."
         logits = not named and getattr(loss, "from_logits", True)
@@ -129,8 +125,8 @@ class NetworkModel(ModelWithTokenizer):
         rule = "This task has no `accuracy` in training; see `model.score`."
         require("accuracy" not in map(str, others), rule, metrics=others)
         super().compile(
-            optimizer=optimizer,
-            loss=None if self.own_loss else loss,
+            optimizer=AdamW() if optimizer is None else optimizer,
+            loss=loss,
             metrics=others or None,
             jit_compile=jit_compile,
             **kwargs,

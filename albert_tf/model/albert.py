@@ -43,17 +43,13 @@ class AlbertEncoder(ConfiguredLayer):
         self.loop, self.xla = PLAIN, compiled_ops.XlaPolicy()
 
     def build(self):
-        c = self.config
-        layers = range(c.num_hidden_layers)
-        self.attentions = self.blocks(
-            SelfAttention, "attention", map(c.attention_index, layers)
-        )
-        self.ffns = self.blocks(FeedForward, "ffn", map(c.ffn_index, layers))
+        self.attentions = self.blocks(SelfAttention, "attention")
+        self.ffns = self.blocks(FeedForward, "ffn")
 
-    def blocks(self, cls: type, kind: str, indices) -> Mapping:
+    def blocks(self, cls: type, kind: str) -> Mapping:
         """Return {(index, inner index): block}, each used by many layers."""
         blocks = {}
-        for g in sorted(set(indices)):
+        for g in sorted(set(self.config.blocks(kind))):
             for k in range(self.config.inner_group_num):
                 name = f"{kind}_{g}_{k}"
                 blocks[g, k] = self.sublayer(cls, name)
@@ -65,7 +61,7 @@ class AlbertEncoder(ConfiguredLayer):
         self, config: AlbertConfig, i: int
     ) -> list[tuple[SelfAttention, FeedForward]]:
         """Return the blocks that layer i calls one after the other."""
-        a, f = config.attention_index(i), config.ffn_index(i)
+        a, f = config.blocks("attention")[i], config.blocks("ffn")[i]
         inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 

@@ -51,8 +51,10 @@ REQUIRED_KEYS = (
 
 # How the names of the pretraining heads' variables begin.
 PRETRAINING_HEADS = ("mlm/", "sop/")
-# The names of a block's variables: what it is, and its index.
-BLOCK = re.compile(r"albert/encoder/(attention|ffn)_(\d+)_")
+# The halves of a layer, and the names of a block's variables: which half it
+# is, and its index.
+KINDS = ("attention", "ffn")
+BLOCK = re.compile(rf"albert/encoder/({'|'.join(KINDS)})_(\d+)_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,15 +152,11 @@ class AlbertConfig:
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 
-    def attention_index(self, layer: int) -> int:
-        """Return which attention weights a layer uses."""
-        shared = self.sharing in ("all", "attention")
-        return self.group(layer) if shared else layer
-
-    def ffn_index(self, layer: int) -> int:
-        """Return which feed-forward weights a layer uses."""
-        shared = self.sharing in ("all", "ffn")
-        return self.group(layer) if shared else layer
+    def blocks(self, kind: str) -> list[int]:
+        """Return which block of a kind, see `BLOCK`, each layer uses."""
+        shared = self.sharing in ("all", kind)
+        layers = range(self.num_hidden_layers)
+        return [self.group(layer) if shared else layer for layer in layers]
 
     def check_length(self, name: str, tokens: int | None) -> None:
         """Refuse a setting of more tokens than there are positions."""
@@ -177,17 +175,11 @@ class AlbertConfig:
             vocab_size=self.vocab_size,
         )
 
-    def block_index(self, kind: str, layer: int) -> int:
-        """Return which block of a kind, see `BLOCK`, a layer uses."""
-        index = {"attention": self.attention_index, "ffn": self.ffn_index}
-        return index[kind](layer)
-
     def shared_layers(self) -> list[range]:
         """Return the runs of layers that call the same blocks."""
-        layers = itertools.groupby(
-            range(self.num_hidden_layers),
-            lambda i: (self.attention_index(i), self.ffn_index(i)),
-        )
+        kinds = map(self.blocks, KINDS)
+        blocks = list(zip(*kinds, strict=True))
+        layers = itertools.groupby(range(len(blocks)), blocks.__getitem__)
         runs = [list(run) for _, run in layers]
         return [range(run[0], run[-1] + 1) for run in runs]
 

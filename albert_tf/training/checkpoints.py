@@ -8,7 +8,7 @@ names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
-from albert_tf.training import checkpoint_files
+from albert_tf.training import checkpoint_files, distribution
 from albert_tf.training.checkpoint_files import damage_named, reason
 from albert_tf.training.weight_average import AVERAGE
 
@@ -291,6 +291,26 @@ def claim(model_dir: str, config: AlbertConfig) -> None:
     """Make a model directory for a config, or refuse another model's."""
     check_claim(model_dir, config)
     config.save(model_dir)
+
+
+@contextlib.contextmanager
+def claimed(
+    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
+) -> Iterator[None]:
+    """Let no other run write to a model directory during the body.
+
+    Args:
+      strategy: says which process writes; all are refused together.
+      output_dir: the model directory, which is made.
+      claim: writes what stands beside the checkpoints, or refuses; called
+        only once the folder is held, where it may not be another run's.
+    """
+    with contextlib.ExitStack() as stack:
+        with distribution.agreed(strategy):
+            if distribution.is_chief(strategy):
+                stack.enter_context(files.held(output_dir, "output_dir"))
+                claim()
+        yield
 
 
 def restore_weights(

@@ -6,10 +6,23 @@ import json
 import tensorflow as tf
 
 from albert_tf.base import files
+from albert_tf.base.errors import require
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
 HEALTH = "health"  # the split of rows with a `kind` and a `note`
+
+
+def read_row(line: str, place: str) -> dict:
+    """Read a row of a history, or refuse what is none."""
+    try:
+        row = json.loads(line)
+        legal = isinstance(row["step"], int) and isinstance(row["split"], str)
+    except (ValueError, TypeError, LookupError):
+        legal = False
+    rule = f"{place}: the history is damaged; remove this line."
+    require(legal, rule, line=repr(line[:60]))
+    return row
 
 
 class History:
@@ -34,8 +47,13 @@ class History:
     def read(cls, directory: str) -> "History":
         """Return the whole history of a model directory."""
         history = cls(directory)
-        lines = files.read_text(history.path, "The history").splitlines()
-        history.rows = [json.loads(line) for line in lines]
+        text = files.read_text(history.path, "The history")
+        # What follows the last end of a line was torn off.
+        lines = text.split("\n")[:-1]
+        history.rows = [
+            read_row(line, f"{history.path}:{number}")
+            for number, line in enumerate(lines, 1)
+        ]
         return history
 
     def add(self, step: int, split: str, values: dict) -> None:

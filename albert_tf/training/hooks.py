@@ -1,7 +1,7 @@
 """The usual hooks of a run: log, evaluate, keep the best, warn, save, stop."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
@@ -18,17 +18,17 @@ from albert_tf.training.training_config import TrainingConfig
 MAX_BAD_STEPS = 100
 
 
-def check_hooks(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
-    """Return hooks that a user passes, or refuse what is none."""
-    kinds = [type(hook).__name__ for hook in hooks]
+def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
+    """Return hooks that a user passes, or the only one, or refuse others."""
+    hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
     wrong = [
-        getattr(hook, "__name__", kind)
-        for hook, kind in zip(hooks, kinds, strict=True)
+        getattr(hook, "__name__", type(hook).__name__)
+        for hook in hooks
         if not isinstance(hook, Hook)
     ]
     rule = "`hooks` must be a list of objects of subclasses of `Hook`."
     require(not wrong, rule, hooks=", ".join(wrong))
-    return tuple(hooks)
+    return hooks
 
 
 class RequireFinite(Hook):

@@ -13,8 +13,8 @@ class Pace:
     """How many steps to run before returning to Python."""
 
     fixed: int
-    seconds: float = 0.0  # of one step, measured
-    measured: int = 0
+    seconds: float = 0.0  # of one step; 0 until it is measured
+    compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
         """Return the steps of the next stretch, in which no signal is seen.
@@ -24,19 +24,18 @@ class Pace:
         """
         if self.fixed:
             return self.fixed
-        if not self.measured:
+        if not self.compiled:
             return 1
         most = max(LEAST_SECONDS, NOTICE_SECONDS - save_seconds)
         most = min(most, SECONDS_PER_LOOP)
-        return max(1, min(int(most / self.seconds), 1000))
+        seconds = self.seconds or SECONDS_PER_LOOP / 2
+        return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
         """Take in a stretch; the first one compiles and does not count."""
-        self.measured += 1
-        if self.measured > 1:
+        if self.compiled:
             self.seconds = seconds / steps
-        else:
-            self.seconds = SECONDS_PER_LOOP / 2
+        self.compiled = True
 
 
 def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:

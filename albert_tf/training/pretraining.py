@@ -41,7 +41,7 @@ from albert_tf.training.record_folders import (
     fingerprint,
     phases_of,
 )
-from albert_tf.training.run import Hook, Run, claimed, last_good_named, train
+from albert_tf.training.run import Hook, Run, last_good_named, train
 from albert_tf.training.timetable import KeepTime, rehearse
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
@@ -268,7 +268,7 @@ def pretrain(
         return make_trainer(config, run.compat, memory, training, strategy)
 
     write = functools.partial(claim, run, config, tokenizer)
-    claims = claimed(strategy, run.output_dir, write)
+    claims = checkpoints.claimed(strategy, run.output_dir, write)
     with claims if run.do_train else contextlib.nullcontext():
         shop = budgeted.Workshop(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)

@@ -1,6 +1,6 @@
 """Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Set
 
 from albert_tf.base import command_line, program
 
@@ -23,7 +23,10 @@ with program.quiet_start():
     tells=True,
 )
 def pretrain(
-    run, *configs, hooks: Sequence[Hook] = (), said: Set[str] = frozenset()
+    run,
+    *configs,
+    hooks: Iterable[Hook] | Hook = (),
+    said: Set[str] = frozenset(),
 ) -> RunResult:
     """Pretrain an ALBERT on records, into a model directory.
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Fact
@@ -27,26 +26,6 @@ from albert_tf.training.phases import Phase, at
 from albert_tf.training.trainer import Trainer
 
 SIGTERM = "SIGTERM"  # why a run is stopped
-
-
-@contextlib.contextmanager
-def claimed(
-    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
-) -> Iterator[None]:
-    """Let no other run write to a model directory during the body.
-
-    Args:
-      strategy: says which process writes; all are refused together.
-      output_dir: the model directory, which is made.
-      claim: writes what stands beside the checkpoints, or refuses; called
-        only once the folder is held, where it may not be another run's.
-    """
-    with contextlib.ExitStack() as stack:
-        with distribution.agreed(strategy):
-            if distribution.is_chief(strategy):
-                stack.enter_context(files.held(output_dir, "output_dir"))
-                claim()
-        yield
 
 
 @dataclasses.dataclass
@@ -203,9 +182,14 @@ class Run:
         ]
         return "\n".join(lines)
 
+    @property
+    def hours_left(self) -> float:
+        """The hours of the steps to come; 0 until the pace is measured."""
+        return self.steps_left * self.pace.seconds / 3600
+
     def farewell(self) -> str:
         """Say why the run ends before its last step, and what is left."""
-        hours = self.pace.seconds * self.steps_left / 3600
+        hours = self.hours_left
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
             f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
@@ -254,12 +238,13 @@ class Run:
         """Return what steps gave; `pace` is steps a second."""
         trainer = self.trainer
         rate = trainer.optimizer.learning_rate(self.step - 1)
+        left = {"hours_left": self.hours_left} if self.pace.seconds else {}
         return {
             **trainer.evaluator.summarize(sums.report.numpy()),
             "gradient_norm": float(sums.norm),
             "learning_rate": float(rate),
             "examples_per_second": pace * self.phase.batch_size,
-            "hours_left": self.steps_left / pace / 3600,
+            **left,
         }
 
 

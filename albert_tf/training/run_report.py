@@ -3,7 +3,6 @@
 import base64
 import importlib.resources
 import io
-import json
 from collections.abc import Iterator
 
 import jinja2
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.training.history import HEALTH, HISTORY_FILE, History
@@ -123,11 +122,7 @@ def read_if_there(folder: str, name: str) -> dict:
 
 def read_history(model_dir: str) -> History:
     """Return the rows of a run, of which there must be one."""
-    try:
-        history = History.read(model_dir)
-    except json.JSONDecodeError as error:
-        path = files.join(model_dir, HISTORY_FILE)
-        raise InputError(f"{path} is damaged: {error}") from None
+    history = History.read(model_dir)
     rule = f"`model_dir` must hold a {HISTORY_FILE} with rows."
     require(history.rows, rule, model_dir=model_dir)
     return history

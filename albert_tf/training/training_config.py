@@ -6,6 +6,7 @@ from albert_tf.base.settings import Checked, setting
 from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # of a batch
+LARGEST_SEED = 2**31 - 1
 
 # What another way to compute the same step means for a resumed run.
 ROUNDING = "the same run to rounding, not to the bit"
@@ -106,7 +107,7 @@ class TrainingConfig(Checked):
         12345,
         "Seed of weights, data and dropout.",
         minimum=0,
-        maximum=2**31 - 1,
+        maximum=LARGEST_SEED,
         change="data in another order, some of them twice in this epoch and "
         "others never; other masks",
     )

@@ -100,10 +100,8 @@ def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
     if not match:
         return name
     kind, block = match[1], int(match[2])
-    depth = target.num_hidden_layers
-    layers = (i for i in range(depth) if target.block_index(kind, i) == block)
-    there = next(layers) * source.num_hidden_layers // depth
-    origin = source.block_index(kind, there)
+    blocks, origins = target.blocks(kind), source.blocks(kind)
+    origin = origins[blocks.index(block) * len(origins) // len(blocks)]
     return f"albert/encoder/{kind}_{origin}_{name[match.end() :]}"
 
 

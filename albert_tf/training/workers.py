@@ -22,6 +22,8 @@ COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
 
 def read_cluster() -> dict[str, list[str]]:
     """Return {job: addresses} of TF_CONFIG, {} without it, or refuse it."""
+    if not os.environ.get("TF_CONFIG"):
+        os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         jobs = resolver.cluster_spec().as_dict()
@@ -79,8 +81,8 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     After 10 s without a sign of life, as while a machine is moved, TensorFlow
     gives one up by default.
     """
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     jobs = read_cluster()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     addresses = jobs.get("chief", []) + jobs.get("worker", [])
     if jobs and jobs[resolver.task_type][resolver.task_id] == addresses[0]:
         wait_for_workers(addresses[1:])  # which listen, and wait for this one

@@ -32,6 +32,7 @@ class Kinds:
     header: bool | None = setting(None, "A switch or nothing.")
     names: tuple = setting((), "A list.")
     table: str | TableObject | None = setting(None, "-", convert=as_source)
+    text: str = setting("", "A text.", literal=True)
 
     def __post_init__(self):
         validate(self)
@@ -69,15 +70,16 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
 
 
-def test_home_is_found_in_every_setting(monkeypatch):
+def test_home_is_found_in_every_path(monkeypatch):
     """No shell puts it into `--flag=~/x`; elsewhere a tilde is a tilde."""
     monkeypatch.setenv("HOME", "/home/me")
-    values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z"}
+    values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
     assert (
         config.model_dir == "/home/me/m" and config.table == "x~/y,/home/me/z"
     )
     assert config.names == ("/home/me/a,/home/me/b", "~c")
+    assert config.text == "~/,~/"
 
 
 def test_a_program_may_ask_what_was_given():
@@ -161,25 +163,6 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert ended.returncode == status
     (told,) = ended.stderr.decode().splitlines()
     assert told.startswith(f"error: {said}")
-
-
-@pytest.mark.parametrize(("value", "status"), [("0", 0), ("5", 1)])
-def test_a_flag_that_is_gone(value, status):
-    """An earlier flagfile's replays if it asks for nothing, else says why."""
-    code = (
-        "from albert_tf.base import command_line\n"
-        "@command_line.program(removed={'lost': '0'})\n"
-        "def ask(): print('ran')\n"
-        "ask.program.cli()"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, f"--lost={value}"],
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == status, ended.stderr
-    assert ("ran" in ended.stdout) == (status == 0)
-    assert ("is gone; leave it out" in ended.stderr) == (status == 1)
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():

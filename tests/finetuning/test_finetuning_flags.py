@@ -54,6 +54,10 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
             "regression. Received: class_weights=balanced",
         ),
         ({"class_weights": ("ugly:2",)}, "bad, good. Received"),
+        (
+            {"num_seeds": 3, "random_seed": 2**31 - 2},
+            "at most 2147483647. Received: random_seed=2147483646, num_seeds=3",
+        ),
     ],
     ids=str,
 )
@@ -145,11 +149,10 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
 
 
 def test_the_script(finished, opinions, tmp_path):
-    """The script takes released names; flagfiles replay, earlier ones too."""
+    """The script takes released names, and a run's flags replay."""
     done = programs.run(
         os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",
-        "--max_train_examples=0",
         f"--output_dir={tmp_path}",
         f"--model_dir={finished[0]}",
         "--nodo_train",

@@ -316,6 +316,14 @@ def test_refuses_what_does_not_fit(classifier, pretrained, action, message):
         action(classifier, pretrained)
 
 
+def test_the_usual_optimizer_is_that_of_none_alone(classifier):
+    """A name that Keras does not know is no way to ask for it."""
+    classifier.compile(None, None)
+    assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
+    with pytest.raises(ValueError, match="optimizer identifier: autto"):
+        classifier.compile("autto")
+
+
 def test_refuses_other_labels(finished):
     """A fine-tuned head has its labels, and no others."""
     with pytest.raises(InputError, match="must be those of the model"):

@@ -95,8 +95,7 @@ def test_group_of_a_layer():
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:
         own = dataclasses.replace(config, sharing=sharing)
-        attention = [own.attention_index(i) for i in range(5)]
-        ffn = [own.ffn_index(i) for i in range(5)]
+        attention, ffn = own.blocks("attention"), own.blocks("ffn")
         shared = sharing in ("all", "attention")
         assert (attention == [0, 0, 0, 1, 1]) == shared
         assert (ffn == [0, 0, 0, 1, 1]) == (sharing in ("all", "ffn"))

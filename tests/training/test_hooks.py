@@ -11,7 +11,7 @@ from tiny_training import go, make_run
 from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
 from albert_tf.training.health import Monitor
-from albert_tf.training.hooks import KeepAverage, Measure, Warn
+from albert_tf.training.hooks import KeepAverage, Measure, Warn, check_hooks
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.run import SIGTERM, Hook
 
@@ -120,7 +120,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     """The three ratios are those of numpy; MFU is FLOPs over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
-        tmp_path, stop_step=6, steps_per_loop=3, save_checkpoints_steps=3
+        tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
     )
     watch = Measure(lambda run: monitor), Warn(3, lambda run: monitor)
     trainer = go(measured, *watch)
@@ -135,7 +135,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
         u = m / (np.sqrt(v) + 1e-6) + 0.01 * w
         ratios.append(np.linalg.norm(w) / np.linalg.norm(u))
     rows = measured.history.rows
-    first, row = (r for r in rows if r["split"] == "train")
+    first, second, row = (r for r in rows if r["split"] == "train")
     assert row["trust_ratio_min"] == pytest.approx(min(ratios), rel=1e-4)
     assert row["trust_ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
     median = sorted(ratios)[len(ratios) // 2]
@@ -144,11 +144,35 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert row["tokens_per_second"] == pytest.approx(8 * speed)
     assert row["model_flops_utilization"] == pytest.approx(speed * 1e-3)
     assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
-    left = 3 * 16 / first["examples_per_second"] / 3600
-    assert first["hours_left"] == pytest.approx(left)
+    left = 3 * 16 / second["examples_per_second"] / 3600
+    assert second["hours_left"] == pytest.approx(left)
+    assert "hours_left" not in first  # with what compiling took
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
     told = [r["kind"] for r in rows if r["split"] == "health"]
     assert told == ["mask_rate"]  # at the first step due, and once
+
+
+@pytest.mark.parametrize("stretches", [1, 2])
+def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, stretches):
+    """Not by the first stretch, which compiles."""
+
+    class Stop(Hook):
+        def after(self, run, stretch):
+            if run.step == stretches:
+                run.stop("a test")
+
+    go(make_run(tmp_path, steps_per_loop=1), Stop())
+    told = capfd.readouterr().err
+    assert f"Stopped by a test at step {stretches} of 20" in told
+    assert ("hours at this pace" in told) == (stretches > 1)
+
+
+@pytest.mark.parametrize("form", ["one", "a generator", "a list"])
+def test_hooks_are_taken_as_they_come(form):
+    """One alone, and what can be gone through once, are as a list of them."""
+    hook = Hook()
+    forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
+    assert check_hooks(forms[form]) == (hook,)
 
 
 def test_the_best_weights_are_kept(tmp_path):

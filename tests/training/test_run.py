@@ -58,11 +58,17 @@ def test_a_folder_is_claimed_by_one_run(tmp_path):
     """A second one is refused before it writes anything, and not later."""
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
-    with run.claimed(strategy, output_dir, lambda: claims.append("first")):
+    with checkpoints.claimed(
+        strategy, output_dir, lambda: claims.append("first")
+    ):
         with pytest.raises(InputError, match="another run still writes"):
-            with run.claimed(strategy, output_dir, lambda: claims.append(2)):
+            with checkpoints.claimed(
+                strategy, output_dir, lambda: claims.append(2)
+            ):
                 claims.append("body")
-    with run.claimed(strategy, output_dir, lambda: claims.append("later")):
+    with checkpoints.claimed(
+        strategy, output_dir, lambda: claims.append("later")
+    ):
         assert claims == ["first", "later"]
 
 
@@ -284,3 +290,16 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
     assert len(History(str(directory), 10).column("eval", "loss")[0]) == 1
     draw_curves(history, str(tmp_path), ("loss", "mlm_loss"))
     assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
+def test_a_damaged_history_is_one_error(line, tmp_path):
+    """It names the file and the line; a torn last line is left out."""
+    row = '{"step": 1, "split": "train", "steps": 1}\n'
+    path = tmp_path / "history.jsonl"
+    path.write_text(f"{row}{line}\n{row}")
+    for read in (History.read, lambda folder: History(folder, 20)):
+        with pytest.raises(InputError, match="history.jsonl:2: .* damaged"):
+            read(str(tmp_path))
+    path.write_text(row + line)
+    assert len(History.read(str(tmp_path)).rows) == 1

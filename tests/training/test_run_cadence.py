@@ -33,6 +33,7 @@ def test_pace_aims_at_seconds():
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
+    assert pace.seconds == 0 and pace.steps() == 2
     pace.measure(2, 0.2)
     assert pace.steps() == 50
     pace.measure(1000, 0.1)
@@ -42,6 +43,6 @@ def test_pace_aims_at_seconds():
 @pytest.mark.parametrize("save, steps", [(3, 50), (27, 30), (28, 20), (60, 10)])
 def test_a_slow_checkpoint_shortens_a_stretch(save, steps):
     """Of the 30 s of a notice, what is left is for steps of 0.1 s."""
-    pace = Pace(fixed=0, seconds=0.1, measured=2)
+    pace = Pace(fixed=0, seconds=0.1, compiled=True)
     assert pace.steps(save) == steps
     assert Pace(fixed=7).steps(save) == 7

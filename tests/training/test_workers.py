@@ -55,6 +55,12 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
     assert read_cluster() == cluster
 
 
+def test_an_empty_tf_config_is_none(monkeypatch):
+    """TensorFlow would find no JSON in it."""
+    monkeypatch.setenv("TF_CONFIG", "")
+    assert prepare_devices(DistributionConfig()) is None
+
+
 def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
     """TensorFlow cannot begin anew with the other workers."""
     monkeypatch.setattr(
