@@ -2,7 +2,8 @@
 
     python -m albert_tf.report MODEL_DIR
 
-The page, `report.html` in that folder, needs no network and no other file.
+The page, `report.html` in that folder, needs no network and no other file. A
+folder of several seeds gets a page for each.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from albert_tf.base import command_line, files, program
 from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
-    from albert_tf.training.run_report import page
+    from albert_tf.training.run_report import page, runs_in
 
 REPORT_FILE = "report.html"
 
@@ -27,10 +28,11 @@ class ReportConfig(Checked):
 
 @command_line.program(ReportConfig, positional="model_dir")
 def report(config: ReportConfig) -> None:
-    """Write the page of a run."""
-    path = files.join(config.model_dir, REPORT_FILE)
-    files.write_text(path, page(config.model_dir))
-    print(path)
+    """Write the page of a run, or of each of the runs with several seeds."""
+    for folder in runs_in(config.model_dir):
+        path = files.join(folder, REPORT_FILE)
+        files.write_text(path, page(folder))
+        print(path)
 
 
 cli = report.program.cli

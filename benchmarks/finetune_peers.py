@@ -43,8 +43,8 @@ def our_trainer(case: dict):
         head,
         OptimizerConfig(optimizer="adamw", learning_rate=RATE),
         training,
-        RecipeConfig(),
-        config,
+        recipe=RecipeConfig(),
+        config=config,
     )
 
 

@@ -177,8 +177,8 @@ def make_trainer(
         objective,
         s.optimizer,
         s.training,
-        s.recipe,
-        config,
+        recipe=s.recipe,
+        config=config,
     )
     if s.run.init == "model_dir":
         checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)

@@ -5,6 +5,7 @@ Shapes: B rows of tokens, T tokens, E embedding width.
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,11 +19,9 @@ from albert_tf.finetuning.recipes import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.accumulation import add
-from albert_tf.training.evaluator import Batch, Objective
-from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.evaluator import Batch
 from albert_tf.training.run import Hook
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.training_config import TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -51,32 +50,17 @@ class FinetuningTrainer(Trainer):
     """A trainer with a recipe; without one it is a `Trainer`.
 
     Args:
-      strategy: see `Trainer`.
-      build_model: makes a model whose encoder is its `albert`.
-      objective: see `Trainer`.
-      optimizer: see `Trainer`.
-      training: see `Trainer`.
+      *trainer: those of `Trainer`; its model has its encoder as `albert`.
       recipe: the recipe.
       config: the architecture, which says what the depth groups are.
     """
 
     def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        build_model: Callable,
-        objective: Objective,
-        optimizer: OptimizerConfig,
-        training: TrainingConfig,
-        recipe: RecipeConfig,
-        config: AlbertConfig,
+        self, *trainer: Any, recipe: RecipeConfig, config: AlbertConfig
     ):
         self.recipe, self.config = recipe, config
         super().__init__(
-            strategy,
-            build_model,
-            objective,
-            optimizer,
-            training,
+            *trainer,
             trainable=lambda name: not frozen(name, recipe.freeze, config),
         )
 

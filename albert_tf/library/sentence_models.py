@@ -158,7 +158,7 @@ class Embedder(TaskModel):
         rule = "Texts must be a list, or a tuple of two or three lists."
         require(number <= len(names), rule, columns=number)
         rule = "Scores must be of pairs, a tuple of two lists."
-        require(y is None or number > 1, rule, columns=1)
+        require(y is None or number == 2, rule, columns=number)
         return table_of(x, y, TableColumns(names[:number], c.label[0]))
 
     def answers(self, predictions):

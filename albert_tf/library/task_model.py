@@ -14,6 +14,7 @@ from albert_tf.base.errors import require
 from albert_tf.library import feature_batches, raw_data, task_loading
 from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
+from albert_tf.library.raw_data import is_encoded
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 
@@ -181,7 +182,7 @@ class TaskModel(NetworkModel):
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return data as the arguments of Keras's own `fit` or `evaluate`."""
-        if raw_data.is_encoded(x):
+        if is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             return {"x": x} | {k: v for k, v in more.items() if v is not None}
         size = examples_at_once(size)
@@ -243,18 +244,17 @@ class TaskModel(NetworkModel):
         """
         require(self.compiled, "`compile` must come before `fit`.")
         size = kwargs.pop("validation_batch_size", None) or batch_size
-        data = x, y, sample_weight, batch_size
-        if validation_split and validation_data is None:
-            train, validation_data = self._divided(
-                *data, shuffle, validation_split
-            )
-            arguments = {"x": train}
+        data, encoded = (x, y, sample_weight, batch_size), is_encoded(x)
+        if validation_split and validation_data is None and not encoded:
+            halves = self._divided(*data, shuffle, validation_split)
+            arguments, validation_data = {"x": halves[0]}, halves[1]
         else:
             arguments = self._arguments(*data, "train", shuffle)
             validation_data = self._validation(validation_data, size)
         return super().fit(
             **arguments,
             epochs=epochs,
+            validation_split=validation_split,  # of ids, by Keras
             validation_data=validation_data,
             shuffle=shuffle and isinstance(arguments["x"], dict),
             class_weight=raw_data.class_numbers(class_weight, self.task),
@@ -263,7 +263,7 @@ class TaskModel(NetworkModel):
 
     def _validation(self, data, size) -> Any:
         """Return data to evaluate on as Keras takes them."""
-        if data is None or raw_data.is_encoded(data):
+        if data is None or is_encoded(data):
             return data
         return self._arguments(data, None, None, size, "eval")["x"]
 
@@ -327,7 +327,7 @@ class TaskModel(NetworkModel):
           **kwargs: of `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
-        if raw_data.is_encoded(x):
+        if is_encoded(x):
             return super().predict(x, **how)
         return self.answers(self.predictions(x, *more, **how))
 

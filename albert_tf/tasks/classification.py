@@ -4,12 +4,16 @@ Shapes: N examples, C classes (1 for a number).
 """
 
 import dataclasses
-import math
 
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks.labels import check_known, class_texts, label_text
+from albert_tf.tasks.labels import (
+    check_known,
+    class_texts,
+    label_number,
+    label_text,
+)
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import sigmoid, softmax
 from albert_tf.tasks.sentences import Prediction, SentenceTask
@@ -128,16 +132,7 @@ class Regression(SentenceTask):
     kind = "regression"
 
     def parse_label(self, values, where):
-        text = label_text(values[0], where)
-        if text is None:
-            return None
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        rule = f"{where}: the label must be a finite number."
-        require(math.isfinite(number), rule, label=repr(values[0]))
-        return number
+        return label_number(values[0], where)
 
     def targets(self, labels):
         return np.array(labels, np.float32)

@@ -10,8 +10,8 @@ from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.table_sources import Row, is_table, rows_of
-from albert_tf.tasks.tables import cell
+from albert_tf.data.table_sources import is_table, rows_of
+from albert_tf.tasks.tables import texts_cell
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
@@ -79,15 +79,6 @@ def cells_of(line: str) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def texts_in(row: Row, column: str, flag: str) -> tuple[str, ...]:
-    """Return the texts of a cell that holds a list of them."""
-    texts = cell(row, column, flag)
-    listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
-    rule = f"{row.where}: column {column} must hold a list of texts."
-    require(listed, rule, **{column: str(texts)[:60]})
-    return tuple(texts)
-
-
 def read_rows_of_words(
     source: Any, word_column: str, tag_column: str, tagged: bool
 ) -> list[Sentence]:
@@ -96,9 +87,9 @@ def read_rows_of_words(
     tag_column = tag_column or TAGS_COLUMN
     sentences = []
     for row in rows_of(source):
-        words, tags = texts_in(row, word_column, "text_column"), None
+        words, tags = texts_cell(row, word_column, "text_column"), None
         if tagged or row.values.get(tag_column) is not None:
-            tags = texts_in(row, tag_column, "label_column")
+            tags = texts_cell(row, tag_column, "label_column")
             require(
                 len(tags) == len(words),
                 f"{row.where}: every word must have a tag.",

@@ -5,14 +5,18 @@ own: only files to predict may lack labels.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from albert_tf.base.errors import InputError, require
 
 # An empty cell, and what pandas and NumPy write for a number that is missing.
 # NA, null and None as texts may be classes.
 MISSING = ("", "nan", "NaN")
+LARGEST = float(np.finfo(np.float32).max)  # what a loss can be made of
 
 
 def label_text(value: Any, where: str) -> str | None:
@@ -31,6 +35,20 @@ def label_text(value: Any, where: str) -> str | None:
     require(isinstance(value, str), rule, label=str(value)[:60])
     text = value.strip()
     return None if text in MISSING else text
+
+
+def label_number(value: Any, where: str) -> float | None:
+    """Return the number that a label is, None for one that is missing."""
+    text = label_text(value, where)
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    rule = f"{where}: the label must be a finite number."
+    require(abs(number) <= LARGEST, rule, label=repr(value))
+    return number
 
 
 def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:

@@ -19,7 +19,15 @@ from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
 from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.sentences import Prediction
-from albert_tf.tasks.tables import Columns, Row, cell, read_rows, text_cell
+from albert_tf.tasks.tables import (
+    Columns,
+    Row,
+    cell,
+    field,
+    read_rows,
+    text_cell,
+    texts_cell,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import two_part_row
@@ -143,9 +151,11 @@ def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
     """Yield the questions about one article, a line of a file."""
     name = str(row.values.get("id", row.where))
     article = text_cell(row, "article", "text_column")
-    questions = cell(row, "questions", "text_pair_column")
-    options = cell(row, "options", "choice_columns")
-    answers = row.values.get("answers") or [None] * len(questions)
+    questions = texts_cell(row, "questions", "text_pair_column")
+    options = field(row.values, "options", list, row.where)
+    answers = [None] * len(questions)
+    if row.values.get("answers"):
+        answers = field(row.values, "answers", list, row.where)
     require(
         len(questions) == len(options) == len(answers),
         f"{row.where}: an article must have as many answers and lists of "

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.labels import label_text, require_label
+from albert_tf.tasks.labels import label_number, require_label
 from albert_tf.tasks.prediction_files import write_labels
 from albert_tf.tasks.tables import (
     Columns,
@@ -104,6 +104,7 @@ class Embedding(Task):
 
     def _table(self, part: str, path: str) -> Iterator[Texts]:
         """Yield the examples of a table."""
+        unused = False
         for number, row in enumerate(read_rows(path, self.columns)):
             columns = self._columns_of(row)
             name, text, pair = columns.texts(row, number)
@@ -111,10 +112,16 @@ class Embedding(Task):
                 yield Texts(name, (text,))
                 continue
             texts, score = (text, pair), self._score(row, part)
-            if score is None and NEGATIVE in row.values:
+            if NEGATIVE in row.values and score is None:
                 texts += (text_cell(row, NEGATIVE, NEGATIVE),)
+            unused |= NEGATIVE in row.values and score is not None
             known = part != "predict" or score is not None
             yield Texts(name, texts, score, known)
+        if unused:
+            print(
+                f"Note: {path}: pairs learn their scores, and the column "
+                f"{NEGATIVE} is left unused"
+            )
 
     def _columns_of(self, row: Row) -> Columns:
         """Return the columns, without that of pairs if there need be none."""
@@ -131,16 +138,8 @@ class Embedding(Task):
         ):
             return None
         value = cell(row, column, "label_column")
-        text = require_label(
-            label_text(value, row.where), part, row.where, value
-        )
-        try:
-            return None if text is None else float(text)
-        except ValueError:
-            raise InputError(
-                f"{row.where}: the score must be a number. "
-                f"Received: {column}={text!r}"
-            ) from None
+        score = label_number(value, row.where)
+        return require_label(score, part, row.where, value)
 
     def evaluated_on(self, examples):
         metrics = MATCHED if examples[0].score is None else RATED

@@ -14,7 +14,14 @@ from albert_tf.base.errors import require
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import require_label, shown
 from albert_tf.tasks.prediction_files import write_labels, write_submission
-from albert_tf.tasks.tables import Columns, Row, cell, read_rows
+from albert_tf.tasks.tables import (
+    Columns,
+    Row,
+    cell,
+    field,
+    read_rows,
+    text_cell,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row
@@ -26,13 +33,15 @@ def marked_spans(row: Row) -> Row:
     `_` stands around the first span, the noun, and brackets around the
     second, the pronoun. Source: the baselines of CLUE.
     """
-    text, target = str(cell(row, "text", "text_column")), row.values["target"]
+    text = text_cell(row, "text", "text_column")
+    target = field(row.values, "target", dict, row.where)
     marks = []
     for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
-        words, start = target[f"{span}_text"], int(target[f"{span}_index"])
+        words = field(target, f"{span}_text", str, row.where)
+        start = field(target, f"{span}_index", int, row.where)
         end = start + len(words)
         require(
-            text[start:end] == words,
+            words and start >= 0 and text[start:end] == words,
             f"{row.where}: `{span}_text` must stand in the text at "
             f"`{span}_index`, where it has {text[start:end]!r}.",
             **{f"{span}_text": repr(words), f"{span}_index": start},

@@ -11,6 +11,7 @@ from typing import Any
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import is_table, rows_of
+from albert_tf.tasks.tables import field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,23 +36,12 @@ class Question:
 
 def find_answer(context: str, text: str, start: int) -> int | None:
     """Return where an answer is, nearest to where it is said to be."""
-    if text and context[start : start + len(text)] == text:
+    if text and start >= 0 and context.startswith(text, start):
         return start
     # A look ahead, for places may overlap.
     places = re.finditer(f"(?={re.escape(text)})", context) if text else ()
     places = [match.start() for match in places]
     return min(places, key=lambda x: abs(x - start), default=None)
-
-
-KINDS = {str: "a text", list: "a list", int: "a whole number"}
-
-
-def field(values: Any, name: str, kind: type, where: str) -> Any:
-    """Return a field of a JSON object, which must be of a type."""
-    value = values.get(name) if isinstance(values, dict) else None
-    rule = f"{where}: `{name}` must be {KINDS[kind]}."
-    require(isinstance(value, kind), rule, **{name: str(value)[:60]})
-    return value
 
 
 def table_entries(source: Any) -> Iterator[tuple[str, Any, str]]:

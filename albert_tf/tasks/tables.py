@@ -41,6 +41,32 @@ def cell(row: Row, column: str, flag: str) -> Any:
     )
 
 
+KINDS = {
+    str: "a text",
+    list: "a list",
+    int: "a whole number",
+    dict: "an object",
+}
+
+
+def field(values: Any, name: str, kind: type, where: str) -> Any:
+    """Return a field of a JSON object, which must be of a type."""
+    value = values.get(name) if isinstance(values, dict) else None
+    legal = isinstance(value, kind) and not isinstance(value, bool)
+    rule = f"{where}: `{name}` must be {KINDS[kind]}."
+    require(legal, rule, **{name: str(value)[:60]})
+    return value
+
+
+def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
+    """Return the texts of a cell that holds a list of them."""
+    texts = cell(row, column, flag)
+    listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
+    rule = f"{row.where}: column {column} must hold a list of texts."
+    require(listed, rule, **{column: str(texts)[:60]})
+    return tuple(texts)
+
+
 def text_cell(row: Row, column: str, flag: str) -> str:
     """Return a text; a list is joined by spaces, all else is an error."""
     value = cell(row, column, flag)

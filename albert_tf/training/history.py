@@ -85,7 +85,10 @@ class RunResult:
 
     @property
     def history(self) -> History | None:
-        """What was measured while training; None where nothing was trained."""
+        """What was measured while training; None where nothing was trained.
+
+        Also None of several seeds, of which each has its own in `seed_N`.
+        """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)
         return None

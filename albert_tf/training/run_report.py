@@ -3,6 +3,7 @@
 import base64
 import importlib.resources
 import io
+import os
 from collections.abc import Iterator
 
 import jinja2
@@ -118,6 +119,14 @@ def read_if_there(folder: str, name: str) -> dict:
     path = files.join(folder, name)
     there = folder and files.exists(path)
     return files.read_json(path, f"`{name}`") if there else {}
+
+
+def runs_in(folder: str) -> list[str]:
+    """Return a run's folder, or those of the runs with several seeds in it."""
+    if files.exists(files.join(folder, HISTORY_FILE)):
+        return [folder]
+    histories = files.matches(f"*/{HISTORY_FILE}", folder)
+    return [os.path.dirname(path) for path in histories] or [folder]
 
 
 def read_history(model_dir: str) -> History:

@@ -2,12 +2,14 @@
 
 import base64
 import html.parser
+import shutil
 from xml.etree import ElementTree
 
 import programs
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.report import report as write_report
 from albert_tf.training import run_report
 from albert_tf.training.history import History
 
@@ -139,6 +141,16 @@ def test_the_command_writes_the_page(run_dir):
     path = run_dir / "report.html"
     assert printed.splitlines() == [str(path)]
     assert path.read_text("utf-8") == run_report.page(str(run_dir))
+
+
+def test_several_seeds_have_a_page_each(run_dir):
+    """Where the runs lie in a folder without a history, each is shown."""
+    runs = [run_dir.rename(run_dir.parent / "seed_1")]
+    runs.append(shutil.copytree(runs[0], run_dir.parent / "seed_2"))
+    write_report(model_dir=str(run_dir.parent))
+    for folder in runs:
+        page = (folder / "report.html").read_text("utf-8")
+        assert page == run_report.page(str(folder))
 
 
 @pytest.mark.parametrize(

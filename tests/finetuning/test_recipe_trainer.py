@@ -45,8 +45,8 @@ def make_trainer(
             ema_decay=ema_decay,
         ),
         settings,
-        RecipeConfig(**recipe),
-        config,
+        recipe=RecipeConfig(**recipe),
+        config=config,
     )
 
 

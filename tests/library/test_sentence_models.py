@@ -108,9 +108,11 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 
 def test_scores_are_of_pairs(shallow):
-    """Scores beside lone texts would not be learnt."""
+    """Scores beside lone texts, or triplets, would not be learnt."""
     model = Embedder.load(shallow)
     with pytest.raises(InputError, match="no `accuracy` in training"):
         model.compile(metrics=["accuracy"])
     with pytest.raises(InputError, match="Scores must be of pairs"):
         model.score(TEXTS, NUMBERS)
+    with pytest.raises(InputError, match="Scores must be of pairs"):
+        model.score((TEXTS, TEXTS, TEXTS), NUMBERS)

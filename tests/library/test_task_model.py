@@ -222,6 +222,18 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     assert history["val_loss"][0] == pytest.approx(wanted)
 
 
+def test_a_share_of_ids_to_evaluate_on(classifier):
+    """It is divided by Keras, and is the same as of texts."""
+    texts, labels = columns(8, 1)
+    numbers = np.array([LABELS.index(label) for label in labels])
+    classifier.compile(AdamW(0.0), run_eagerly=True)
+    how = {"validation_split": 0.25, "verbose": 0}
+    encoded = classifier.tokenizer(texts, max_length=16)
+    of_ids = classifier.fit(encoded, numbers, **how).history
+    of_texts = classifier.fit(texts, labels, **how).history
+    assert of_ids["val_loss"] == pytest.approx(of_texts["val_loss"])
+
+
 def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
     """A policy reaches every layer, and comes back with the file."""
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -116,9 +116,28 @@ def test_spans_are_marked(first, second, expected):
     }
     row = Row("f:1", {"text": "abcde", "target": target})
     assert marked_spans(row).values["text"] == expected
-    target["span1_index"] += 1
-    with pytest.raises(InputError, match="f:1.*span1_index"):
-        marked_spans(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": 3}, "column text must hold text"),
+        ({"target": None}, "`target` must be an object"),
+        ({"target": {}}, "`span1_text` must be a text"),
+        ({"span1_text": ""}, "must stand in the text"),
+        ({"span2_index": "0"}, "`span2_index` must be a whole number"),
+        ({"span1_index": True}, "`span1_index` must be a whole number"),
+        ({"span1_index": 3}, "`span1_text` must stand .* where it has '很'"),
+        ({"span1_index": -3}, "`span1_text` must stand"),
+        ({"span2_index": 99}, "`span2_text` must stand"),
+    ],
+)
+def test_spans_that_are_not_in_the_text(change, message):
+    """Whatever a row lacks, or has in another form, its place is named."""
+    spans = {k: v for k, v in change.items() if k in WSC["target"]}
+    row = {"target": WSC["target"] | spans, "text": WSC["text"]} | change
+    with pytest.raises(InputError, match=f"f:1: .*{message}"):
+        marked_spans(Row("f:1", row))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,13 @@ def test_squared_error(tmp_path):
     assert [r["label"] for r in rows] == ["1.5", "-2", "0"]
 
 
+@pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
+def test_a_number_is_finite(tmp_path, label):
+    """What is no float32 is refused at its line."""
+    with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
+        read(tmp_path, own("regression"), ("a", 1), ("b", label))
+
+
 def test_sets_of_classes(tmp_path):
     """Labels separated by commas; each class is decided apart."""
     task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")

@@ -130,6 +130,13 @@ def test_folders_of_race(tmp_path, name, levels):
         ({"answers": ["B"]}, ["1.txt:1", "answers=1"]),
         ({"options": [["a"], ["b"]]}, ["question 1", "2 to 26"]),
         ({"article": None}, ["1.txt:1", "null"]),
+        ({"questions": None}, ["1.txt:1", "questions", "list of texts"]),
+        ({"questions": ["a", 2]}, ["1.txt:1", "questions", "list of texts"]),
+        ({"options": "ab"}, ["1.txt:1", "`options` must be a list"]),
+        ({"options": [{"a": 1}, 2]}, ["1.txt:1, question 1", "2 to 26"]),
+        ({"answers": "AB"}, ["1.txt:1", "`answers` must be a list"]),
+        ({"answers": [["A"], "B"]}, ["1.txt:1, question 1", "label must be"]),
+        ({"answers": None}, ["1.txt:1, question 1", "must not be missing"]),
     ],
 )
 def test_malformed_articles(tmp_path, changes, said):

@@ -23,8 +23,11 @@ def written(tmp_path, name, rows):
     return str(path)
 
 
-def test_what_a_file_holds(tmp_path):
-    """Lines are texts; tables hold texts, pairs, triplets or scored pairs."""
+def test_what_a_file_holds(tmp_path, capsys):
+    """Lines are texts; tables hold texts, pairs, triplets or scored pairs.
+
+    Of these a third text is unused, and a note says so.
+    """
     row = {"text": "a", "text_pair": "b"}
     files = {
         "x.txt": ["one line", "", "x\ty"],
@@ -44,6 +47,8 @@ def test_what_a_file_holds(tmp_path):
         "triplet.jsonl": [Texts("0", ("a", "b", "c"), None, True)],
         "scored.jsonl": [Texts("0", ("a", "b"), 2.0, True)],
     }
+    (note,) = capsys.readouterr().out.splitlines()
+    assert "scored.jsonl" in note and "negative is left unused" in note
     pairs = TASK.read("predict", written(tmp_path, "p.jsonl", [row]))
     assert pairs == [Texts("0", ("a", "b"), None, False)]
 
@@ -57,7 +62,9 @@ PAIR = {"text": "a", "text_pair": "b"}
         ("eval", [{"text": "a"}], {}, "must be pairs.*text_pair_column"),
         ("train", [PAIR], {"text_pair_column": "z"}, "text_pair_column=z"),
         ("train", [PAIR], {"label_column": ("z",)}, "label_column=z"),
-        ("train", [PAIR | {"score": "x"}], {}, ":1: the score.*score='x'"),
+        ("train", [PAIR | {"score": "x"}], {}, ":1: the label.*label='x'"),
+        ("train", [PAIR | {"score": "inf"}], {}, ":1: .* finite number"),
+        ("eval", [PAIR | {"score": "NAN"}], {}, ":1: .* finite number"),
         ("eval", [PAIR | {"score": 1}, PAIR], {}, "a score if others"),
         ("train", [{"text": "a"}, PAIR], {}, "as many texts"),
         ("eval", [PAIR | {"score": None}], {}, "must not be missing"),
