@@ -158,6 +158,7 @@ class ExportedModel:
 
     def __init__(self, folder: str):
         rule = "`saved_model` must be a folder that `albert_tf.export` wrote"
+        files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
         require(files.is_file(path), f"{rule}.", saved_model=folder)
         try:
