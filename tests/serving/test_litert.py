@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed, written
 
+from albert_tf import litert_runner
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.litert_runner import RunnerConfig, answers
@@ -154,6 +155,15 @@ def test_the_runner_writes_its_answers_alone(pretrained):
     done = programs.run("-m", "albert_tf.litert_runner", *flags)
     assert "fill_mask" in json.loads(done.stdout)
     assert "delegate" not in done.stderr
+
+
+def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
+    """JSON can hold one, and an answer repeats it; the next one follows."""
+    said = [{"text": "\ud800 好"}, {"text": "b"}]
+    monkeypatch.setattr(litert_runner, "answers", lambda config: said)
+    litert_runner.ask(model="m")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ['{"text": "? 好"}', '{"text": "b"}']
 
 
 def test_foreign_folders_are_refused(pretrained, tmp_path):
