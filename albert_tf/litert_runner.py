@@ -69,7 +69,9 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
 def ask(config: RunnerConfig) -> None:
     """Print one line of JSON for each text."""
     for answer in answers(config):
-        print(json.dumps(answer, ensure_ascii=False), flush=True)
+        line = json.dumps(answer, ensure_ascii=False)
+        # Half of a surrogate pair cannot be written.
+        print(line.encode("utf-8", "replace").decode(), flush=True)
 
 
 cli = ask.program.cli

@@ -27,12 +27,12 @@ from albert_tf.base.text_table import table
 with program.quiet_start():
     import keras
     import tensorflow as tf
+    from step_twin import Twin
 
     from albert_tf.data.records import find, input_pipeline
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tpu.chips import parse
     from albert_tf.tpu.compiled_step import Plan, Step
-    from albert_tf.tpu.step_twin import Twin
     from albert_tf.training.distribution import (
         DistributionConfig,
         make_strategy,

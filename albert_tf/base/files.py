@@ -87,6 +87,17 @@ def matches(pattern: str, folder: str = "") -> list[str]:
     return sorted(path for path in paths if not is_unfinished(path))
 
 
+def require_no_pattern(name: str, path: str) -> None:
+    """Refuse a path of weights in which TensorFlow would find nothing.
+
+    Args:
+      name: of the setting, or what is said of the path.
+      path: a folder.
+    """
+    rule = f"{name} must have no `[`, for TensorFlow looks for weights by "
+    require("[" not in path, rule + "patterns.", path=path)
+
+
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder in a folder, itself too, and the names in it."""
     return remote("walk", path) if is_remote(path) else os.walk(path)

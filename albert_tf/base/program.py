@@ -26,6 +26,7 @@ ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 START_UP = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog"
     rb"|To enable the following instructions:"
+    rb"|INFO: Created TensorFlow Lite XNNPACK delegate"
     rb"|(I0000|\d{4}-\d\d-\d\d \S+: I) "
     rb"|([EW]0000|\d{4}-\d\d-\d\d \S+: [EW]) .*(failed call to cuInit"
     rb"|Could not find cuda drivers|Unable to register cu\w+ factory"

@@ -1,6 +1,7 @@
 """The one table of variable names: here, in the released files, on the hub.
 
-One row is one variable of the model. Its shape is written in the symbols
+One row is one variable of the model, or a layer with two: a product's kernel
+and bias, or a norm's gamma and beta. Shapes are written in the symbols
 V vocabulary, E embedding, H hidden, A all heads of attention (H unless some
 were pruned), I intermediate, N positions, S segment types, W the width that is
 normalised (E, or H in albert_zh's first release).
@@ -26,7 +27,7 @@ _B = "albert/encoder/ffn_{g}_{k}/"
 _P = "albert/embeddings/embedding_hidden_mapping_in/"
 
 # fmt: off
-_TABLE = (
+_SINGLE = (
     ("albert/embeddings/word_embeddings", "V E",
      "bert/embeddings/word_embeddings",
      "bert/embeddings/word_embeddings",
@@ -39,14 +40,6 @@ _TABLE = (
      "bert/embeddings/position_embeddings",
      "bert/embeddings/position_embeddings",
      "albert.embeddings.position_embeddings.weight"),
-    ("albert/embeddings/layer_norm/gamma", "W",
-     "bert/embeddings/LayerNorm/gamma",
-     "bert/embeddings/LayerNorm/gamma",
-     "albert.embeddings.LayerNorm.weight"),
-    ("albert/embeddings/layer_norm/beta", "W",
-     "bert/embeddings/LayerNorm/beta",
-     "bert/embeddings/LayerNorm/beta",
-     "albert.embeddings.LayerNorm.bias"),
     (_P + "kernel", "E H",
      "bert/encoder/embedding_hidden_mapping_in/kernel",
      "bert/embeddings/word_embeddings_2",
@@ -55,94 +48,6 @@ _TABLE = (
      "bert/encoder/embedding_hidden_mapping_in/bias",
      None,
      "albert.encoder.embedding_hidden_mapping_in.bias"),
-    (_A + "query/kernel", "H A",
-     _G + "attention_1/self/query/kernel",
-     _Z + "attention/self/query/kernel",
-     _F + "attention.query.weight.T"),
-    (_A + "query/bias", "A",
-     _G + "attention_1/self/query/bias",
-     _Z + "attention/self/query/bias",
-     _F + "attention.query.bias"),
-    (_A + "key/kernel", "H A",
-     _G + "attention_1/self/key/kernel",
-     _Z + "attention/self/key/kernel",
-     _F + "attention.key.weight.T"),
-    (_A + "key/bias", "A",
-     _G + "attention_1/self/key/bias",
-     _Z + "attention/self/key/bias",
-     _F + "attention.key.bias"),
-    (_A + "value/kernel", "H A",
-     _G + "attention_1/self/value/kernel",
-     _Z + "attention/self/value/kernel",
-     _F + "attention.value.weight.T"),
-    (_A + "value/bias", "A",
-     _G + "attention_1/self/value/bias",
-     _Z + "attention/self/value/bias",
-     _F + "attention.value.bias"),
-    (_A + "output/kernel", "A H",
-     _G + "attention_1/output/dense/kernel",
-     _Z + "attention/output/dense/kernel",
-     _F + "attention.dense.weight.T"),
-    (_A + "output/bias", "H",
-     _G + "attention_1/output/dense/bias",
-     _Z + "attention/output/dense/bias",
-     _F + "attention.dense.bias"),
-    (_A + "layer_norm/gamma", "H",
-     _G + "LayerNorm/gamma",
-     _Z + "attention/output/LayerNorm/gamma",
-     _F + "attention.LayerNorm.weight"),
-    (_A + "layer_norm/beta", "H",
-     _G + "LayerNorm/beta",
-     _Z + "attention/output/LayerNorm/beta",
-     _F + "attention.LayerNorm.bias"),
-    (_B + "intermediate/kernel", "H I",
-     _G + "ffn_1/intermediate/dense/kernel",
-     _Z + "intermediate/dense/kernel",
-     _F + "ffn.weight.T"),
-    (_B + "intermediate/bias", "I",
-     _G + "ffn_1/intermediate/dense/bias",
-     _Z + "intermediate/dense/bias",
-     _F + "ffn.bias"),
-    (_B + "output/kernel", "I H",
-     _G + "ffn_1/intermediate/output/dense/kernel",
-     _Z + "output/dense/kernel",
-     _F + "ffn_output.weight.T"),
-    (_B + "output/bias", "H",
-     _G + "ffn_1/intermediate/output/dense/bias",
-     _Z + "output/dense/bias",
-     _F + "ffn_output.bias"),
-    (_B + "layer_norm/gamma", "H",
-     _G + "LayerNorm_1/gamma",
-     _Z + "output/LayerNorm/gamma",
-     _F + "full_layer_layer_norm.weight"),
-    (_B + "layer_norm/beta", "H",
-     _G + "LayerNorm_1/beta",
-     _Z + "output/LayerNorm/beta",
-     _F + "full_layer_layer_norm.bias"),
-    ("albert/pooler/kernel", "H H",
-     "bert/pooler/dense/kernel",
-     "bert/pooler/dense/kernel",
-     "albert.pooler.weight.T"),
-    ("albert/pooler/bias", "H",
-     "bert/pooler/dense/bias",
-     "bert/pooler/dense/bias",
-     "albert.pooler.bias"),
-    ("mlm/transform/kernel", "H W",
-     "cls/predictions/transform/dense/kernel",
-     "cls/predictions/transform/dense/kernel",
-     "predictions.dense.weight.T"),
-    ("mlm/transform/bias", "W",
-     "cls/predictions/transform/dense/bias",
-     "cls/predictions/transform/dense/bias",
-     "predictions.dense.bias"),
-    ("mlm/layer_norm/gamma", "W",
-     "cls/predictions/transform/LayerNorm/gamma",
-     "cls/predictions/transform/LayerNorm/gamma",
-     "predictions.LayerNorm.weight"),
-    ("mlm/layer_norm/beta", "W",
-     "cls/predictions/transform/LayerNorm/beta",
-     "cls/predictions/transform/LayerNorm/beta",
-     "predictions.LayerNorm.bias"),
     ("mlm/output_bias", "V",
      "cls/predictions/output_bias",
      "cls/predictions/output_bias",
@@ -156,7 +61,57 @@ _TABLE = (
      "cls/seq_relationship/output_bias",
      "sop_classifier.classifier.bias"),
 )
+_DENSE = (  # the shape is that of the kernel
+    (_A + "query", "H A", _G + "attention_1/self/query",
+     _Z + "attention/self/query", _F + "attention.query"),
+    (_A + "key", "H A", _G + "attention_1/self/key",
+     _Z + "attention/self/key", _F + "attention.key"),
+    (_A + "value", "H A", _G + "attention_1/self/value",
+     _Z + "attention/self/value", _F + "attention.value"),
+    (_A + "output", "A H", _G + "attention_1/output/dense",
+     _Z + "attention/output/dense", _F + "attention.dense"),
+    (_B + "intermediate", "H I", _G + "ffn_1/intermediate/dense",
+     _Z + "intermediate/dense", _F + "ffn"),
+    (_B + "output", "I H", _G + "ffn_1/intermediate/output/dense",
+     _Z + "output/dense", _F + "ffn_output"),
+    ("albert/pooler", "H H", "bert/pooler/dense",
+     "bert/pooler/dense", "albert.pooler"),
+    ("mlm/transform", "H W", "cls/predictions/transform/dense",
+     "cls/predictions/transform/dense", "predictions.dense"),
+)
+_NORMS = (
+    ("albert/embeddings/layer_norm", "W", "bert/embeddings/LayerNorm",
+     "bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm"),
+    (_A + "layer_norm", "H", _G + "LayerNorm",
+     _Z + "attention/output/LayerNorm", _F + "attention.LayerNorm"),
+    (_B + "layer_norm", "H", _G + "LayerNorm_1",
+     _Z + "output/LayerNorm", _F + "full_layer_layer_norm"),
+    ("mlm/layer_norm", "W", "cls/predictions/transform/LayerNorm",
+     "cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
+)
 # fmt: on
+
+
+def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
+    """Yield the rows of the two variables of layers; the second is a vector.
+
+    Args:
+      layers: their rows.
+      names: of the two variables, here and in TF1 files.
+      on_hub: the same in Hugging Face's.
+    """
+    for ours, shape, google, zh, hub in layers:
+        shapes = shape, shape[-1]
+        for name, there, size in zip(names, on_hub, shapes, strict=True):
+            tf1 = (f"{google}/{name}", f"{zh}/{name}")
+            yield f"{ours}/{name}", size, *tf1, f"{hub}.{there}"
+
+
+_TABLE = (
+    *_SINGLE,
+    *_variables(_DENSE, ("kernel", "bias"), ("weight.T", "bias")),
+    *_variables(_NORMS, ("gamma", "beta"), ("weight", "bias")),
+)
 
 
 @dataclasses.dataclass(frozen=True)

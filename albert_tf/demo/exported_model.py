@@ -5,17 +5,20 @@ values of the form; it returns what the components of the page show: a label is
 {name: share}, a marked text is `{"text", "entities"}`.
 """
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+from scipy.special import expit
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 
 MASK = "[MASK]"
+NO_ANSWER = "the passage does not answer this"
 MAX_CHOICES = 8
 MAX_ATTENTION_TOKENS = 48  # as many as can be looked at
 
@@ -79,12 +82,19 @@ def score(row: Row, *texts: str) -> float:
 
 
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
-    """Return the passage with the best answer marked, and the likeliest."""
+    """Return the passage with the best answer marked, and the likeliest.
+
+    An answer may stand in several places of the passage.
+    """
     spans = [(row["starts"][0], row["ends"][0], "answer")]
-    answers = shares(row["answers"], row["probabilities"])
-    no_answer = answers.pop("", None)
-    if no_answer is not None:
-        answers["the passage does not answer this"] = no_answer
+    answers: dict[str, float] = defaultdict(float)
+    for text, share in zip(row["answers"], row["probabilities"], strict=True):
+        answers[text_of(text)] += float(share)
+    answers.pop("", None)  # fewer than were asked for
+    if "null_odds" in row or not answers:
+        none = expit(row.get("null_odds", np.inf))
+        answers = {text: x * (1.0 - none) for text, x in answers.items()}
+        answers[NO_ANSWER] = float(none)
     return marked(context, spans if row["answer"] else []), answers
 
 
@@ -158,6 +168,7 @@ class ExportedModel:
 
     def __init__(self, folder: str):
         rule = "`saved_model` must be a folder that `albert_tf.export` wrote"
+        files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
         require(files.is_file(path), f"{rule}.", saved_model=folder)
         try:
@@ -184,6 +195,11 @@ class ExportedModel:
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
         """Return a tool's answer to the texts of its signature's inputs."""
+        # Half of a surrogate pair is no text; each becomes one `?`.
+        texts = {
+            name: text.encode("utf-8", "replace").decode()
+            for name, text in texts.items()
+        }
         values: dict[str, Any] = dict(texts)
         if "choices" in values:
             values["choices"] = lines(values["choices"])

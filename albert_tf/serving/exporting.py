@@ -1,6 +1,7 @@
 """Write what a model directory serves, in the format that is asked for."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -12,6 +13,7 @@ from albert_tf.model.config import CONFIG_FILE
 from albert_tf.model.shared_layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file
 from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.litert_model import MODEL_FILE
 from albert_tf.serving.model_servers import load_server, served_task
 from albert_tf.serving.server import Server
 from albert_tf.tasks.task import TASK_FILE
@@ -58,12 +60,18 @@ class ExportConfig:
             to=self.to,
             precision=self.precision,
         )
+        require(
+            not self.calibration_file or self.precision == "int8",
+            "`calibration_file` is for precision=int8.",
+            precision=self.precision,
+            calibration_file=self.calibration_file,
+        )
 
 
 # The files that an export has: its model, and the config that says which.
 EXPORTS = (
     (GRAPH_FILE, files.join("assets", CONFIG_FILE)),
-    (litert.LITERT_FILE, CONFIG_FILE),
+    (MODEL_FILE, CONFIG_FILE),
     (onnx_file.ONNX_FILE, CONFIG_FILE),
 )
 
@@ -76,8 +84,15 @@ def is_export(folder: str) -> bool:
     )
 
 
-def check_target(folder: str) -> None:
-    """Refuse a place that holds anything but an earlier export."""
+def check_target(folder: str, to: str) -> None:
+    """Refuse a place that holds anything but an earlier export.
+
+    Args:
+      folder: where to write.
+      to: the format.
+    """
+    if to == "saved_model":
+        files.require_no_pattern("`export_dir`", folder)
     require(
         files.is_free(folder) or is_export(folder),
         "`export_dir` must be new, empty or an earlier export, which is "
@@ -113,29 +128,22 @@ def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
         ) from None
 
 
-def copy_assets(server: Server, config: ExportConfig, to: str) -> None:
-    """Put the files that say what the model is beside it."""
+def write_file(
+    name: str, convert: Callable, server: Server, config: ExportConfig, to: str
+) -> None:
+    """Write a model as one file, with what says what it is beside it."""
+    content = convert(server, config)
+    files.write_bytes(files.join(to, name), content)
     for path in asset_paths(config.model_dir, server):
-        name = path.rsplit("/", 1)[-1]
-        files.copy(path, files.join(to, name))
-
-
-def write_litert(server: Server, config: ExportConfig, to: str) -> None:
-    """Write a LiteRT file, with vocabulary and task beside it."""
-    litert.write(server, to, config.precision, config.calibration_file)
-    copy_assets(server, config, to)
-
-
-def write_onnx(server: Server, config: ExportConfig, to: str) -> None:
-    """Write an ONNX file, with vocabulary and task beside it."""
-    onnx_file.write(server, to)
-    copy_assets(server, config, to)
+        files.copy(path, files.join(to, path.rsplit("/", 1)[-1]))
 
 
 FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
     "saved_model": write_saved_model,
-    "litert": write_litert,
-    "onnx": write_onnx,
+    "litert": functools.partial(write_file, MODEL_FILE, litert.convert),
+    "onnx": functools.partial(
+        write_file, onnx_file.ONNX_FILE, onnx_file.convert
+    ),
 }
 
 
@@ -143,7 +151,7 @@ def model_size(folder: str) -> int:
     """Return the bytes of the files of an export that hold weights."""
     names = (
         files.join("variables", "*"),
-        litert.LITERT_FILE,
+        MODEL_FILE,
         onnx_file.ONNX_FILE,
     )
     return sum(
@@ -178,7 +186,7 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
         jit_compile=serving.jit_compile,
     )
     folder = config.export_dir.rstrip("/")
-    check_target(folder)
+    check_target(folder, config.to)
     if config.to == "litert":
         serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)

@@ -12,13 +12,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.serving import calibration, litert_int8
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.server import Server
 
-LITERT_FILE = "model.tflite"
 CALIBRATION_ROWS = 200
 
 # "float16" and "dynamic_int8" keep activations in float32.
@@ -93,21 +91,22 @@ def fixed(config: ServingConfig) -> ServingConfig:
     return dataclasses.replace(config, fixed_length=True, batch_size=size)
 
 
-def convert(server: Server, precision: str, calibration_file: str | None):
-    """Return the bytes of a LiteRT model with the outputs `numbers`.
+def convert(server: Server, config) -> bytes:
+    """Return a LiteRT model with the outputs `numbers`.
 
     Args:
       server: what to serve; its shapes must be fixed.
-      precision: one of `PRECISIONS`.
-      calibration_file: examples of the task, or text, for "int8".
+      config: `precision`, one of `PRECISIONS`, and for "int8"
+        `calibration_file`, with examples of the task, or text.
     """
-    specs, is_int8 = server.number_inputs, precision == "int8"
+    precision, specs = config.precision, server.number_inputs
+    is_int8 = precision == "int8"
     if "int8" in precision:
         litert_int8.require_quantizer(precision)
     # Nothing but tables has a range in "dynamic_int8", and any ids show it.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
-        examples = examples_of(server, calibration_file)
+        examples = examples_of(server, config.calibration_file)
     module = frozen(server.numbers, specs)
     with converter_of(module) as converter:
         if precision == "float16":
@@ -117,11 +116,3 @@ def convert(server: Server, precision: str, calibration_file: str | None):
     if "int8" in precision:
         return litert_int8.rounded(content, examples, is_int8)
     return content
-
-
-def write(
-    server: Server, folder: str, precision: str, calibration_file: str | None
-) -> None:
-    """Write `model.tflite` into a folder."""
-    content = convert(server, precision, calibration_file)
-    files.write_bytes(files.join(folder, LITERT_FILE), content)

@@ -5,14 +5,17 @@ attention, softmax, norms and sums, has no weights: 8 bits would make it slower
 and cannot hold the bias of padding beside scores.
 """
 
+import contextlib
 import importlib.util
+import io
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from albert_tf.base import program
 from albert_tf.base.errors import require
 
 
@@ -23,6 +26,18 @@ def require_quantizer(precision: str) -> None:
         "`precision` with 8 bits needs `pip install 'albert-tf[litert]'`.",
         precision=precision,
     )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out bars, of which one has no switch, and warnings of memory."""
+    with (
+        program.quiet_start(),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def output_names(content: bytes) -> str:
@@ -65,15 +80,12 @@ def rounded(
         quantizer.add_static_config(".*", product, 8, 8)
     else:
         quantizer.add_dynamic_config(".*", product, 8)
-    quantizer.add_dynamic_config(
-        output_names(content), product, 8, one_scale.granularity
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of memory that calibration takes
+    with quiet():
+        quantizer.add_dynamic_config(
+            output_names(content), product, 8, one_scale.granularity
+        )
         ranges = quantizer.calibrate(
             {"serving_default": examples}, num_threads=os.cpu_count()
         )
-        result = quantizer.quantize(
-            ranges, enable_progress_bar=False, enable_progress_report=False
-        )
+        result = quantizer.quantize(ranges, enable_progress_report=False)
     return bytes(result.quantized_model)

@@ -6,7 +6,6 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.serving.server import Server
 
@@ -38,8 +37,8 @@ def tie(model) -> None:
             del shapes[tuple(other.dims)]
 
 
-def write(server: Server, folder: str) -> None:
-    """Write `model.onnx` with the outputs `Server.numbers` into a folder.
+def convert(server: Server, config) -> bytes:
+    """Return an ONNX model with the outputs `Server.numbers`.
 
     The layers are written out one after the other, but what they share
     stands in the file once: all of them name the same tensors.
@@ -49,7 +48,8 @@ def write(server: Server, folder: str) -> None:
         "`to=onnx` needs the packages of `pip install 'albert-tf[onnx]'`. "
         "Received: no tf2onnx",
     )
-    from tf2onnx import convert, optimizer
+    import tf2onnx.convert
+    from tf2onnx import optimizer
 
     specs = server.number_inputs
 
@@ -61,6 +61,6 @@ def write(server: Server, folder: str) -> None:
     with mock.patch.dict(optimizer._optimizers):
         # It mistakes [B, T, H] for [B * T, H] where one follows the other.
         del optimizer._optimizers["reshape_optimizer"]
-        model, _ = convert.from_function(graph, specs, opset=OPSET)
+        model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)
-    files.write_bytes(files.join(folder, ONNX_FILE), model.SerializeToString())
+    return model.SerializeToString()

@@ -113,55 +113,42 @@ class Step:
         return self.compiler.compile(self.lower(micro_batch).hlo)
 
 
-@dataclasses.dataclass(frozen=True)
-class Roofline:
-    """A lower bound of a step's time: at peak rates, all else free.
+def roofline(step: Step, micro_batch: int, compiled: Compiled) -> dict:
+    """Return what a step, and the whole run, cost at least, for JSON.
 
-    Attributes:
-      flops: of a replica, what is repeated included.
-      model_share: how much of the FLOPs the model itself needs.
-      bytes_moved: from and to a replica's memory.
-      collectives: what replicas exchange.
-      cycles: the compiler's own estimate of a step.
-      compute, memory, network: seconds at the peak rates.
+    Seconds are a lower bound: at peak rates, arithmetic beside memory traffic,
+    then what replicas exchange, all else free. `estimated_cycles` is the
+    compiler's own estimate of a step; `model_flops_share` is how much of the
+    FLOPs the model itself needs, the rest being repeated.
     """
-
-    flops: float
-    model_share: float
-    bytes_moved: int
-    collectives: list[dict]
-    cycles: int
-    compute: float
-    memory: float
-    network: float
-
-    @property
-    def seconds(self) -> float:
-        """Arithmetic beside memory traffic, then the collectives."""
-        return max(self.compute, self.memory) + self.network
-
-
-def roofline(step: Step, micro_batch: int, compiled: Compiled) -> Roofline:
-    """Return the bound of a compiled step."""
     chip, replicas = step.topology.chip, step.topology.replicas
-    module = Module(compiled.text)
+    training, module = step.plan.training, Module(compiled.text)
     model, repeated = step.plan.flops()
-    pieces = step.plan.training.gradient_accumulation_steps
+    pieces = training.gradient_accumulation_steps
     flops = (model + repeated) * micro_batch * pieces
     moved, collectives = module.bytes_moved(), module.collectives()
     # Each of n members of a ring sends 2 (n - 1) / n times the data.
     sent = sum(x["bytes"] * x["times"] for x in collectives)
     sent *= 2 * (replicas - 1) / replicas
-    return Roofline(
-        flops,
-        model / (model + repeated),
-        moved,
-        collectives,
-        module.cycles(),
-        flops / chip.flops * chip.replicas,
-        moved / chip.hbm_bytes * chip.replicas,
-        sent / chip.link_bytes * chip.replicas,
-    )
+    seconds = {
+        "compute": flops / chip.flops * chip.replicas,
+        "memory": moved / chip.hbm_bytes * chip.replicas,
+        "network": sent / chip.link_bytes * chip.replicas,
+    }
+    least = max(seconds["compute"], seconds["memory"]) + seconds["network"]
+    hours = least * training.num_train_steps / 3600
+    return {
+        "flops_per_replica": flops,
+        "model_flops_share": model / (model + repeated),
+        "bytes_per_replica": moved,
+        "flops_per_byte": flops / moved,
+        "estimated_cycles": module.cycles(),
+        "collectives": collectives,
+        "seconds": seconds | {"step": least},
+        "num_train_steps": training.num_train_steps,
+        "job_hours": hours,
+        "job_chip_hours": hours * step.topology.chips,
+    }
 
 
 def sizes() -> list[int]:

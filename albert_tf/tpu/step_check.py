@@ -137,29 +137,6 @@ def compiled_facts(compiled: Compiled, memory: int) -> dict:
     }
 
 
-def cost_facts(step: Step, micro_batch: int, compiled: Compiled) -> dict:
-    """Return the roofline of a step and of the whole run, for JSON."""
-    bound = roofline(step, micro_batch, compiled)
-    hours = bound.seconds * step.plan.training.num_train_steps / 3600
-    return {
-        "flops_per_replica": bound.flops,
-        "model_flops_share": bound.model_share,
-        "bytes_per_replica": bound.bytes_moved,
-        "flops_per_byte": bound.flops / bound.bytes_moved,
-        "estimated_cycles": bound.cycles,
-        "collectives": bound.collectives,
-        "seconds": {
-            "compute": bound.compute,
-            "memory": bound.memory,
-            "network": bound.network,
-            "step": bound.seconds,
-        },
-        "num_train_steps": step.plan.training.num_train_steps,
-        "job_hours": hours,
-        "job_chip_hours": hours * step.topology.chips,
-    }
-
-
 def compiled_lines(facts: dict, topology: Topology) -> list[str]:
     """Say whether the step compiles and fits."""
     name, seconds = topology.generation, facts["compile_seconds"]
@@ -228,7 +205,7 @@ def check(config: TpuCheckConfig, plan: Plan, say: Callable = print) -> dict:
     }
     lines = compiled_lines(result, topology)
     if compiled.fits:
-        costs = cost_facts(step, micro_batch, compiled)
+        costs = roofline(step, micro_batch, compiled)
         lines += cost_lines(costs)
         result |= costs
     for line in lines:

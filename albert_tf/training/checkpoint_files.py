@@ -101,12 +101,7 @@ def listed(directory: str) -> list[str]:
 
     Without a readable `checkpoint` file these are all that have their facts.
     """
-    require(
-        "[" not in directory,
-        "The path of a model directory must have no `[`, for TensorFlow looks "
-        "for checkpoints by patterns.",
-        path=directory,
-    )
+    files.require_no_pattern("The path of a model directory", directory)
     try:
         state = tf.train.get_checkpoint_state(directory)
     except ValueError:  # the file is empty

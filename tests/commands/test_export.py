@@ -20,6 +20,7 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.demo import exported_model
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.server import Server
@@ -118,6 +119,16 @@ def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
         with pytest.raises(InputError, match="earlier export"):
             written(pretrained_dir, path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
+    """TensorFlow takes it for a pattern, and finds no weights in it."""
+    out = tmp_path / "run[1]"
+    with pytest.raises(InputError, match=r"export_dir.*no `\["):
+        written(pretrained_dir, out)
+    assert not out.exists()
+    with pytest.raises(InputError, match=r"saved_model.*no `\["):
+        exported_model.ExportedModel(str(out))
 
 
 def test_an_export_is_replaced_whole_or_not_at_all(

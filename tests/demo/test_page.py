@@ -100,10 +100,18 @@ def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
 
 
 @pytest.mark.parametrize(
-    "text", ["nul\0byte", "a 😀 b", "<script>x</script>", "%s {0}", "a" * 500]
+    "text",
+    [
+        "nul\0byte",
+        "a 😀 b",
+        "\ud800",
+        "<script>x</script>",
+        "%s {0}",
+        "a" * 500,
+    ],
 )
 def test_any_text_is_only_text(model, text):
-    """Null bytes, emoji, other scripts and markup are just text."""
+    """Null bytes, emoji, half of one, and markup are just text."""
     shares = model.ask("sentence_order", {"text": text, "text_pair": text})
     assert sum(shares.values()) == pytest.approx(1.0)
 
@@ -198,22 +206,36 @@ def test_texts_are_marked_where_the_model_says():
         "starts": np.array([2, 0]),
         "ends": np.array([6, 0]),
         "kinds": np.array([b"PER", b""]),
-        "answer": b"",
-        "answers": np.array([b"", b"Anna"]),
-        "probabilities": np.array([0.75, 0.25]),
     }
     assert exported_model.entities(row, "😀 Anna") == {
         "text": "😀 Anna",
         "entities": [{"start": 2, "end": 6, "entity": "PER"}],
     }
-    none = "the passage does not answer this"
-    assert exported_model.answer(row, "Who?", "😀 Anna") == (
-        {"text": "😀 Anna", "entities": []},
-        {none: 0.75, "Anna": 0.25},
-    )
-    row["answer"] = b"Anna"
-    marked, _ = exported_model.answer(row, "Who?", "😀 Anna")
-    assert marked["entities"][0]["start"] == 2
+
+
+def test_answers_are_shares_of_one():
+    """Places of one text add up; no answer is one where the model knows it."""
+    row = {
+        "starts": np.array([2, 7, 2, 0]),
+        "ends": np.array([6, 11, 6, 0]),
+        "answer": b"Anna",
+        "answers": np.array([b"Anna", b"Berg", b"Anna", b""]),
+        "probabilities": np.array([0.5, 0.3, 0.2, 0.0]),
+    }
+    text = "😀 Anna Berg, Anna"
+    marked, answers = exported_model.answer(row, "Who?", text)
+    assert marked["entities"] == [{"start": 2, "end": 6, "entity": "answer"}]
+    assert answers == pytest.approx({"Anna": 0.7, "Berg": 0.3})
+
+    row |= {"answer": b"", "null_odds": np.log(3.0)}
+    marked, answers = exported_model.answer(row, "Who?", text)
+    assert marked["entities"] == []
+    shares = {exported_model.NO_ANSWER: 0.75, "Anna": 0.175, "Berg": 0.075}
+    assert answers == pytest.approx(shares)
+
+    row = {name: row[name][3:] for name in row if name != "null_odds"}
+    _, answers = exported_model.answer(row, "Who?", "")
+    assert answers == {exported_model.NO_ANSWER: 1.0}
 
 
 def test_choices_are_one_a_line(model, monkeypatch):

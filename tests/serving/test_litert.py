@@ -6,16 +6,18 @@ import json
 import types
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed, written
 
+from albert_tf import litert_runner
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.litert_runner import RunnerConfig, answers
-from albert_tf.serving import litert, litert_tasks
+from albert_tf.serving import litert_tasks
 from albert_tf.serving.exporting import ExportConfig
-from albert_tf.serving.litert_model import Runner
+from albert_tf.serving.litert_model import MODEL_FILE, Runner
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns
 from albert_tf.training import checkpoints
@@ -133,16 +135,35 @@ def test_int8_needs_text(classifier, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="precision.*to=saved_model"):
         ExportConfig("a", "b", precision="int8")
+    with pytest.raises(InputError, match="precision=int8.*=dynamic_int8"):
+        ExportConfig("a", "b", "litert", "dynamic_int8", calibration_file="c")
 
 
 def test_weights_are_stored_once(pretrained, pretrained_model):
     """The three layers share their weights in the file."""
-    content = files.read_bytes(f"{pretrained}/{litert.LITERT_FILE}")
+    content = files.read_bytes(f"{pretrained}/{MODEL_FILE}")
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]
     assert len(kernels) == 2
     for kernel in kernels:  # which LiteRT keeps transposed
         assert content.count(kernel.numpy().T.tobytes()) == 1
+
+
+def test_the_runner_writes_its_answers_alone(pretrained):
+    """LiteRT's line about its delegate does not stand on the console."""
+    flags = f"--model={pretrained}", "--text=[MASK]"
+    done = programs.run("-m", "albert_tf.litert_runner", *flags)
+    assert "fill_mask" in json.loads(done.stdout)
+    assert "delegate" not in done.stderr
+
+
+def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
+    """JSON can hold one, and an answer repeats it; the next one follows."""
+    said = [{"text": "\ud800 好"}, {"text": "b"}]
+    monkeypatch.setattr(litert_runner, "answers", lambda config: said)
+    litert_runner.ask(model="m")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ['{"text": "? 好"}', '{"text": "b"}']
 
 
 def test_foreign_folders_are_refused(pretrained, tmp_path):

@@ -33,7 +33,7 @@ def exported(model, out, precision, calibration_file) -> str:
         str(out),
         to="litert",
         precision=precision,
-        calibration_file=calibration_file,
+        calibration_file=calibration_file if precision == "int8" else None,
     )
     export(config, ServingConfig())
     return str(out)
@@ -85,6 +85,18 @@ def test_masks_are_filled_from_the_one_table(
         value = wanted[name].numpy()
         difference = np.abs(found[name] - value)
         assert difference.mean() < tolerance * value.std(), name
+
+
+def test_the_quantizer_is_quiet(
+    pretrained_dir, tmp_path, calibration_file, capfd
+):
+    """Its bars and LiteRT's lines do not stand beside the export's own."""
+    task = find("embedding").with_config(TaskConfig(max_seq_length=12))
+    model_dir(tmp_path / "model", pretrained_dir, task)
+    exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
+    said = capfd.readouterr()
+    assert "Wrote" in said.out
+    assert "%" not in said.err and "INFO" not in said.err
 
 
 def test_padding_has_no_part_in_int8(
