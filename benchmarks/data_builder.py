@@ -18,10 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from albert_tf.base import command_line
 from albert_tf.base.settings import setting
@@ -52,14 +50,6 @@ class BenchmarkConfig:
     )
 
 
-class Case(NamedTuple):
-    """What a row of the table is of."""
-
-    build: str
-    processes: str
-    tree: str
-
-
 def session_bytes(root: int) -> int:
     """Return the proportional memory of a session's processes."""
     total = 0
@@ -73,29 +63,24 @@ def session_bytes(root: int) -> int:
 
 def measured(command: list[str]) -> tuple[float, int]:
     """Run a command; return its seconds and its processes' peak memory."""
-    most = [0]
-    start = time.perf_counter()
+    start, most = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True
     )
-
-    def watch():
-        while process.poll() is None:
-            most[0] = max(most[0], session_bytes(process.pid))
-            time.sleep(0.5)  # a look costs milliseconds
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    if process.wait():
+    while process.poll() is None:
+        most = max(most, session_bytes(process.pid))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)  # a look costs milliseconds
+    if process.returncode:
         raise SystemExit(f"The build failed: {' '.join(command)}")
-    seconds = time.perf_counter() - start
-    watcher.join()
-    return seconds, most[0]
+    return time.perf_counter() - start, most
 
 
-def build(config: BenchmarkConfig, case: Case) -> tuple[float, int, Metadata]:
+def build(
+    config: BenchmarkConfig, kind: str, processes: str, tree: str
+) -> tuple[float, int, Metadata]:
     """Build once; return seconds, bytes of memory, and what was made."""
-    masking, duplicates = case.build.split("-")
+    masking, duplicates = kind.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {
             "input_file": config.text,
@@ -104,20 +89,20 @@ def build(config: BenchmarkConfig, case: Case) -> tuple[float, int, Metadata]:
             "max_seq_length": config.max_seq_length,
             "masking": masking,
             "dupe_factor": duplicates,
-            "num_processes": case.processes,
+            "num_processes": processes,
         }
         if config.runner:
             flags["runner"] = config.runner
             flags["pipeline_options"] = (
-                f"--direct_num_workers={case.processes} "
+                f"--direct_num_workers={processes} "
                 "--direct_running_mode=multi_processing"
             )
-        command = [sys.executable, f"{case.tree}/create_pretraining_data.py"]
+        command = [sys.executable, f"{tree}/create_pretraining_data.py"]
         command += [f"--{flag}={value}" for flag, value in flags.items()]
         return *measured(command), records.load_metadata(folder)
 
 
-def row(config: BenchmarkConfig, case: Case, runs: list) -> list[str]:
+def row(config: BenchmarkConfig, case: tuple, runs: list) -> list[str]:
     """Return the row of a case in the table."""
     seconds, memory, made = zip(*runs, strict=True)
     counts, middle = made[0].statistics, statistics.median(seconds)
@@ -138,10 +123,10 @@ def row(config: BenchmarkConfig, case: Case, runs: list) -> list[str]:
 def main(config: BenchmarkConfig) -> None:
     """Print the table."""
     cases = itertools.product(config.builds, config.num_processes, config.trees)
-    runs = {Case(*case): [] for case in cases}
+    runs = {case: [] for case in cases}
     for _ in range(config.rounds):
         for case in runs:
-            runs[case].append(build(config, case))
+            runs[case].append(build(config, *case))
             print(*case, *runs[case][-1][:2], file=sys.stderr, flush=True)
     head = "build,processes,version,s,tokens/s,of released,peak MB"
     rows = [[*head.split(","), "bytes/token of text"]]

@@ -1,8 +1,8 @@
 """Size, speed and agreement of the formats that a model exports to.
 
     python benchmarks/export_formats.py --model_dir=DIR [--length=128]
-        [--threads=2] [--landed=CHECKOUT] [--calibration_file=F]
-        [--eval_file=F --number=500] [--formats=saved_model,xla,onnx,...]
+        [--threads=2] [--calibration_file=F] [--eval_file=F]
+        [--formats=saved_model,xla,onnx,...]
 
 Each format is exported to a temporary folder and loaded in a process of its
 own; the processes take turns. Columns: file size beside the parameters' bytes;
@@ -11,25 +11,37 @@ row and rows a second of 32, of `--length` tokens; median latency of one row
 where every request has another length, 8 tokens to `--length`; rows a second of
 one request of 64 texts of such lengths; the largest difference of the
 probabilities (or the pooled output) from the Python model's; and, with
-`--eval_file`, the accuracy of a classifier. `landed` is the SavedModel that the
-code of another checkout exports.
+`--eval_file`, the accuracy of a classifier.
 """
 
 import argparse
+import collections
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 import numpy as np
+from turns import Worker, machine, present, serve
 
-LITERT = ("float32", "float16", "dynamic_int8", "int8")
-SAVED_MODELS = ("landed", "saved_model", "xla")
-FORMATS = (*SAVED_MODELS, *(f"litert_{p}" for p in LITERT), "onnx")
+from albert_tf.base.text_table import table
+
+LITERT = {
+    f"litert_{precision}": ("--to=litert", f"--precision={precision}")
+    for precision in ("float32", "float16", "dynamic_int8", "int8")
+}
+FORMATS = {  # flags of the export
+    "saved_model": (),
+    "xla": ("--jit_compile", "--fixed_length"),
+    **LITERT,
+    "onnx": ("--to=onnx",),
+}
 TURNS = ("one", "many", "mixed", "bulk")
-PASSED = ("model_dir", "length", "threads")
+HEAD = "format,MB,ratio,load s,p50 ms,32 /s,mix ms,64 /s,difference,accuracy"
+WORK = "work"  # in the place of flags: what measures one format
 IDS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -41,6 +53,16 @@ def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
     lengths = data["lengths"][:8] if cut else [one[IDS[0]].shape[1]]
     mixed = [{k: v[:, :n] for k, v in one.items()} for n in lengths]
     return {"one": [one] * 3, "many": [many], "mixed": mixed}
+
+
+def outputs_of(call: Callable, data: dict) -> np.ndarray:
+    """Return the probabilities, or else the pooled output, of all rows."""
+    outputs = [
+        call({k: data[k][i : i + 32] for k in IDS})
+        for i in range(0, len(data[IDS[0]]), 32)
+    ]
+    key = "probabilities" if "probabilities" in outputs[0] else "pooled_output"
+    return np.concatenate([output[key] for output in outputs])
 
 
 def tensorflow(threads: int = 2):
@@ -63,8 +85,10 @@ def saved_model_calls(args):
     ids, texts = (loaded.signatures[n] for n in ("ids", "serving_default"))
 
     def call(inputs):
-        found = ids(**{k: tf.constant(v) for k, v in inputs.items()})
-        return {k: v.numpy() for k, v in found.items() if v.dtype == tf.float32}
+        outputs = ids(**{k: tf.constant(v) for k, v in inputs.items()})
+        return {
+            k: v.numpy() for k, v in outputs.items() if v.dtype == tf.float32
+        }
 
     call.keep = loaded
     return start, call, lambda batch: texts(tf.constant(batch))
@@ -119,42 +143,41 @@ def onnx_calls(args):
     return start, call, call_texts
 
 
-def answer_turns(call, call_texts, data, asked) -> None:
-    """Print the seconds of each request of the turns that stdin names."""
-    for line in sys.stdin:
-        turn, times = line.strip(), []
-        for inputs in asked.get(turn, [list(data["texts"])]):
-            start = time.monotonic()
-            (call_texts if turn == "bulk" else call)(inputs)
-            times.append(time.monotonic() - start)
-        print(json.dumps(times), flush=True)
+CALLS = {"onnx": onnx_calls} | dict.fromkeys(LITERT, litert_calls)
 
 
-def work(args) -> None:
-    """Measure one format in this process; print JSON lines."""
-    data = dict(np.load(args.inputs))
-    is_litert = args.work.startswith("litert")
-    calls = litert_calls if is_litert else saved_model_calls
-    start, call, call_texts = (onnx_calls if args.work == "onnx" else calls)(
-        args
-    )
-    asked = requests(data, cut=not is_litert and args.work != "xla")
-    outputs = call(asked["one"][0])
-    result = {"load_s": time.monotonic() - start}
-    result["turns"] = [t for t in TURNS if t != "bulk" or call_texts]
-    key = "probabilities" if "probabilities" in outputs else "pooled_output"
-    values = np.concatenate(
-        [
-            call({k: data[k][i : i + 32] for k in IDS})[key]
-            for i in range(0, len(data[IDS[0]]), 32)
-        ]
-    )
-    result["difference"] = float(np.abs(values - data["wanted"]).max())
+def scores(call, data: dict) -> dict[str, float]:
+    """Compare a format with the Python model, and with labels if there are."""
+    values = outputs_of(call, data)
+    told = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:
         right = values.argmax(-1) == data["labels"][: len(values)]
-        result["accuracy"] = float(right.mean())
-    print(json.dumps(result), flush=True)
-    answer_turns(call, call_texts, data, asked)
+        told["accuracy"] = float(right.mean())
+    return told
+
+
+def make_work() -> Callable[[str], dict]:
+    """Load one format in this process; return what answers a turn."""
+    args = argparse.Namespace(**json.loads(sys.argv[2]))
+    data, name = dict(np.load(args.inputs)), args.name
+    start, call, texts = CALLS.get(name, saved_model_calls)(args)
+    asked = requests(data, cut=name in ("onnx", "saved_model"))
+    call(asked["one"][0])
+    loaded = time.monotonic() - start
+    if texts:
+        asked["bulk"] = [list(data["texts"])]
+
+    def work(turn: str) -> dict:
+        if turn == "first":
+            return {"load_s": loaded} | scores(call, data)
+        times = []
+        for inputs in asked.get(turn, ()):
+            start = time.monotonic()
+            (texts if turn == "bulk" else call)(inputs)
+            times.append(time.monotonic() - start)
+        return {"times": times}
+
+    return work
 
 
 def export(args, name: str, folder: str) -> int:
@@ -164,25 +187,16 @@ def export(args, name: str, folder: str) -> int:
     command = [sys.executable, "-m", "albert_tf.export"]
     command += [f"--model_dir={os.path.abspath(args.model_dir)}"]
     command += [f"--max_seq_length={args.length}"]
-    if name == "xla":
-        command += ["--jit_compile", "--fixed_length"]
-    command += [f"--export_dir={folder}"]
-    if name.startswith("litert_"):
-        precision = name.removeprefix("litert_")
-        command += ["--to=litert", f"--precision={precision}"]
-        if precision == "int8":
-            command += [f"--calibration_file={args.calibration_file}"]
-    elif name == "onnx":
-        command += ["--to=onnx"]
-    checkout = args.landed if name == "landed" else None
-    subprocess.run(command, check=True, capture_output=True, cwd=checkout)
+    command += [f"--export_dir={folder}", *FORMATS[name]]
+    if name == "litert_int8":
+        command += [f"--calibration_file={args.calibration_file}"]
+    subprocess.run(command, check=True, capture_output=True)
     return model_size(folder)
 
 
 def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its bytes."""
     tf = tensorflow()
-    from albert_tf.serving.calibration import batches
     from albert_tf.serving.encoder import ServingConfig
     from albert_tf.serving.model_servers import load_server
     from albert_tf.tasks.task import TaskConfig
@@ -194,10 +208,9 @@ def make_inputs(args, path: str) -> int:
     if args.eval_file:
         length = TaskConfig(max_seq_length=args.length)
         task = server.task.with_config(length)
-        examples = task.read("eval", args.eval_file)[: args.number]
-        found = task.features(examples, server.encoder.tokenizer)
-        arrays = next(batches(found, args.number, args.number))
-        arrays["labels"] = found.arrays["labels"]
+        examples = task.read("eval", args.eval_file)
+        rows = task.features(examples, server.encoder.tokenizer)
+        arrays = rows.dense() | {"labels": rows.arrays["labels"]}
     else:
         rng = np.random.default_rng(0)
         vocab = server.encoder.albert.config.vocab_size
@@ -208,71 +221,29 @@ def make_inputs(args, path: str) -> int:
     lengths = np.random.default_rng(1).integers(8, args.length + 1, 64)
     arrays["lengths"] = lengths
     arrays["texts"] = np.array([" ".join(["film"] * n) for n in lengths - 2])
-    wanted = []
-    for start in range(0, len(arrays[IDS[0]]), 32):
-        inputs = {k: tf.constant(arrays[k][start : start + 32]) for k in IDS}
-        found = server.numbers(**inputs)
-        key = "probabilities" if "probabilities" in found else "pooled_output"
-        wanted.append(found[key].numpy())
-    arrays["wanted"] = np.concatenate(wanted)
+    arrays["wanted"] = outputs_of(
+        lambda ids: server.numbers(**{k: tf.constant(ids[k]) for k in IDS}),
+        arrays,
+    )
     np.savez(path, **arrays)
     return 4 * sum(v.shape.num_elements() for v in server.weights.values())
 
 
-def machine(args, parameters: int) -> str:
-    """Return what was measured where, and the names of the columns."""
-    import platform
-
-    import onnxruntime
-    import tensorflow as tf
-
-    return (
-        f"{platform.machine()}, {args.threads} threads, TensorFlow "
-        f"{tf.__version__}, ONNX Runtime {onnxruntime.__version__}; "
-        f"parameters {parameters / 1e6:.1f} MB, length {args.length}\n"
-        f"{'format':20} {'MB':>6} {'ratio':>6} {'load s':>6} {'p50 ms':>7} "
-        f"{'32 /s':>7} {'mix ms':>7} {'64 /s':>6} {'difference':>10} accuracy"
-    )
-
-
-class Worker:
-    """A format, loaded in a process of its own."""
-
-    def __init__(self, args, name, folder, inputs):
-        self.name, source = name, os.path.join(folder, name)
-        self.size = export(args, name, source)
-        command = [sys.executable, __file__, f"--work={name}"]
-        command += [f"--folder={source}", f"--inputs={inputs}"]
-        command += [f"--{n}={getattr(args, n)}" for n in PASSED]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, text=True
-        )
-        self.result = self.read()
-        self.times = {turn: [] for turn in self.result["turns"]}
-
-    def read(self):
-        return json.loads(self.process.stdout.readline())
-
-    def take(self, turn: str) -> None:
-        """Have the process answer a turn."""
-        if turn in self.times:
-            print(turn, file=self.process.stdin, flush=True)
-            self.times[turn] += self.read()
-
-    def row(self, parameters: int) -> str:
-        """Return a line of the table."""
-        middle = {k: float(np.median(v)) for k, v in self.times.items()}
-        bulk = f"{64 / middle['bulk']:6.1f}" if "bulk" in middle else ""
-        accuracy = self.result.get("accuracy")
-        return (
-            f"{self.name:20} {self.size / 1e6:6.1f} "
-            f"{self.size / parameters:6.3f} {self.result['load_s']:6.1f} "
-            f"{1000 * middle['one']:7.1f} {32 / middle['many']:7.1f} "
-            f"{1000 * middle['mixed']:7.1f} {bulk:>6} "
-            f"{self.result['difference']:10.1e} "
-            + (f"{accuracy:.3f}" if accuracy is not None else "")
-        )
+def row(worker: Worker, size: int, parameters: int, times: dict) -> list[str]:
+    """Return a line of the table."""
+    middle = {turn: float(np.median(times[turn] or np.nan)) for turn in TURNS}
+    return [
+        worker.name,
+        f"{size / 1e6:.1f}",
+        f"{size / parameters:.3f}",
+        f"{worker.hello['load_s']:.1f}",
+        f"{1000 * middle['one']:.1f}",
+        f"{32 / middle['many']:.1f}",
+        f"{1000 * middle['mixed']:.1f}",
+        f"{64 / middle['bulk']:.1f}",
+        f"{worker.hello['difference']:.1e}",
+        f"{worker.hello.get('accuracy', np.nan):.3f}",
+    ]
 
 
 def main() -> None:
@@ -282,31 +253,38 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--landed")
     parser.add_argument("--calibration_file")
     parser.add_argument("--eval_file")
-    parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
-    for name in ("work", "folder", "inputs"):
-        parser.add_argument(f"--{name}", help="for the program itself")
     args = parser.parse_args()
-    if args.work:
-        work(args)
-        return
-    needs = {"landed": args.landed, "litert_int8": args.calibration_file}
-    names = [n for n in args.formats.split(",") if needs.get(n, True)]
+    names = args.formats.split(",")
+    if not args.calibration_file:
+        names = [name for name in names if name != "litert_int8"]
     with tempfile.TemporaryDirectory() as folder:
         inputs = os.path.join(folder, "inputs.npz")
-        parameters = make_inputs(args, inputs)
-        print(machine(args, parameters))
-        workers = [Worker(args, name, folder, inputs) for name in names]
+        parameters, sizes, workers = make_inputs(args, inputs), {}, []
+        print(f"{machine('tensorflow', 'onnxruntime')}, {args.threads} threads")
+        print(f"parameters {parameters / 1e6:.1f} MB, length {args.length}")
+        for name in names:
+            place = {"name": name, "folder": os.path.join(folder, name)}
+            sizes[name] = export(args, **place)
+            case = json.dumps(vars(args) | place | {"inputs": inputs})
+            workers.append(Worker(name, "export_formats.py", [WORK, case]))
+        workers = present(workers)
+        times = {w.name: collections.defaultdict(list) for w in workers}
         for turn in TURNS * args.rounds:
             for worker in workers:
-                worker.take(turn)
-        print(*(worker.row(parameters) for worker in workers), sep="\n")
-        for worker in workers:
-            worker.process.communicate()
+                worker.work(turn)
+                times[worker.name][turn] += worker.last["times"]
+    rows = [
+        row(worker, sizes[worker.name], parameters, times[worker.name])
+        for worker in workers
+    ]
+    print(*table([HEAD.split(","), *rows]), sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [WORK]:
+        serve(make_work)
+    else:
+        main()

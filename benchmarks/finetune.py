@@ -1,25 +1,23 @@
 """Examples a second of fine-tuning and evaluation beside Hugging Face.
 
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
-        [--task=squad-1.1] [--peer_python=PYTHON] [--landed=CHECKOUT]
+        [--task=squad-1.1] [--peer_python=PYTHON]
 
 Batches go together by length, the best that either library does. The model
 has random weights, on which speed does not depend. Each implementation runs in
 a process of its own, and they take turns pass by pass. The environment
-PYTHON has `torch` and `transformers`; CHECKOUT is another version of this
-project, for a row of its own.
+PYTHON has `torch` and `transformers`.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 
 import numpy as np
-from finetune_peers import IMPLEMENTATIONS
-from step_worker import Worker
+from finetune_peers import OURS, PEERS
+from turns import Worker, machine, present, take_turns
 
 from albert_tf.base.text_table import table
 from albert_tf.tasks.registry import find
@@ -29,14 +27,14 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 PARTS = {"training": "train", "evaluation": "eval"}
 
 
-def write_rows(given: argparse.Namespace, folder: str) -> dict[str, str]:
+def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
     """Convert examples to tokens; return {part: file of arrays}."""
-    tokenizer = tokenizer_from_files(spm_model_file=given.spm_model_file)
-    wanted = TaskConfig(max_seq_length=given.max_seq_length)
-    task = find(given.task).with_config(wanted)
-    paths, number = {}, given.batches * given.batch_size
+    tokenizer = tokenizer_from_files(spm_model_file=asked.spm_model_file)
+    wanted = TaskConfig(max_seq_length=asked.max_seq_length)
+    task = find(asked.task).with_config(wanted)
+    paths, number = {}, asked.batches * asked.batch_size
     for part, split in PARTS.items():
-        data = DataConfig(data_dir=given.data_dir)
+        data = DataConfig(data_dir=asked.data_dir)
         examples = next(iter(read_splits(task, data, split).values()))
         rows = task.features(examples[:number], tokenizer)
         paths[part] = os.path.join(folder, f"{part}.npz")
@@ -51,30 +49,30 @@ def write_rows(given: argparse.Namespace, folder: str) -> dict[str, str]:
         print(
             f"{part}: {min(number, len(lengths))} rows of "
             f"{lengths[:number].mean():.1f} tokens, longest "
-            f"{lengths[:number].max()}, in batches of {given.batch_size}"
+            f"{lengths[:number].max()}, in batches of {asked.batch_size}"
         )
     return paths
 
 
-def start(given: argparse.Namespace, case: dict) -> list[Worker]:
+def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
     """Start all implementations; say which are missing."""
-    versions = {"albert_tf": (sys.executable, "albert_tf", None)}
-    if given.landed:
-        versions["albert_tf, landed"] = (sys.executable, "albert_tf", "landed")
-    for name in given.peers:
-        versions[name] = (given.peer_python, name, None)
     workers = []
-    for title, (python, name, landed) in versions.items():
-        path = {"PYTHONPATH": given.landed} if landed else {}
-        worker = Worker(
-            name, json.dumps(case), python, "finetune_peers.py", path
-        )
-        worker.name = title
-        if "missing" in worker.hello:
-            print(f"{title}: skipped, {worker.hello['missing']}", flush=True)
-        else:
-            workers.append(worker)
-    return workers
+    for name in (OURS, *asked.peers):
+        python = sys.executable if name == OURS else asked.peer_python
+        arguments = [name, json.dumps(case)]
+        workers.append(Worker(name, "finetune_peers.py", arguments, python))
+    return present(workers)
+
+
+def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
+    """Return a line of the table."""
+    return (
+        f"{part}, {worker.name}",
+        f"{worker.last['examples'] / worker.median:.1f}",
+        f"{first.median / worker.median:.2f}",
+        f"{worker.last['cpu']:.2f}",
+        f"{worker.last['megabytes']:,.0f}",
+    )
 
 
 def main() -> None:
@@ -92,29 +90,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="passes of each")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--peer_python", default=sys.executable)
-    parser.add_argument("--peers", nargs="*", default=IMPLEMENTATIONS[1:])
-    parser.add_argument("--landed", help="another checkout of this project")
-    given = parser.parse_args()
-    head = ("", "examples/s", "of the first", "CPU s / pass", "peak MB")
-    rows = []
+    parser.add_argument("--peers", nargs="*", default=PEERS)
+    asked = parser.parse_args()
+    print(machine("tensorflow"))
+    rows = [("", "examples/s", "of the first", "CPU s / pass", "peak MB")]
     with tempfile.TemporaryDirectory() as folder:
-        for part, path in write_rows(given, folder).items():
-            workers = start(given, vars(given) | {"part": part, "rows": path})
-            for _ in range(given.rounds):
-                for worker in workers:
-                    worker.step()
-            first = statistics.median(workers[0].seconds)
+        for part, path in write_rows(asked, folder).items():
+            workers = start(asked, vars(asked) | {"part": part, "rows": path})
+            take_turns(workers, asked.rounds)
+            rows += [row(part, worker, workers[0]) for worker in workers]
             for worker in workers:
-                taken = statistics.median(worker.seconds)
-                cells = (
-                    f"{worker.last['examples'] / taken:.1f}",
-                    f"{first / taken:.2f}",
-                    f"{worker.last['cpu']:.2f}",
-                    f"{worker.last['megabytes']:,.0f}",
-                )
-                rows.append((f"{part}, {worker.name}", *cells))
                 worker.close()
-    print("\n".join(table([head, *rows])))
+    print(*table(rows), sep="\n")
 
 
 if __name__ == "__main__":

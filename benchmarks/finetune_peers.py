@@ -1,19 +1,18 @@
 """A pass over examples in each library, for `finetune.py`.
 
-    python benchmarks/finetune_peers.py IMPLEMENTATION CASE
-
-Makes the model, then makes a pass for each line on standard input.
+python benchmarks/finetune_peers.py IMPLEMENTATION CASE
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable
 
 import numpy as np
-from train_step_peers import CLIP, EPSILON, THREADS, serve
+from train_step_peers import CLIP, EPSILON
+from turns import CORES, serve
 
-IMPLEMENTATIONS = ("albert_tf", "Hugging Face", "Hugging Face compiled")
+OURS = "albert_tf"
+PEERS = ("Hugging Face", "Hugging Face compiled")
 RATE = 1e-5
 
 
@@ -70,13 +69,9 @@ def ours(case: dict) -> Callable[[], int]:
         )
         return len(rows)
 
-    # The landed version rounds lengths up without being told.
-    known = batches.training_batches.__kwdefaults__
-    step = {"step": 1} if "step" in known else {}
-
     def place_batches(batch_size, **place):
         return batches.training_batches(
-            rows, batch_size=batch_size, seed=1, group=size, **place, **step
+            rows, batch_size=batch_size, seed=1, group=size, step=1, **place
         )
 
     iterator, number = trainer.iterator(place_batches, 0), len(rows) // size
@@ -117,7 +112,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
     import torch
     import transformers
 
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(CORES)
     with open(case["albert_config_file"]) as file:
         values = json.load(file) | {"hidden_act": "gelu_new"}
     config = transformers.AlbertConfig(**values)
@@ -134,12 +129,9 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
     learns, rng = case["part"] == "training", np.random.default_rng(1)
     half = case["dtype"] == "bfloat16"
     model.train(learns)
-    if learns:
-        batches = [
-            b
-            for b in batches
-            if len(b["input_ids"]) == len(batches[0]["input_ids"])
-        ]
+    if learns:  # full batches alone
+        size = case["batch_size"]
+        batches = [b for b in batches if len(b["input_ids"]) == size]
     call = torch.compile(model, dynamic=True) if compiled else model
 
     def learn(batch):
@@ -163,18 +155,13 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
     return work
 
 
-def main() -> None:
-    """Serve passes until standard input ends."""
+def make_work() -> Callable[[str], dict]:
+    """Return what makes a pass of the named implementation and case."""
     name, case = sys.argv[1], json.loads(sys.argv[2])
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-    def make():
-        if name == IMPLEMENTATIONS[0]:
-            return ours(case)
-        return hugging_face(case, name.endswith("compiled"))
-
-    serve(make, "examples")
+    compiled = name.endswith("compiled")
+    work = ours(case) if name == OURS else hugging_face(case, compiled)
+    return lambda _: {"examples": work()}
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_work)

@@ -2,15 +2,15 @@
 
     python benchmarks/slow_store.py --trees=.,OTHER_CHECKOUT
 
-The store is a folder of this machine in which each call waits and each byte
-that is written has its time: a library, made here of the C below, stands
-before the system's functions (Linux, gcc), for Python and TensorFlow alike.
-The rows of several checkouts come from one machine and one hour.
+The store is a folder of this machine in which each call waits: a library, made
+here of the C below, stands before the system's functions (Linux, gcc), for
+Python and TensorFlow alike. The rows of several checkouts come from one machine
+and one hour.
 """
 
 import ctypes
 import dataclasses
-import functools
+import itertools
 import json
 import os
 import subprocess
@@ -23,29 +23,24 @@ from albert_tf.base import command_line
 from albert_tf.base.settings import setting
 from albert_tf.base.text_table import table
 
+START = "start"  # in the place of flags: what the shim stands before
+COLUMNS = ("checked s", "first batch s", "calls")
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #define REAL(name) __typeof__(name) *real = dlsym(RTLD_NEXT, #name)
 static char slow[1 << 16];
 static int calls;
-static pthread_mutex_t link_lock = PTHREAD_MUTEX_INITIALIZER;
 int store_calls(void) { return calls; }
-static double number(const char *name) {
-  const char *text = getenv(name);
-  return text ? atof(text) : 0;
-}
 static void wait_call(void) {
   __sync_fetch_and_add(&calls, 1);
-  usleep(1e6 * number("STORE_SECONDS"));
+  usleep(1e6 * atof(getenv("STORE_SECONDS")));
 }
 static int stored(const char *path) {
   const char *root = getenv("STORE");
@@ -76,22 +71,6 @@ FOPEN(fopen) FOPEN(fopen64)
 PREAD(pread) PREAD(pread64)
 ssize_t read(int fd, void *to, size_t size) {
   REAL(read); if (slow[fd & 65535]) wait_call(); return real(fd, to, size); }
-static double now(void) {
-  struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + 1e-9 * t.tv_nsec; }
-/* A link has its time, whatever the processors do: streams share it. */
-size_t fwrite(const void *from, size_t size, size_t n, FILE *file) {
-  REAL(fwrite);
-  static double free_at;
-  if (slow[fileno(file) & 65535] && number("STORE_RATE")) {
-    pthread_mutex_lock(&link_lock);
-    double begin = now();
-    if (free_at < begin) free_at = begin;
-    double wait = (free_at += size * n / number("STORE_RATE")) - begin;
-    pthread_mutex_unlock(&link_lock);
-    usleep(1e6 * wait);
-  }
-  return real(from, size, n, file); }
 """
 
 
@@ -104,10 +83,6 @@ class BenchmarkConfig:
     records: int = setting(40, "Records of a file.")
     call_seconds: float = setting(0.05, "Seconds of each call.")
     hosts: tuple = setting(("1", "8"), "Hosts, of which the first one reads.")
-    albert_config_file: str | None = setting(
-        None, "Model that is saved with its slots; none by default."
-    )
-    bytes_per_second: float = setting(1e8, "Of writing.")
 
 
 def write_records(folder: str, config: BenchmarkConfig) -> None:
@@ -138,8 +113,8 @@ def write_records(folder: str, config: BenchmarkConfig) -> None:
     )
 
 
-def start(folder: str, hosts: int) -> dict[str, float]:
-    """Return what the first batch of the first host takes."""
+def start(folder: str, hosts: int) -> list[float]:
+    """Return the `COLUMNS` of the first batch of the first host."""
     from albert_tf.data.records import checks, find, input_pipeline
 
     calls = ctypes.CDLL(None).store_calls
@@ -154,54 +129,16 @@ def start(folder: str, hosts: int) -> dict[str, float]:
     )
     next(batches)
     first = time.monotonic() - begin
-    return {
-        "checked s": checked,
-        "first batch s": first,
-        "calls": calls() - before,
-    }
+    return [checked, first, calls() - before]
 
 
-def save(folder: str, config_file: str) -> dict[str, float]:
-    """Return the seconds in which a model with its slots is saved."""
-    import tensorflow as tf
-
-    from albert_tf.model.config import AlbertConfig
-    from albert_tf.training import checkpoints, pretraining
-    from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.training_config import TrainingConfig
-
-    trainer = pretraining.make_trainer(
-        AlbertConfig.from_json_file(config_file),
-        "none",
-        OptimizerConfig(),
-        TrainingConfig(train_batch_size=8),
-        tf.distribute.get_strategy(),
-    )
-    begin, cpu = time.monotonic(), time.process_time()
-    prefix = checkpoints.save(folder, trainer.state(), 1)
-    saved, cpu = time.monotonic() - begin, time.process_time() - cpu
-    size = sum(path.stat().st_size for path in Path(folder).glob("ckpt-1.*"))
-    if hasattr(checkpoints, "restore_latest"):
-        checkpoints.restore_latest(folder, trainer.state())
-    else:  # an earlier checkout
-        checkpoints.latest(folder)
-        checkpoints.restore(prefix, trainer.state(), ignore=())
-    again = time.monotonic() - begin - saved
-    return {
-        "GB": size / 1e9,
-        "save s": saved,
-        "of it CPU s": cpu,
-        "resume s": again,
-    }
-
-
-def measured(tree: str, shim: str, rate: dict, task: list[str]) -> dict:
-    """Return what a task of this file measures with a checkout's package."""
-    environment = os.environ | rate | {"LD_PRELOAD": shim, "PYTHONPATH": tree}
-    environment |= {"STORE": task[1], "TF_CPP_MIN_LOG_LEVEL": "2"}
+def measured(tree: str, shim: str, store: str, hosts: str, wait: float) -> list:
+    """Return what this file's `start` measures with a checkout's package."""
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(task)],
-        env=environment,
+        [sys.executable, __file__, START, store, hosts],
+        env=os.environ
+        | {"LD_PRELOAD": shim, "STORE": store, "STORE_SECONDS": str(wait)}
+        | {"PYTHONPATH": tree, "TF_CPP_MIN_LOG_LEVEL": "2"},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -209,45 +146,27 @@ def measured(tree: str, shim: str, rate: dict, task: list[str]) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def show(rows: dict[str, dict[str, float]]) -> None:
-    """Print measured values, a row for each name."""
-    names = list(next(iter(rows.values())))
-    lines = [[k, *(f"{v[n]:,.4g}" for n in names)] for k, v in rows.items()]
-    print(*table([["tree", *names], *lines]), sep="\n", flush=True)
-
-
 @command_line.program(BenchmarkConfig)
 def main(config: BenchmarkConfig) -> None:
-    """Print the tables."""
-    trees = {tree: str(Path(tree).resolve()) for tree in config.trees}
+    """Print the table."""
+    rows = [["tree", "hosts", *COLUMNS]]
     with tempfile.TemporaryDirectory() as folder:
-        shim, source = f"{folder}/shim.so", f"{folder}/shim.c"
-        Path(source).write_text(SHIM)
+        shim, source = f"{folder}/shim.so", Path(folder, "shim.c")
+        source.write_text(SHIM)
         line = ["gcc", "-shared", "-fPIC", "-O1", "-w", "-o", shim, source]
-        subprocess.run([*line, "-ldl", "-lpthread"], check=True)
+        subprocess.run([*line, "-ldl"], check=True)
         store = f"{folder}/store"
         os.mkdir(store)
         write_records(store, config)
-        wait = {"STORE_SECONDS": str(config.call_seconds)}
-        show(
-            {
-                f"{tree}, {hosts} hosts": measured(
-                    path, shim, wait, ["start", store, int(hosts)]
-                )
-                for hosts in config.hosts
-                for tree, path in trees.items()
-            }
-        )
-        if config.albert_config_file:
-            rate = {"STORE_RATE": str(config.bytes_per_second)}
-            run = functools.partial(measured, shim=shim, rate=rate)
-            task = ["save", store, config.albert_config_file]
-            show({tree: run(path, task=task) for tree, path in trees.items()})
+        for hosts, tree in itertools.product(config.hosts, config.trees):
+            path = str(Path(tree).resolve())
+            values = measured(path, shim, store, hosts, config.call_seconds)
+            rows.append([tree, hosts, *(f"{value:,.4g}" for value in values)])
+    print(*table(rows), sep="\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1].startswith("["):
-        task, *values = json.loads(sys.argv[1])
-        print(json.dumps({"start": start, "save": save}[task](*values)))
+    if sys.argv[1:2] == [START]:
+        print(json.dumps(start(sys.argv[2], int(sys.argv[3]))))
     else:
         main.program.cli()

@@ -8,11 +8,11 @@ and writes `albert_tf/tpu/recipes.json`, for `git diff` and a review. Needs the
 extra `tpu-check`, and a minute of a core for each recipe that changed.
 """
 
+import argparse
 import importlib.metadata
 import json
 import multiprocessing
 import pathlib
-import sys
 import time
 
 from albert_tf.base import program
@@ -51,7 +51,9 @@ def measured(name: str) -> tuple[str, Recipe, float]:
 
 def main() -> None:
     """Measure one recipe after the other, each in a process of its own."""
-    chosen = sys.argv[1:] or names()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipes", nargs="*", metavar="recipe", default=names())
+    chosen = parser.parse_args().recipes
     recipes = accepted()
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(1, maxtasksperchild=1) as pool:

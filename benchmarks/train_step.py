@@ -3,10 +3,9 @@
     python benchmarks/train_step.py --case=base-128 [--peer_python=PYTHON]
 
 Each implementation runs in a process of its own, and they take turns step by
-step, so that a slow moment of the machine hits all. Peers that are not
-installed in PYTHON are skipped with a line. The matrix-product rate, measured
-among the steps, is the machine's limit; FLOPs are those of the model's matrix
-products, forward and backward.
+step. Peers that are not installed in PYTHON are skipped with a line. The
+matrix-product rate, measured among the steps, is the machine's limit; FLOPs are
+those of the model's matrix products, forward and backward.
 
 A peer's environment, for example:
 
@@ -16,83 +15,43 @@ A peer's environment, for example:
 import argparse
 import dataclasses
 import json
-import statistics
 import sys
 
-from step_worker import Worker
-from train_step_cases import CASES
-from train_step_peers import IMPLEMENTATIONS
+from train_step_peers import CASES, IMPLEMENTATIONS, LIMIT, PRODUCT_SIZE, Case
+from turns import Worker, machine, present, take_turns
 
 from albert_tf.base.text_table import table
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import training_flops
 
-LIMIT = "matrix product"
-PRODUCT_FLOPS = 2 * 2048**3
 OURS = (LIMIT, "albert_tf", "albert_tf XLA")
-WARMUP = 1
+HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
-def flops(case: str) -> int:
-    """Return the FLOPs of one step of a case."""
-    c = CASES[case]
-    config = AlbertConfig(
-        vocab_size=c.vocab,
-        embedding_size=c.embedding,
-        hidden_size=c.hidden,
-        num_hidden_layers=c.layers,
-        num_attention_heads=c.heads,
-        intermediate_size=c.intermediate,
+def limit(worker: Worker, case: Case) -> float:
+    """Return the seconds that the machine's products alone need; say so."""
+    config = AlbertConfig(**case.model)
+    example = training_flops(config, case.tokens, case.predictions)
+    flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median
+    print(
+        f"{flops / 1e9:.0f} GFLOP a step, such matrix products at "
+        f"{rate / 1e9:.0f} GFLOP/s: {flops / rate:.3f} s at the limit"
     )
-    return c.batch * training_flops(config, c.tokens, c.predictions)
+    return flops / rate
 
 
-def start(
-    names: list[str], case: str, dtype: str, peer_python: str
-) -> list[Worker]:
-    """Start the implementations one after the other; say which are missing."""
-    workers = []
-    fields = dataclasses.replace(CASES[case], dtype=dtype)
-    case = json.dumps(dataclasses.asdict(fields))
-    for name in names:
-        python = sys.executable if name in OURS else peer_python
-        worker = Worker(name, case, python)
-        if "missing" in worker.hello:
-            print(f"{name}: skipped, {worker.hello['missing']}", flush=True)
-        else:
-            workers.append(worker)
-    return workers
-
-
-def report(workers: list[Worker], case: str) -> list[str]:
-    """Return the table of what was measured."""
-    medians = {w.name: statistics.median(w.seconds) for w in workers}
-    limit = None
-    lines = []
-    if LIMIT in medians:
-        rate = PRODUCT_FLOPS / medians[LIMIT]
-        limit = flops(case) / rate
-        lines.append(
-            f"{flops(case) / 1e9:.0f} GFLOP a step, such matrix products at "
-            f"{rate / 1e9:.0f} GFLOP/s: {limit:.3f} s at the limit"
-        )
-    head = ("s / step", "min", "examples / s", "of the limit", "peak MB")
-    rows = [("", *head, "first s", "loss")]
-    for worker in (w for w in workers if w.name != LIMIT):
-        median = medians[worker.name]
-        rows.append(
-            (
-                worker.name,
-                f"{median:.3f}",
-                f"{min(worker.seconds):.3f}",
-                f"{CASES[case].batch / median:.2f}",
-                f"{limit / median:.0%}" if limit else "",
-                f"{worker.last['megabytes']:,.0f}",
-                f"{worker.hello['first']:.0f}",
-                f"{worker.last['loss']:.3f}",
-            )
-        )
-    return lines + table(rows)
+def row(worker: Worker, case: Case, least: float | None) -> tuple[str, ...]:
+    """Return a line of the table."""
+    return (
+        worker.name,
+        f"{worker.median:.3f}",
+        f"{min(worker.seconds):.3f}",
+        f"{case.batch / worker.median:.2f}",
+        f"{least / worker.median:.0%}" if least else "",
+        f"{worker.last['megabytes']:,.0f}",
+        f"{worker.hello['first']:.0f}",
+        f"{worker.last['loss']:.3f}",
+    )
 
 
 def main() -> None:
@@ -104,24 +63,23 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9, help="steps of each")
     parser.add_argument("--peer_python", default=sys.executable)
-    parser.add_argument(
-        "--only", nargs="*", choices=IMPLEMENTATIONS, help="default: all"
-    )
-    given = parser.parse_args()
-    names = given.only or list(IMPLEMENTATIONS)
-    workers = start(names, given.case, given.dtype, given.peer_python)
-    for _ in range(WARMUP + given.rounds):
-        for worker in workers:
-            worker.step()
-    for worker in workers:
-        worker.seconds = worker.seconds[WARMUP:]
+    parser.add_argument("--only", nargs="*", choices=IMPLEMENTATIONS)
+    asked = parser.parse_args()
+    case = dataclasses.replace(CASES[asked.case], dtype=asked.dtype)
+    fields = json.dumps(dataclasses.asdict(case))
+    workers = {}
+    for name in asked.only or IMPLEMENTATIONS:
+        python = sys.executable if name in OURS else asked.peer_python
+        worker = Worker(name, "train_step_peers.py", [name, fields], python)
+        workers |= {w.name: w for w in present([worker])}
+    take_turns(list(workers.values()), asked.rounds, warmup=1)
     print(
-        f"{given.case}, {given.dtype}, medians of {given.rounds} "
-        "interleaved steps"
+        f"{asked.case}, {asked.dtype}, medians of {asked.rounds} interleaved "
+        f"steps; {machine('tensorflow')}"
     )
-    print("\n".join(report(workers, given.case)))
-    for worker in workers:
-        worker.close()
+    least = limit(workers.pop(LIMIT), case) if LIMIT in workers else None
+    rows = [row(worker, case, least) for worker in workers.values()]
+    print(*table([("", *HEAD, "first s", "loss"), *rows]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -2,26 +2,79 @@
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 
-Makes the model, then runs a step for each line on standard input and prints
-its seconds. All do the same work: ALBERT's two losses with the masked-LM head
-at the predicted positions only, clipping by the global norm and AdamW, without
+All do the same work: ALBERT's two losses with the masked-LM head at the
+predicted positions only, clipping by the global norm and AdamW, without
 dropout, in float32 or with products in bfloat16. Peers lack parts of that loss;
 what is missing is added here.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
 
+import dataclasses
 import json
-import os
-import resource
 import sys
-import time
 from collections.abc import Callable
 
-from tensorflow_peers import TENSORFLOW_MODELS
-from train_step_cases import CASES, CLIP, DECAY, EPSILON, RATE, Case
+import numpy as np
+from turns import CORES, serve
 
-THREADS = len(os.sched_getaffinity(0))
+# Of the optimizer.
+RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What a step works on: a model, as the released keys, and a batch."""
+
+    batch: int
+    tokens: int
+    predictions: int
+    model: dict[str, int]
+    dtype: str = "float32"  # or bfloat16, of products; weights are float32
+
+    @property
+    def policy(self) -> str:
+        """The Keras policy of `dtype`."""
+        return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
+
+    def data(self) -> dict[str, np.ndarray]:
+        """Return one random batch, the same in every library."""
+        rng = np.random.default_rng(0)
+        b, t, p = self.batch, self.tokens, self.predictions
+        vocab = self.model["vocab_size"]
+        rows = [rng.permutation(t)[:p] for _ in range(b)]
+        segments = np.broadcast_to(np.arange(t) >= t // 2, (b, t))
+        return {
+            "input_ids": rng.integers(5, vocab, (b, t), np.int32),
+            "input_mask": np.ones((b, t), np.int32),
+            "segment_ids": segments.astype(np.int32),
+            "masked_lm_positions": np.sort(rows).astype(np.int32),
+            "masked_lm_ids": rng.integers(5, vocab, (b, p), np.int32),
+            "masked_lm_weights": np.ones((b, p), np.float32),
+            "sentence_order_labels": rng.integers(0, 2, b, np.int32),
+            "example_weights": np.ones(b, np.float32),
+        }
+
+
+def model(hidden: int, layers: int, heads: int) -> dict[str, int]:
+    """Return an architecture."""
+    return {
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+    }
+
+
+BASE = model(768, 12, 12)
+CASES = {
+    "base-128": Case(4, 128, 20, BASE),
+    "base-512": Case(1, 512, 77, BASE),
+    "albert_tiny-128": Case(32, 128, 20, model(312, 4, 12)),
+    "tiny-64": Case(64, 64, 10, model(256, 4, 4)),
+}
 
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
@@ -39,20 +92,12 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     from albert_tf.training.trainer import Trainer
     from albert_tf.training.training_config import TrainingConfig
 
-    config = AlbertConfig(
-        vocab_size=case.vocab,
-        embedding_size=case.embedding,
-        hidden_size=case.hidden,
-        num_hidden_layers=case.layers,
-        num_attention_heads=case.heads,
-        intermediate_size=case.intermediate,
-    )
     training = TrainingConfig(
         train_batch_size=case.batch, jit_compile=jit or None, dtype=case.dtype
     )
     trainer = Trainer(
         distribution.make_strategy(distribution.DistributionConfig()),
-        lambda: AlbertForPretraining(config, case.policy),
+        lambda: AlbertForPretraining(AlbertConfig(**case.model), case.policy),
         PretrainingObjective(),
         OptimizerConfig(
             optimizer="adamw",
@@ -74,41 +119,92 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     return step
 
 
-def tensorflow_peer(case: Case, form: tuple[str, bool]) -> Callable[[], float]:
-    """A TensorFlow library; `form` is its name, and whether XLA compiles."""
-    name, jit = form
-    return TENSORFLOW_MODELS[name](case).step(case, jit)
+def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
+    """KerasHub's backbone and masked-LM head; `jit`: compiled with XLA.
 
+    It lacks the loss of sentences' order, which is added here.
+    """
+    import keras
+    import keras_hub
+    import tensorflow as tf
 
-def hugging_face_model(case: Case, form: str):
-    """Hugging Face's ALBERT for training, without dropout."""
-    from transformers import AlbertConfig, AlbertForPreTraining
-
-    config = AlbertConfig(
-        vocab_size=case.vocab,
-        embedding_size=case.embedding,
-        hidden_size=case.hidden,
-        num_hidden_layers=case.layers,
-        num_attention_heads=case.heads,
-        intermediate_size=case.intermediate,
-        hidden_act="gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        classifier_dropout_prob=0.0,
-        attn_implementation="eager" if form == "eager" else "sdpa",
+    keras.config.set_dtype_policy(case.policy)
+    hidden = case.model["hidden_size"]
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=case.model["vocab_size"],
+        num_layers=case.model["num_hidden_layers"],
+        num_heads=case.model["num_attention_heads"],
+        embedding_dim=case.model["embedding_size"],
+        hidden_dim=hidden,
+        intermediate_dim=case.model["intermediate_size"],
+        dropout=0.0,
+        max_sequence_length=512,
     )
-    return AlbertForPreTraining(config).train()
+    head = keras_hub.layers.MaskedLMHead(
+        token_embedding=backbone.token_embedding,
+        intermediate_activation=lambda x: keras.activations.gelu(x, True),
+    )
+    head.build((case.batch, case.tokens, hidden))
+    order = keras.layers.Dense(2)
+    order.build((case.batch, hidden))
+    # The tied word table belongs to the backbone and to the head.
+    models = (backbone, head, order)
+    unique = {id(v): v for m in models for v in m.trainable_variables}
+    variables = list(unique.values())
+    optimizer = keras.optimizers.AdamW(
+        RATE, weight_decay=DECAY, epsilon=EPSILON
+    )
+    optimizer.build(variables)
+
+    def logits(batch):
+        outputs = backbone(
+            {
+                "token_ids": batch["input_ids"],
+                "segment_ids": batch["segment_ids"],
+                "padding_mask": batch["input_mask"],
+            }
+        )
+        positions = batch["masked_lm_positions"]
+        mlm = head(outputs["sequence_output"], mask_positions=positions)
+        return mlm, order(outputs["pooled_output"])  # [B, P, V], [B, 2]
+
+    batch = {k: tf.constant(v) for k, v in case.data().items()}
+
+    @tf.function(jit_compile=jit)
+    def train(batch):
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        with tf.GradientTape() as tape:
+            mlm, sop = (tf.cast(x, tf.float32) for x in logits(batch))
+            losses = (
+                cross_entropy(batch["masked_lm_ids"], mlm),
+                cross_entropy(batch["sentence_order_labels"], sop),
+            )
+            loss = tf.add_n([tf.reduce_mean(part) for part in losses])
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        clipped, _ = tf.clip_by_global_norm(gradients, CLIP)
+        optimizer.apply(clipped, variables)
+        return loss
+
+    return lambda: float(train(batch).numpy())
 
 
 def hugging_face(case: Case, form: str) -> Callable[[], float]:
     """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
     import torch
     from torch.nn.functional import cross_entropy
+    from transformers import AlbertConfig, AlbertForPreTraining
 
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(CORES)
     torch.set_float32_matmul_precision("high")  # TF32 on GPUs, as XLA
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = hugging_face_model(case, form).to(device)
+    dropouts = ("hidden_dropout", "attention_probs_dropout")
+    config = AlbertConfig(
+        **case.model,
+        **{f"{name}_prob": 0.0 for name in (*dropouts, "classifier_dropout")},
+        hidden_act="gelu_new",
+        attn_implementation="eager" if form == "eager" else "sdpa",
+    )
+    model = AlbertForPreTraining(config).train().to(device)
     data = {k: torch.from_numpy(v).to(device) for k, v in case.data().items()}
     whole = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     batch = {k: v.long() if k in whole else v for k, v in data.items()}
@@ -120,14 +216,15 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
     half = case.dtype == "bfloat16"
 
     def loss_of(batch):
-        found = model.albert(
+        outputs = model.albert(
             batch["input_ids"], batch["input_mask"], batch["segment_ids"]
         )
+        hidden = outputs.last_hidden_state  # [B, T, H]
         at = batch["masked_lm_positions"][..., None]  # [B, P, 1]
-        at = at.expand(-1, -1, case.hidden)  # [B, P, H]
+        at = at.expand(-1, -1, hidden.shape[-1])  # [B, P, H]
         # The library computes the logits at all positions; the loss needs P.
-        logits = model.predictions(found.last_hidden_state.gather(1, at))
-        sop = model.sop_classifier(found.pooler_output)
+        logits = model.predictions(hidden.gather(1, at))
+        sop = model.sop_classifier(outputs.pooler_output)
         mlm = cross_entropy(logits.flatten(0, 1), labels)
         return mlm + cross_entropy(sop, orders)
 
@@ -146,80 +243,36 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
     return step
 
 
-def matrix_product(case: Case, size: int = 2048) -> Callable[[], float]:
+def matrix_product(case: Case, size: int) -> Callable[[], float]:
     """One matrix product in TensorFlow, the machine's limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])
     square = tf.cast(square, case.dtype)
     product = tf.function(lambda x: tf.matmul(x, x)[0, 0])
-
-    def step() -> float:
-        return float(product(square))
-
-    return step
+    return lambda: float(product(square))
 
 
+LIMIT, PRODUCT_SIZE = "matrix product", 2048
 # Name -> (maker, its argument).
 IMPLEMENTATIONS = {
-    "matrix product": (matrix_product, 2048),
+    LIMIT: (matrix_product, PRODUCT_SIZE),
     "albert_tf": (ours, False),
     "albert_tf XLA": (ours, True),
-    "KerasHub": (tensorflow_peer, ("KerasHub", False)),
-    "KerasHub XLA": (tensorflow_peer, ("KerasHub", True)),
-    "Model Garden": (tensorflow_peer, ("Model Garden", False)),
-    "Model Garden XLA": (tensorflow_peer, ("Model Garden", True)),
+    "KerasHub": (keras_hub, False),
+    "KerasHub XLA": (keras_hub, True),
     "Hugging Face sdpa": (hugging_face, "sdpa"),
     "Hugging Face eager": (hugging_face, "eager"),
     "Hugging Face compiled": (hugging_face, "compiled"),
 }
 
 
-def answer(**values) -> None:
-    """Send one line to the benchmark."""
-    sys.__stdout__.write(json.dumps(values) + "\n")
-    sys.__stdout__.flush()
-
-
-def megabytes() -> float:
-    """Return the largest memory of a GPU so far, or else of the process."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def serve(make: Callable[[], Callable], result: str) -> None:
-    """Serve steps, which `make` makes and which give a result of that name."""
-    sys.stdout = sys.stderr
-    start = time.perf_counter()
-    try:
-        step = make()
-        step()
-    except ImportError as error:
-        answer(missing=str(error))
-        return
-    answer(first=time.perf_counter() - start)
-    for _ in sys.stdin:
-        start, cpu = time.perf_counter(), time.process_time()
-        value = step()
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        answer(
-            seconds=seconds,
-            cpu=cpu,
-            megabytes=megabytes(),
-            **{result: value},
-        )
-
-
-def main() -> None:
-    """Serve steps until standard input ends."""
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+def make_work() -> Callable[[str], dict]:
+    """Return what makes a step of the named implementation and case."""
     make, argument = IMPLEMENTATIONS[sys.argv[1]]
-    case = CASES.get(sys.argv[2]) or Case(**json.loads(sys.argv[2]))
-    serve(lambda: make(case, argument), "loss")
+    step = make(Case(**json.loads(sys.argv[2])), argument)
+    return lambda _: {"loss": step()}
 
 
 if __name__ == "__main__":
-    main()
+    serve(make_work)
