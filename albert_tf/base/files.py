@@ -68,7 +68,7 @@ def unfinished(path: str) -> str:
 
 def is_unfinished(path: str) -> bool:
     """Return whether a file has a name of `unfinished`."""
-    return bool(re.search(r"\.tmp\d+(-\w+)?$", path))
+    return bool(re.search(r"\.tmp\d+-[0-9a-f]{8}$", path))
 
 
 def matches(pattern: str, folder: str = "") -> list[str]:
@@ -216,7 +216,7 @@ def atomic_folder(path: str) -> Iterator[str]:
             _upload(temporary, path.rstrip("/"))
         return
     path = os.path.realpath(path)
-    temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
+    temporary, old = unfinished(path), f"{path}.old{os.getpid()}"
     try:
         make_folder(temporary)
         yield temporary
