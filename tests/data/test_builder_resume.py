@@ -65,7 +65,9 @@ def test_interrupted_build_goes_on(
         complete = name == "clean"
         assert (output / "metadata.json").exists() == complete
     if not complete:
-        (output / "train-00000-of-00006.tfrecord.tmp1-0a1b2c3d").write_text("half")
+        (output / "train-00000-of-00006.tfrecord.tmp1-0a1b2c3d").write_text(
+            "half"
+        )
     with small_blocks():
         build.run(*settings(corpus, output))
     assert contents(output) == contents(whole_of_blocks)
