@@ -9,6 +9,7 @@ import albert_tf
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training import checkpoints, pretraining
@@ -72,4 +73,5 @@ def build_records(text, output, model, tokens, **masking):
         TokenizerConfig(spm_model_file=str(model)),
         PairsConfig(max_seq_length=tokens),
         MaskingConfig(**masking),
+        ReadingConfig(),
     )

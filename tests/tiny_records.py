@@ -70,5 +70,5 @@ def write_records(folder):
             size = (folder / name).stat().st_size
             splits[split].append(records.RecordFile(name, count, size))
     splits = {split: tuple(entries) for split, entries in splits.items()}
-    metadata = records.Metadata(TOKENS, SLOTS, 50, "", splits)
+    metadata = records.Metadata(TOKENS, SLOTS, 128, "", splits)
     metadata.write(str(folder))

@@ -14,11 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.masking import (
-    Instances,
-    MaskingConfig,
-    Words,
-)
+from albert_tf.data.masking import Instances, MaskingConfig, Words
 
 # What the numbers of an example are for; each has its own sequence.
 ORDER, NGRAMS, KINDS, PICKS = range(4)

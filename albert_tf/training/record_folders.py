@@ -1,6 +1,7 @@
 """The folders of records that a run reads, checked before it begins."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 from albert_tf.base.errors import require
@@ -96,7 +97,9 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     """
     folders = {f: find.read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        checks.check(folder, metadata)
+        # Of released records the vocabulary is not known, and must be this one.
+        size = metadata.vocab_size or config.vocab_size
+        checks.check(folder, dataclasses.replace(metadata, vocab_size=size))
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
             dynamic.tokenizer_beside(folder, metadata)

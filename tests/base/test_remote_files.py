@@ -23,6 +23,7 @@ from albert_tf.conversion.converter import convert
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.vocabulary_training import (
     TrainTokenizerConfig,
@@ -108,6 +109,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
             TokenizerConfig(spm_model_file=f"{root}/spiece.model"),
             PairsConfig(max_seq_length=64),
             MaskingConfig(),
+            ReadingConfig(),
         )
     local, remote = (tmp_path / name for name in ("local", "remote"))
     assert (local / "spiece.model").read_bytes() == (

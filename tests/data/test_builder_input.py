@@ -1,8 +1,10 @@
 """Text that cannot be used: the error says what and where."""
 
+import dataclasses
 import errno
 import gzip
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -19,6 +21,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder import build, shards
 from albert_tf.data.records import framing
+from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 
 def test_one_document(corpus, tmp_path):
@@ -49,6 +52,27 @@ def test_json_lines_are_no_sentences(corpus, tmp_path):
     changes = {"input_file": str(tmp_path / "a.jsonl")}
     with pytest.raises(InputError, match="must be jsonl.*lines with .*a.jsonl"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
+def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
+    """A vocabulary that was trained on capitals is not used without them."""
+    vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
+    cased = dataclasses.replace(vocabulary, do_lower_case=False)
+    build_tokenizer(cased).save(str(tmp_path))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tokenizer.json").write_text('{"model": {}}')
+    shutil.copy(tmp_path / "vocab.txt", tmp_path / "other")
+    configs = list(settings(corpus, tmp_path / "out"))
+    for folder, config in (("", cased), ("other", vocabulary)):
+        path = str(tmp_path / folder / "vocab.txt")
+        configs[1] = dataclasses.replace(config, vocab_file=path)
+        configs[0] = dataclasses.replace(
+            configs[0], output_dir=str(tmp_path / f"{folder} out")
+        )
+        build.run(*configs)
+    configs[1] = TokenizerConfig(vocab_file=str(tmp_path / "vocab.txt"))
+    with pytest.raises(InputError, match="do_lower_case=True, but False in"):
+        build.run(*configs)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])

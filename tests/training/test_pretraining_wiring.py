@@ -7,12 +7,13 @@ import tensorflow as tf
 import tiny
 import tiny_pretraining
 from tiny_pretraining import run, values
+from tiny_records import example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.flops import training_flops
-from albert_tf.training import checkpoints, warm_start
+from albert_tf.training import checkpoints, record_folders, warm_start
 from albert_tf.training.hooks import make_monitor
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import Phase
@@ -75,6 +76,18 @@ def test_records_that_fit_exactly_are_taken(size, said, capsys):
     """Full length and vocabulary are legal; a smaller one is a note."""
     check_records(tiny.CONFIG, records.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
+
+
+def test_ids_beyond_the_vocabulary(tmp_path):
+    """Released records of another vocabulary are refused, not read as zeros.
+
+    Nothing else tells whose they are.
+    """
+    write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
+    record_folders.read(str(tmp_path), tiny.CONFIG, True)
+    write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
+    with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 50"):
+        record_folders.read(str(tmp_path), tiny.CONFIG, True)
 
 
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(

@@ -37,6 +37,7 @@ from albert_tf.data.masking import (
 )
 from albert_tf.data.records.piece_counts import write_piece_counts
 from albert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
     Tokenizer,
     TokenizerConfig,
     build_tokenizer,
@@ -59,6 +60,24 @@ def count_shards(paths: list[str]) -> int:
         for path in paths
     )
     return math.ceil(total / SHARD_BYTES)
+
+
+def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
+    """Refuse other settings of text than a vocabulary was trained with."""
+    path = tokenization.spm_model_file or tokenization.vocab_file
+    place = files.join(os.path.dirname(path), TOKENIZER_FILE)
+    if not files.exists(place):
+        return
+    written, now = files.read_json(place, "A file"), tokenizer.description()
+    # Other libraries have a file of this name, without a type.
+    if isinstance(written, dict) and written.get("type") == now["type"]:
+        others = {
+            name: f"{now.get(name)}, but {value} in {place}"
+            for name, value in written.items()
+            if now.get(name) != value
+        }
+        rule = "Text settings must be those of the vocabulary's tokenizer.json."
+        require(not others, rule, **others)
 
 
 def make_recipe(
@@ -233,6 +252,7 @@ def run(
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
+        check_text(tokenization, tokenizer)
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))

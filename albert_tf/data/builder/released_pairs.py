@@ -23,7 +23,7 @@ TRIES = 10
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a part of another document for each of the parts `own` [n]."""
+    """Draw a part of another document for each of the parts [n]."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     other = hashes[drawn] != hashes[parts][:, None]
     other[:, -1] = True
@@ -40,7 +40,7 @@ def _random_segments(
     """Draw B: whole sentences of another document, up to a length or more.
 
     Args:
-      own: [n] the parts that A is from.
+      parts: [n] those that A is from.
       lengths: [n] the tokens wanted.
       documents: the text.
       offsets: [S + 1] of its sentences.

@@ -22,6 +22,9 @@ from albert_tf.data.records.metadata import (
 
 # A store answers each call after a while, but many at a time.
 CALLS_AT_ONCE = 64
+# Records of each split that are looked at before a run; the ids of fewer may
+# all be low by chance, where they are those of another vocabulary.
+FIRST = 16
 # The values of every feature of a dynamic record.
 DYNAMIC_SIZES = {
     "token_ids": 1,
@@ -38,6 +41,16 @@ def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
         for name, size in sizes.items()
         if len(feature[name]) != size
     )
+
+
+def _wrong_static(feature, metadata: Metadata) -> str:
+    """Return what is wrong with a static record, or an empty string."""
+    if wrong := _wrong_sizes(feature, static_sizes(metadata)):
+        return wrong
+    highest, size = max(feature["input_ids"]), metadata.vocab_size
+    if 0 < size <= highest:
+        return f"`input_ids` holds {highest}, beyond a vocabulary of {size}"
+    return ""
 
 
 def _wrong_dynamic(feature, metadata: Metadata) -> str:
@@ -62,16 +75,13 @@ def _first_fault(
 ) -> str:
     """Return what is wrong with the first, or all, records of a file."""
     dynamic = metadata.masking(split) == DYNAMIC
+    wrong_in = _wrong_dynamic if dynamic else _wrong_static
     for number, record in enumerate(islice(framing.read(path), limit)):
         try:
             feature = examples.parse(record)
         except ValueError:
             return f"{path}, record {number} is no tf.train.Example"
-        if dynamic:
-            wrong = _wrong_dynamic(feature, metadata)
-        else:
-            wrong = _wrong_sizes(feature, static_sizes(metadata))
-        if wrong:
+        if wrong := wrong_in(feature, metadata):
             return f"{path}, record {number}: {wrong}"
     return ""
 
@@ -100,7 +110,7 @@ def _refusal(fault: str) -> InputError:
 def check(data_dir: str, metadata: Metadata) -> None:
     """Raise `InputError` unless every file is whole and holds such records.
 
-    Cheap: asks for sizes, of many files at a time, and reads the first record
+    Cheap: asks for sizes, of many files at a time, and reads the first records
     of each split. What is wrong with another one is said where it is read.
     """
     for split, entries in metadata.splits.items():
@@ -109,7 +119,7 @@ def check(data_dir: str, metadata: Metadata) -> None:
             faults = list(pool.map(_file_fault, paths, entries))
         if fault := next(filter(None, faults), ""):
             raise _refusal(fault)
-        if paths and (fault := _first_fault(paths[0], metadata, split, 1)):
+        if paths and (fault := _first_fault(paths[0], metadata, split, FIRST)):
             raise _refusal(fault)
 
 

@@ -10,10 +10,7 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.data import masking_graph
 from albert_tf.data.masking import Instances, Words
-from albert_tf.data.records.metadata import (
-    Metadata,
-    id_type,
-)
+from albert_tf.data.records.metadata import Metadata, id_type
 from albert_tf.data.records.parsing import parse_examples, require_all
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
