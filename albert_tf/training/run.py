@@ -319,6 +319,10 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     with last_good_named(run), StopOnSignal() as stop:
         if run.last_good:
             progress.message(run.resume_message())
+        if run.finished:
+            progress.message(
+                f"Nothing is left to train: step {run.step} of {run.last}"
+            )
         hooks = [*hooks, stop]
         for hook in hooks:
             hook.begin(run)

@@ -54,6 +54,15 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     assert_same_bits(unbroken, go(resumed))
 
 
+def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
+    """Fewer steps than were made are no silent success."""
+    copied(unbroken[0], tmp_path, 7)
+    resumed = make_run(tmp_path, stop_step=4)
+    go(resumed)
+    assert resumed.step == 7
+    assert "Nothing is left to train: step 7 of 4" in capfd.readouterr().err
+
+
 def test_a_folder_is_claimed_by_one_run(tmp_path):
     """A second one is refused before it writes anything, and not later."""
     strategy, claims = tf.distribute.get_strategy(), []
