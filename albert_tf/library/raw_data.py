@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import keras
@@ -162,6 +163,11 @@ def class_numbers(
     labels = task.labels
     names = [label_text(class_name(k, labels), "y") for k in class_weight]
     weights = dict(zip(names, class_weight.values(), strict=True))
+    rule = "`class_weight` must be of finite numbers from 0."
+    numbers = [
+        isinstance(x, Real) and 0 <= x < np.inf for x in weights.values()
+    ]
+    require(all(numbers), rule, class_weight=class_weight)
     unknown = set(weights) - set(labels)
     rule = f"`class_weight` must be of classes, {', '.join(labels)}."
     require(not unknown, rule, unknown=", ".join(map(str, unknown)))

@@ -146,7 +146,7 @@ class Embedder(TaskModel):
         return find("embedding")
 
     def unpacked(self, x, y, weights):
-        nested = isinstance(x, tuple) and isinstance(x[0], tuple | dict)
+        nested = isinstance(x, tuple) and isinstance((*x, 0)[0], tuple | dict)
         return super().unpacked(x, y, weights) if nested else (x, y, weights)
 
     def table(self, x, y):
@@ -160,6 +160,13 @@ class Embedder(TaskModel):
         rule = "Scores must be of pairs, a tuple of two lists."
         require(y is None or number == 2, rule, columns=number)
         return table_of(x, y, TableColumns(names[:number], c.label[0]))
+
+    def _streamed(self, dataset, batch_size, part):
+        spec = dataset.element_spec
+        rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
+        rule = "Scores must be in memory, for the largest of all divides them."
+        require(not (rated and len(spec) > 1), rule, x=dataset)
+        return super()._streamed(dataset, batch_size, part)
 
     def answers(self, predictions):
         return predictions[:, 0]

@@ -100,7 +100,10 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     """Return choices as texts, at least two."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
-    legal = legal and all(isinstance(x, str | int | float) for x in choices)
+    # NaN, which does not equal itself, is what a table lacks.
+    legal = legal and all(
+        isinstance(x, str | int | float) and x == x for x in choices
+    )
     rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices."
     require(legal, f"{rule} Received: {str(choices)[:60]}")
     return tuple(map(str, choices))

@@ -81,9 +81,11 @@ class Embedding(Task):
 
     def read(self, part, path) -> list[Texts]:
         if ending_of(path) == ".txt":
-            text = files.read_text(path, "The data file")
-            lines = [line for line in text.splitlines() if line.strip()]
-            examples = [Texts(str(i), (x,)) for i, x in enumerate(lines)]
+            text = files.read_text(path, "The data file").removeprefix("\ufeff")
+            # Only a line feed ends a line, as in tables.
+            lines = [line.removesuffix("\r") for line in text.split("\n")]
+            texts = [line for line in lines if line.strip()]
+            examples = [Texts(str(i), (x,)) for i, x in enumerate(texts)]
         else:
             examples = list(self._table(part, path))
         sizes = {len(example.texts) for example in examples}

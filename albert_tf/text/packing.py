@@ -47,10 +47,12 @@ def checked_texts(values: Any, name: str) -> list[str]:
     """
     if hasattr(values, "numpy"):
         values = values.numpy()
+    if hasattr(values, "tolist"):  # of a lone string, that string
+        values = values.tolist()
     rule = f"`{name}` must be a list of strings."
     require(is_column(values), rule, **{name: repr(values)[:60]})
     texts = []
-    for x in values.tolist() if hasattr(values, "tolist") else values:
+    for x in values:
         text = x.decode("utf-8", "replace") if isinstance(x, bytes) else x
         received = {f"{name}[{len(texts)}]": repr(text)[:60]}
         require(isinstance(text, str), rule, **received)

@@ -116,3 +116,20 @@ def test_scores_are_of_pairs(shallow):
         model.score(TEXTS, NUMBERS)
     with pytest.raises(InputError, match="Scores must be of pairs"):
         model.score((TEXTS, TEXTS, TEXTS), NUMBERS)
+    model.compile(run_eagerly=True)
+    stream = tf.data.Dataset.from_tensor_slices(((TEXTS, TEXTS), NUMBERS))
+    with pytest.raises(InputError, match="Scores must be in memory"):
+        model.fit(stream.batch(2))
+    with pytest.raises(InputError, match="one of each at least"):
+        model.encode(())
+
+
+def test_a_batch_may_have_no_class(shallow):
+    """Sets of a data set that is read in batches may all be empty in one."""
+    model = Classifier.load(shallow, ["x", "y"], multilabel=True)
+    model.compile(run_eagerly=True)
+    sets = [[0, 1], [0, 0], [0, 0]]
+    stream = tf.data.Dataset.from_tensor_slices((TEXTS[:3], sets)).batch(1)
+    losses = model.fit(stream, verbose=0).history["loss"]
+    assert 0 < losses[0] < 10
+    assert set(model.score(stream)) == set(model.score(TEXTS[:3], sets))

@@ -293,6 +293,11 @@ def untrained(model, path):
         (lambda m, path: m.predict(TEXTS, TEXTS), "must be a list of strings"),
         (lambda m, path: m.predict(TEXTS, batch_size=-1), "`batch_size` must"),
         (lambda m, path: m.predict(), "one of each at least"),
+        (lambda m, path: m.predict(np.array("film")), "must be a list of str"),
+        (
+            lambda m, path: m.fit(TEXTS, LABELS, class_weight={"bad": -1}),
+            "must be of finite numbers from 0",
+        ),
         (
             lambda m, path: m.fit(TEXTS, LABELS, class_weight={"ugly": 2.0}),
             "must be of classes, bad, good. Received: unknown=ugly",

@@ -133,6 +133,7 @@ def test_folders_of_race(tmp_path, name, levels):
         ({"questions": None}, ["1.txt:1", "questions", "list of texts"]),
         ({"questions": ["a", 2]}, ["1.txt:1", "questions", "list of texts"]),
         ({"options": "ab"}, ["1.txt:1", "`options` must be a list"]),
+        ({"options": [["a", float("nan")], "b"]}, ["question 1", "2 to 26"]),
         ({"options": [{"a": 1}, 2]}, ["1.txt:1, question 1", "2 to 26"]),
         ({"answers": "AB"}, ["1.txt:1", "`answers` must be a list"]),
         ({"answers": [["A"], "B"]}, ["1.txt:1, question 1", "label must be"]),

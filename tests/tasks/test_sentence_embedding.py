@@ -30,7 +30,7 @@ def test_what_a_file_holds(tmp_path, capsys):
     """
     row = {"text": "a", "text_pair": "b"}
     files = {
-        "x.txt": ["one line", "", "x\ty"],
+        "x.txt": ["\ufeffone\u2028line", "", "x\ty\r"],
         "text.jsonl": [{"text": "a"}],
         "pair.jsonl": [row],
         "triplet.jsonl": [row | {"negative": "c"}],
@@ -41,7 +41,7 @@ def test_what_a_file_holds(tmp_path, capsys):
         for name, rows in files.items()
     }
     assert read == {
-        "x.txt": [Texts("0", ("one line",)), Texts("1", ("x\ty",))],
+        "x.txt": [Texts("0", ("one\u2028line",)), Texts("1", ("x\ty",))],
         "text.jsonl": [Texts("0", ("a",))],
         "pair.jsonl": [Texts("0", ("a", "b"), None, True)],
         "triplet.jsonl": [Texts("0", ("a", "b", "c"), None, True)],
