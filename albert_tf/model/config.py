@@ -225,8 +225,7 @@ class AlbertConfig:
     @classmethod
     def from_json_file(cls, path: str) -> "AlbertConfig":
         """Read a released or own `albert_config.json`."""
-        values = files.read_json(path, "`albert_config_file`")
-        require(isinstance(values, dict), f"`{path}` must hold a JSON object")
+        values = files.read_json_object(path, "`albert_config_file`")
         return cls.from_dict(values, source=path)
 
     @classmethod

@@ -159,7 +159,7 @@ def test_missing_keys_are_named():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "must be JSON.*line 1"), ("[1]", "must hold a JSON object")],
+    [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
     """Broken files are named with the line."""
