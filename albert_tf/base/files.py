@@ -310,6 +310,15 @@ def read_json(path: str, what: str) -> Any:
         ) from None
 
 
+def read_json_object(path: str, what: str) -> dict:
+    """Read a JSON file that holds an object."""
+    values = read_json(path, what)
+    require(
+        isinstance(values, dict), f"{what} must be a JSON object.", path=path
+    )
+    return values
+
+
 def listed(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 

@@ -270,7 +270,8 @@ def read_tokenizer_config(folder: str) -> dict:
     """Return the content of a folder's `tokenizer_config.json`, {} of none."""
     path = files.join(folder, TOKENIZER_CONFIG)
     there = files.exists(path)
-    return files.read_json(path, f"`{TOKENIZER_CONFIG}`") if there else {}
+    what = f"`{TOKENIZER_CONFIG}`"
+    return files.read_json_object(path, what) if there else {}
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:

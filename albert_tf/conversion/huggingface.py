@@ -61,14 +61,14 @@ def is_folder(path: str) -> bool:
 
 def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     """Read a `config.json`; return the config and warnings."""
-    values = files.read_json(path, "`config.json`")
+    values = files.read_json_object(path, "`config.json`")
     for key, legal in FIXED.items():
         value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
         rule += "ALBERT has it."
         require(value == legal, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
     rule = f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}."
-    require(name in ACTIVATIONS, rule, hidden_act=f"{name} in {path}")
+    require(name in [*ACTIVATIONS], rule, hidden_act=f"{name} in {path}")
     known = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
     kept = {key: value for key, value in values.items() if key in known}
     config = AlbertConfig.from_dict(

@@ -85,7 +85,10 @@ def head_of(task: Task) -> TaskHead:
 
 def labels_in(values: dict) -> tuple[str, ...]:
     """Return the labels of a `config.json` in the order of their numbers."""
-    default = {str(i): f"LABEL_{i}" for i in range(values.get("num_labels", 2))}
+    number = values.get("num_labels", 2)
+    rule = "`num_labels` must be a whole number."
+    require(isinstance(number, int), rule, num_labels=repr(number))
+    default = {str(i): f"LABEL_{i}" for i in range(number)}
     names = values.get("id2label") or default
     numbers = [str(i) for i in range(len(names))]
     rule = "`id2label` must give each number from 0 on a name of its own."

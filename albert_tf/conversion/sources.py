@@ -153,6 +153,9 @@ def open_huggingface(
     values = files.read_json(path, "`config.json`")
     if not values.get("architectures"):
         values["architectures"] = [huggingface.architecture_of(tensors)]
+    names = values["architectures"]
+    rule = "`architectures` must be a list of names."
+    require(isinstance(names, list), rule, architectures=names)
     task = read_task(folder, values, config.max_position_embeddings, pairs)
     lacks = not any(n.startswith(huggingface.POOLER) for n in tensors.shapes)
     if lacks and values["architectures"][0] in WITHOUT_POOLER:

@@ -120,8 +120,7 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     What the weights say for sure is taken from them: where embeddings are
     normalised, and their width if the file does not say it.
     """
-    values = files.read_json(path, "`albert_config_file`")
-    require(isinstance(values, dict), f"`{path}` must hold a JSON object")
+    values = files.read_json_object(path, "`albert_config_file`")
     warnings = []
     table = tensors.shapes.get("bert/embeddings/word_embeddings", ())
     if "embedding_size" not in values and len(table) == 2:

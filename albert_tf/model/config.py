@@ -13,6 +13,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONFIG_FILE = "albert_config.json"
+RELEASED_FILE = "model.ckpt-best.index"  # beside it, of TensorFlow 1
 
 # The released "gelu" is the tanh form; some other code bases mean the erf one.
 ACTIVATIONS = {
@@ -216,14 +217,23 @@ class AlbertConfig:
     @classmethod
     def from_json_file(cls, path: str) -> "AlbertConfig":
         """Read a released or own `albert_config.json`."""
-        values = files.read_json(path, "`albert_config_file`")
-        require(isinstance(values, dict), f"`{path}` must hold a JSON object")
+        values = files.read_json_object(path, "`albert_config_file`")
         return cls.from_dict(values, source=path)
 
     @classmethod
     def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
-        """Read the config of a model directory."""
-        return cls.from_json_file(files.join(model_dir, CONFIG_FILE))
+        """Read the config of a model directory; say how one is made."""
+        path = files.join(model_dir, CONFIG_FILE)
+        names = files.names(model_dir) if files.is_folder(model_dir) else ()
+        require(
+            CONFIG_FILE in names and RELEASED_FILE not in names,
+            f"A model directory must have {CONFIG_FILE} and checkpoints of "
+            "this project; `python -m albert_tf.convert_checkpoint "
+            f"--input={model_dir} --output=NEW --to=model_dir` makes one of "
+            "a Hugging Face folder or a release of TensorFlow 1.",
+            model_dir=model_dir,
+        )
+        return cls.from_json_file(path)
 
     def to_json(self) -> str:
         """Return the JSON text of the config, every key written out.

@@ -88,6 +88,7 @@ def test_a_projection_between_equal_widths(tmp_path):
         ({"model_type": "bert"}, "`model_type` must be albert"),
         ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12"),
         ({"hidden_act": "silu"}, "`hidden_act` must be one of gelu_new"),
+        ({"hidden_act": ["gelu"]}, "`hidden_act` must be one of gelu_new"),
         ({"position_embedding_type": "relative_key"}, "must be absolute"),
         ({"tie_word_embeddings": False}, "must be True"),
         ({"num_attention_heads": 5}, "`num_attention_heads` must divide"),
@@ -97,6 +98,14 @@ def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
     """A `config.json` that says something else than ALBERT is refused."""
     folder, _ = huggingface(tmp_path, golden, **changes)
     refuse(tmp_path, folder, message)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_settings_are_json_objects(name, golden, tmp_path):
+    """A file that holds a list is named."""
+    folder, _ = huggingface(tmp_path, golden)
+    (folder / name).write_text("[1]")
+    refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):

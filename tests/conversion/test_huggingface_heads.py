@@ -179,6 +179,8 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     [
         ("architectures", ["AlbertForX"], "`architectures` must be one of"),
         ("architectures", ["AlbertModel"], r"unexpected classifier.bias \[3\]"),
+        ("architectures", {"a": 1}, "`architectures` must be a list"),
+        ("num_labels", "3", "`num_labels` must be a whole number.*'3'"),
         ("id2label", {0: "a", 1: "b"}, r"\[3, 16\] instead of \[2, 16\]"),
         ("id2label", {0: "a", 2: "b", 3: "c"}, "each number from 0 on"),
         ("id2label", {0: "a", 1: "a", 2: "b"}, "a name of its own"),

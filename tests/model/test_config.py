@@ -74,6 +74,18 @@ def test_config_survives_its_file(tmp_path):
     assert AlbertConfig.from_model_dir(str(tmp_path)) == config
 
 
+@pytest.mark.parametrize(
+    "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
+)
+def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
+    """Of a Hugging Face folder or a release the error is the command."""
+    for name in names:
+        (tmp_path / name).write_text(AlbertConfig().to_json())
+    command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
+    with pytest.raises(InputError, match=command):
+        AlbertConfig.from_model_dir(str(tmp_path))
+
+
 def test_pruned_heads_are_written_and_others_not(tmp_path):
     """The width of a head stands in a file only where it is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
@@ -146,7 +158,7 @@ def test_missing_keys_are_named():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "must be JSON.*line 1"), ("[1]", "must hold a JSON object")],
+    [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
     """Broken files are named with the line."""
