@@ -25,6 +25,7 @@ from absl import app, flags, logging
 from albert_tf.base.errors import InputError, require
 
 FLAGS = flags.FLAGS
+TEXTS = (str, os.PathLike)
 INTERRUPTED = 130  # what a shell calls the status after Ctrl-C
 Result = TypeVar("Result")
 
@@ -94,10 +95,10 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _entries(value: Any) -> tuple[str, ...]:
-    """Return a list as its flag would have it, from texts or numbers."""
+    """Return a list as its flag would have it, of texts, paths or numbers."""
     if isinstance(value, str):
-        value = flags.ListParser().parse(value)
-    return tuple(map(str, value))
+        return tuple(flags.ListParser().parse(value))
+    return tuple(map(str, [value] if isinstance(value, os.PathLike) else value))
 
 
 def _from_home(value: Any) -> Any:
@@ -126,13 +127,13 @@ KINDS: dict[tuple[type, ...], Kind] = {
     (bool,): Kind(flags.DEFINE_bool, _is(bool), bool, "True or False"),
     (int,): Kind(flags.DEFINE_integer, _is(Integral), int, "a whole number"),
     (float,): Kind(flags.DEFINE_float, _is(Real), float, "a number"),
-    (str,): Kind(
-        flags.DEFINE_string, _is(str, os.PathLike), os.fspath, "a text"
-    ),
+    (str,): Kind(flags.DEFINE_string, _is(*TEXTS), os.fspath, "a text"),
     (tuple,): Kind(
         _define_list,
         lambda x: (
-            _is(str)(x) or _is(list, tuple)(x) and all(map(_is(str, Real), x))
+            _is(*TEXTS)(x)
+            or _is(list, tuple)(x)
+            and all(map(_is(*TEXTS, Real), x))
         ),
         _entries,
         "a list of texts",
@@ -163,7 +164,10 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
         return convert(field.name, value)
     rule = f"`{field.name}` must be {kind.words}."
     require(kind.legal(value), rule, **{field.name: repr(value)})
-    return kind.typed(value)
+    try:
+        return kind.typed(value)
+    except ValueError as error:
+        raise InputError(f"`{field.name}`: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +286,8 @@ class Program:
                     f"`{self.function.__name__}` takes no `{keyword}`{hint} "
                     f"Received: {keyword}={value!r:.60}"
                 )
+            rule = f"`{name}` must be given once, by one of its names."
+            require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)
         unsaid = {

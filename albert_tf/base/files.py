@@ -194,7 +194,9 @@ def atomic_folder(path: str) -> Iterator[str]:
             _upload(temporary, path.rstrip("/"))
         return
     path = os.path.realpath(path)
-    temporary, old = f"{path}.tmp{os.getpid()}", f"{path}.old{os.getpid()}"
+    # What a killed process left may have this one's number, in a container.
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    temporary, old = f"{path}.tmp{mark}", f"{path}.old{mark}"
     try:
         make_folder(temporary)
         yield temporary

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from absl import flags
 
 import albert_tf
 from albert_tf.base import command_line
@@ -126,6 +127,11 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
         ({"names": 3}, "`names` must be a list of texts. Received: names=3"),
         ({"names": [None]}, "names=[None]"),
+        ({"names": '"a'}, "`names`: Unable to parse the value '\"a' as"),
+        (
+            {"steps": 1, "train_step": 2},
+            "`steps` must be given once, by one of its names. Received: train_",
+        ),
         ({"table": 3}, "`table` must be a path, a pandas DataFrame"),
     ],
     ids=str,
@@ -190,6 +196,20 @@ def test_a_text_is_the_list_that_the_flag_would_have():
         assert config.names == names and config.depth is None
 
 
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (pathlib.Path("a,b"), ("a,b",)),
+        ([pathlib.Path("a"), pathlib.Path("~/b")], ("a", "/home/me/b")),
+    ],
+)
+def test_a_list_may_be_of_paths(monkeypatch, paths, names):
+    """Folders of several models are often paths; a comma parts none of them."""
+    monkeypatch.setenv("HOME", "/home/me")
+    config, _ = program(model_dir="m", names=paths, depth=None)
+    assert config.names == names
+
+
 def test_the_signature_has_the_settings():
     """Whoever asks Python for the keywords sees names and defaults."""
     parameters = inspect.signature(program).parameters
@@ -211,6 +231,16 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     lines = flagfile(config).splitlines()
     assert "# --table=table (dict)" in lines
     assert {"--model_dir=m", "--names=a,b", "--train=True"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
+)
+def test_a_flagfile_replays_lists(names):
+    """An entry of a list may have commas and quotes, as headers do."""
+    line = flagfile(Kinds(model_dir="m", names=names)).splitlines()[-1]
+    flag = line.removeprefix("--names=")
+    assert flag != line and tuple(flags.ListParser().parse(flag)) == names
 
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])
