@@ -26,7 +26,7 @@ from albert_tf.base.errors import InputError, require
 
 FLAGS = flags.FLAGS
 TEXTS = (str, os.PathLike)
-INTERRUPTED = 130  # what a shell calls the status after Ctrl-C
+INTERRUPTED, UNREAD = 130, 141  # shells' status after Ctrl-C, and `| head`
 Result = TypeVar("Result")
 
 
@@ -54,6 +54,9 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
         try:
             main()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush
+            return UNREAD
         except (InputError, OSError, UnicodeDecodeError) as error:
             return _fail(str(error))
         except KeyboardInterrupt:
@@ -216,7 +219,9 @@ class Program:
         return field.metadata["required"] and field.name not in self.optional
 
     def default(self, field: dataclasses.Field) -> Any:
-        """Return the value of a setting that is not given."""
+        """Return the value of a setting that is not given, if it need not."""
+        if self.required(field):
+            return None
         return self.defaults.get(field.name, field.default)
 
     def define_flags(self) -> None:
@@ -225,11 +230,9 @@ class Program:
             help = field.metadata["help"]
             if field.metadata["choices"]:
                 help += f" One of: {', '.join(field.metadata['choices'])}."
-            required = self.required(field)
-            default = None if required else self.default(field)
-            _kind(field).define(name, default, help)
+            _kind(field).define(name, self.default(field), help)
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
-            if required:
+            if self.required(field):
                 flags.mark_flag_as_required(name)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
@@ -290,10 +293,7 @@ class Program:
             require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)
-        unsaid = {
-            name: None if self.required(field) else self.default(field)
-            for name, field in fields.items()
-        }
+        unsaid = {name: self.default(field) for name, field in fields.items()}
         return self._configs(unsaid | passed)
 
     def signature(self) -> inspect.Signature:

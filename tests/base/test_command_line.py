@@ -114,7 +114,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"verbose": 1}, "`collect` takes no `verbose`. Received: verbose=1"),
         ({}, "`model_dir` must be given."),
         ({"model_dir": ""}, "`model_dir` must be given."),
-        ({"model_dir": None}, "`model_dir` must be a text. Received"),
+        ({"model_dir": None}, "`model_dir` must be given. Received: none"),
         ({"model_dir": 3}, "`model_dir` must be a text. Received: model_dir=3"),
         ({"steps": "3"}, "`steps` must be a whole number. Received: steps='3'"),
         ({"steps": True}, "steps=True"),
@@ -167,6 +167,23 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert ended.returncode == status
     (told,) = ended.stderr.decode().splitlines()
     assert told.startswith(f"error: {said}")
+
+
+def test_a_reader_may_leave_early():
+    """`program | head` is no mistake: nothing is said, as of other tools."""
+    code = (
+        "from albert_tf.base import command_line\n"
+        "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
+        "command_line.run(say)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 141
 
 
 @pytest.mark.parametrize(("value", "status"), [("0", 0), ("5", 1)])
