@@ -25,7 +25,8 @@ from absl import app, flags, logging
 from albert_tf.base.errors import InputError, require
 
 FLAGS = flags.FLAGS
-INTERRUPTED = 130  # what a shell calls the status after Ctrl-C
+TEXTS = (str, os.PathLike)
+INTERRUPTED, UNREAD = 130, 141  # shells' status after Ctrl-C, and `| head`
 Result = TypeVar("Result")
 
 
@@ -53,6 +54,9 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
         try:
             main()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush
+            return UNREAD
         except (InputError, OSError, UnicodeDecodeError) as error:
             return _fail(str(error))
         except KeyboardInterrupt:
@@ -94,10 +98,10 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _entries(value: Any) -> tuple[str, ...]:
-    """Return a list as its flag would have it, from texts or numbers."""
+    """Return a list as its flag would have it, of texts, paths or numbers."""
     if isinstance(value, str):
-        value = flags.ListParser().parse(value)
-    return tuple(map(str, value))
+        return tuple(flags.ListParser().parse(value))
+    return tuple(map(str, [value] if isinstance(value, os.PathLike) else value))
 
 
 def _from_home(value: Any) -> Any:
@@ -126,13 +130,13 @@ KINDS: dict[tuple[type, ...], Kind] = {
     (bool,): Kind(flags.DEFINE_bool, _is(bool), bool, "True or False"),
     (int,): Kind(flags.DEFINE_integer, _is(Integral), int, "a whole number"),
     (float,): Kind(flags.DEFINE_float, _is(Real), float, "a number"),
-    (str,): Kind(
-        flags.DEFINE_string, _is(str, os.PathLike), os.fspath, "a text"
-    ),
+    (str,): Kind(flags.DEFINE_string, _is(*TEXTS), os.fspath, "a text"),
     (tuple,): Kind(
         _define_list,
         lambda x: (
-            _is(str)(x) or _is(list, tuple)(x) and all(map(_is(str, Real), x))
+            _is(*TEXTS)(x)
+            or _is(list, tuple)(x)
+            and all(map(_is(*TEXTS, Real), x))
         ),
         _entries,
         "a list of texts",
@@ -163,7 +167,10 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
         return convert(field.name, value)
     rule = f"`{field.name}` must be {kind.words}."
     require(kind.legal(value), rule, **{field.name: repr(value)})
-    return kind.typed(value)
+    try:
+        return kind.typed(value)
+    except ValueError as error:
+        raise InputError(f"`{field.name}`: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +216,9 @@ class Program:
         return field.metadata["required"] and field.name not in self.optional
 
     def default(self, field: dataclasses.Field) -> Any:
-        """Return the value of a setting that is not given."""
+        """Return the value of a setting that is not given, if it need not."""
+        if self.required(field):
+            return None
         return self.defaults.get(field.name, field.default)
 
     def define_flags(self) -> None:
@@ -218,11 +227,9 @@ class Program:
             help = field.metadata["help"]
             if field.metadata["choices"]:
                 help += f" One of: {', '.join(field.metadata['choices'])}."
-            required = self.required(field)
-            default = None if required else self.default(field)
-            _kind(field).define(name, default, help)
+            _kind(field).define(name, self.default(field), help)
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
-            if required:
+            if self.required(field):
                 flags.mark_flag_as_required(name)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name)
@@ -279,12 +286,11 @@ class Program:
                     f"`{self.function.__name__}` takes no `{keyword}`{hint} "
                     f"Received: {keyword}={value!r:.60}"
                 )
+            rule = f"`{name}` must be given once, by one of its names."
+            require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else typed(fields[name], value)
-        unsaid = {
-            name: None if self.required(field) else self.default(field)
-            for name, field in fields.items()
-        }
+        unsaid = {name: self.default(field) for name, field in fields.items()}
         return self._configs(unsaid | passed)
 
     def signature(self) -> inspect.Signature:

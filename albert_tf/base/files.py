@@ -61,7 +61,8 @@ def size(path: str) -> int:
 def unfinished(path: str) -> str:
     """Return a name for a file until it is whole, another each time.
 
-    Workers on several machines may have the same process number.
+    Workers on several machines may have the same process number, and so may
+    runs in containers, one after the other.
     """
     return f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -92,7 +93,6 @@ def require_no_pattern(name: str, path: str) -> None:
 
     Args:
       name: of the setting, or what is said of the path.
-      path: a folder.
     """
     rule = f"{name} must have no `[`, for TensorFlow looks for weights by "
     require("[" not in path, rule + "patterns.", path=path)
@@ -130,9 +130,8 @@ def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(
-            f"A folder must not lie where a file is. Received: {path}"
-        ) from None
+        rule = "A folder must not lie where a file is. Received: "
+        raise InputError(f"{rule}{path}") from None
 
 
 def rename(path: str, to: str) -> None:
@@ -216,7 +215,7 @@ def atomic_folder(path: str) -> Iterator[str]:
             _upload(temporary, path.rstrip("/"))
         return
     path = os.path.realpath(path)
-    temporary, old = unfinished(path), f"{path}.old{os.getpid()}"
+    temporary, old = unfinished(path), unfinished(f"{path}.old")
     try:
         make_folder(temporary)
         yield temporary
@@ -313,9 +312,8 @@ def read_json(path: str, what: str) -> Any:
 def read_json_object(path: str, what: str) -> dict:
     """Read a JSON file that holds an object."""
     values = read_json(path, what)
-    require(
-        isinstance(values, dict), f"{what} must be a JSON object.", path=path
-    )
+    rule = f"{what} must be a JSON object."
+    require(isinstance(values, dict), rule, path=path)
     return values
 
 
@@ -344,11 +342,9 @@ def glob(
         rule = f"{what} must match at least one file. Received: {pattern}"
         require(here, rule)
         for path in here:
-            if is_folder(path) and not legal_folder(path):
-                raise InputError(
-                    f"{what} must name files. Received a directory: {path} "
-                    f"(did you mean {join(path, '*')}?)"
-                )
+            hint = f"{path} (did you mean {join(path, '*')}?)"
+            rule = f"{what} must name files. Received a directory: {hint}"
+            require(legal_folder(path) or not is_folder(path), rule)
         paths += here
     require(paths, f"{what} must not be empty. Received: {patterns!r}")
     return sorted(set(paths))

@@ -5,7 +5,9 @@ made by `setting(...)` and which is `Checked`, or has a `__post_init__` that
 calls `validate(self)`; `command_line.py` makes flags and keywords of them.
 """
 
+import csv
 import dataclasses
+import io
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -114,6 +116,13 @@ def facts(config: Any, change: str = "") -> dict[str, Fact]:
     return table
 
 
+def _line(entries: tuple) -> str:
+    """Return a list as its flag reads it, commas of an entry in quotes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(entries)
+    return line.getvalue()
+
+
 def flagfile(*configs: Any) -> str:
     """Return settings as the lines of a flagfile that replays them.
 
@@ -124,7 +133,7 @@ def flagfile(*configs: Any) -> str:
         for field in dataclasses.fields(config):
             name, value = field.name, getattr(config, field.name)
             if isinstance(value, tuple):
-                value = ",".join(map(str, value))
+                value = _line(value)
             if value is not None:
                 said = isinstance(value, str | int | float)
                 lines.append(f"{'' if said else '# '}--{name}={value}")

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from absl import flags
 
 import albert_tf
 from albert_tf.base import command_line
@@ -115,7 +116,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"verbose": 1}, "`collect` takes no `verbose`. Received: verbose=1"),
         ({}, "`model_dir` must be given."),
         ({"model_dir": ""}, "`model_dir` must be given."),
-        ({"model_dir": None}, "`model_dir` must be a text. Received"),
+        ({"model_dir": None}, "`model_dir` must be given. Received: none"),
         ({"model_dir": 3}, "`model_dir` must be a text. Received: model_dir=3"),
         ({"steps": "3"}, "`steps` must be a whole number. Received: steps='3'"),
         ({"steps": True}, "steps=True"),
@@ -128,6 +129,11 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
         ({"names": 3}, "`names` must be a list of texts. Received: names=3"),
         ({"names": [None]}, "names=[None]"),
+        ({"names": '"a'}, "`names`: Unable to parse the value '\"a' as"),
+        (
+            {"steps": 1, "train_step": 2},
+            "`steps` must be given once, by one of its names. Received: train_",
+        ),
         ({"table": 3}, "`table` must be a path, a pandas DataFrame"),
     ],
     ids=str,
@@ -165,12 +171,43 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert told.startswith(f"error: {said}")
 
 
+def test_a_reader_may_leave_early():
+    """`program | head` is no mistake: nothing is said, as of other tools."""
+    code = (
+        "from albert_tf.base import command_line\n"
+        "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
+        "command_line.run(say)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 141
+
+
 def test_a_text_is_the_list_that_the_flag_would_have():
     """Commas part it, spaces around them are none of it, nothing is empty."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
         assert config.names == names and config.depth is None
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (pathlib.Path("a,b"), ("a,b",)),
+        ([pathlib.Path("a"), pathlib.Path("~/b")], ("a", "/home/me/b")),
+    ],
+)
+def test_a_list_may_be_of_paths(monkeypatch, paths, names):
+    """Folders of several models are often paths; a comma parts none of them."""
+    monkeypatch.setenv("HOME", "/home/me")
+    config, _ = program(model_dir="m", names=paths, depth=None)
+    assert config.names == names
 
 
 def test_the_signature_has_the_settings():
@@ -194,6 +231,16 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     lines = flagfile(config).splitlines()
     assert "# --table=table (dict)" in lines
     assert {"--model_dir=m", "--names=a,b", "--train=True"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
+)
+def test_a_flagfile_replays_lists(names):
+    """An entry of a list may have commas and quotes, as headers do."""
+    lines = flagfile(Kinds(model_dir="m", names=names)).splitlines()
+    (flag,) = (x[8:] for x in lines if x.startswith("--names="))
+    assert tuple(flags.ListParser().parse(flag)) == names
 
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])

@@ -1,6 +1,7 @@
 """Local files through the standard library, as TensorFlow's do it."""
 
 import gzip
+import os
 import pathlib
 import re
 import subprocess
@@ -150,6 +151,17 @@ def test_a_folder_replaces_another(folder):
         files.write_bytes(f"{temporary}/new", b"")
     assert [p.name for p in path.iterdir()] == ["new"]
     assert not list(folder.glob("sub.*"))
+
+
+def test_a_folder_takes_nothing_of_a_killed_process(folder):
+    """What it left has this process's number, as it may in a container."""
+    for kind in ("tmp", "old"):
+        stale = folder / f"sub.{kind}{os.getpid()}"
+        stale.mkdir()
+        (stale / "stale").write_text("")
+    with files.atomic_folder(str(folder / "sub")) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert files.names(str(folder / "sub")) == ["new"]
 
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])

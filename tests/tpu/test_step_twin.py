@@ -35,7 +35,7 @@ def test_a_step_of_the_module_is_an_ordinary_step():
     """
     for package in VERSIONS:
         pytest.importorskip(package)
-    from benchmarks.step_twin import Twin
+    from step_twin import Twin
 
     trainer = tiny.new_trainer(gradient_accumulation_steps=2)
     tiny.run_steps(trainer, STEPS)
