@@ -119,84 +119,105 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     return step
 
 
-def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
-    """KerasHub's backbone and masked-LM head; `jit`: compiled with XLA.
+class KerasHub:
+    """KerasHub's backbone and masked-LM head, trained by AdamW.
 
     It lacks the loss of sentences' order, which is added here.
+
+    Args:
+      case: what it works on.
+
+    Attributes:
+      variables: what is trained, in the order of `gradients`.
     """
-    import keras
-    import keras_hub
-    import tensorflow as tf
 
-    keras.config.set_dtype_policy(case.policy)
-    hidden = case.model["hidden_size"]
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=case.model["vocab_size"],
-        num_layers=case.model["num_hidden_layers"],
-        num_heads=case.model["num_attention_heads"],
-        embedding_dim=case.model["embedding_size"],
-        hidden_dim=hidden,
-        intermediate_dim=case.model["intermediate_size"],
-        dropout=0.0,
-        max_sequence_length=512,
-    )
-    head = keras_hub.layers.MaskedLMHead(
-        token_embedding=backbone.token_embedding,
-        intermediate_activation=lambda x: keras.activations.gelu(x, True),
-    )
-    head.build((case.batch, case.tokens, hidden))
-    order = keras.layers.Dense(2)
-    order.build((case.batch, hidden))
-    # The tied word table belongs to the backbone and to the head.
-    models = (backbone, head, order)
-    unique = {id(v): v for m in models for v in m.trainable_variables}
-    variables = list(unique.values())
-    optimizer = keras.optimizers.AdamW(
-        RATE, weight_decay=DECAY, epsilon=EPSILON
-    )
-    optimizer.build(variables)
+    def __init__(self, case: Case):
+        import keras
+        import keras_hub
 
-    def logits(batch):
-        outputs = backbone(
-            {
-                "token_ids": batch["input_ids"],
-                "segment_ids": batch["segment_ids"],
-                "padding_mask": batch["input_mask"],
-            }
+        keras.config.set_dtype_policy(case.policy)
+        hidden = case.model["hidden_size"]
+        self.backbone = keras_hub.models.AlbertBackbone(
+            vocabulary_size=case.model["vocab_size"],
+            num_layers=case.model["num_hidden_layers"],
+            num_heads=case.model["num_attention_heads"],
+            embedding_dim=case.model["embedding_size"],
+            hidden_dim=hidden,
+            intermediate_dim=case.model["intermediate_size"],
+            dropout=0.0,
+            max_sequence_length=512,
         )
-        positions = batch["masked_lm_positions"]
-        mlm = head(outputs["sequence_output"], mask_positions=positions)
-        return mlm, order(outputs["pooled_output"])  # [B, P, V], [B, 2]
+        self.head = keras_hub.layers.MaskedLMHead(
+            token_embedding=self.backbone.token_embedding,
+            intermediate_activation=lambda x: keras.activations.gelu(x, True),
+        )
+        self.head.build((case.batch, case.tokens, hidden))
+        self.order = keras.layers.Dense(2)
+        self.order.build((case.batch, hidden))
+        # The tied word table belongs to the backbone and to the head.
+        models = (self.backbone, self.head, self.order)
+        unique = {id(v): v for m in models for v in m.trainable_variables}
+        self.variables = list(unique.values())
+        self.optimizer = keras.optimizers.AdamW(
+            RATE, weight_decay=DECAY, epsilon=EPSILON
+        )
+        self.optimizer.build(self.variables)
 
-    batch = {k: tf.constant(v) for k, v in case.data().items()}
+    def gradients(self, batch):
+        """Return the loss and its gradients, not clipped."""
+        import tensorflow as tf
 
-    @tf.function(jit_compile=jit)
-    def train(batch):
         cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
         with tf.GradientTape() as tape:
-            mlm, sop = (tf.cast(x, tf.float32) for x in logits(batch))
+            outputs = self.backbone(
+                {
+                    "token_ids": batch["input_ids"],
+                    "segment_ids": batch["segment_ids"],
+                    "padding_mask": batch["input_mask"],
+                }
+            )
+            mlm = self.head(
+                outputs["sequence_output"],
+                mask_positions=batch["masked_lm_positions"],
+            )  # [B, P, V]
+            sop = self.order(outputs["pooled_output"])  # [B, 2]
+            mlm, sop = (tf.cast(x, tf.float32) for x in (mlm, sop))
             losses = (
                 cross_entropy(batch["masked_lm_ids"], mlm),
                 cross_entropy(batch["sentence_order_labels"], sop),
             )
             loss = tf.add_n([tf.reduce_mean(part) for part in losses])
-        gradients = tape.gradient(loss, [v.value for v in variables])
+        gradients = tape.gradient(loss, [v.value for v in self.variables])
+        return loss, [tf.convert_to_tensor(g) for g in gradients]
+
+    def update(self, gradients) -> None:
+        """Clip gradients and apply them."""
+        import tensorflow as tf
+
         clipped, _ = tf.clip_by_global_norm(gradients, CLIP)
-        optimizer.apply(clipped, variables)
+        self.optimizer.apply(clipped, self.variables)
+
+
+def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
+    """KerasHub; `jit` is whether the step is compiled with XLA."""
+    import tensorflow as tf
+
+    model = KerasHub(case)
+    batch = {k: tf.constant(v) for k, v in case.data().items()}
+
+    @tf.function(jit_compile=jit)
+    def train(batch):
+        loss, gradients = model.gradients(batch)
+        model.update(gradients)
         return loss
 
     return lambda: float(train(batch).numpy())
 
 
-def hugging_face(case: Case, form: str) -> Callable[[], float]:
-    """Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
-    import torch
-    from torch.nn.functional import cross_entropy
+def hugging_face_model(case: Case, form: str):
+    """Return Hugging Face's ALBERT; `form` is sdpa, eager or compiled."""
     from transformers import AlbertConfig, AlbertForPreTraining
 
-    torch.set_num_threads(CORES)
-    torch.set_float32_matmul_precision("high")  # TF32 on GPUs, as XLA
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     dropouts = ("hidden_dropout", "attention_probs_dropout")
     config = AlbertConfig(
         **case.model,
@@ -204,7 +225,18 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
         hidden_act="gelu_new",
         attn_implementation="eager" if form == "eager" else "sdpa",
     )
-    model = AlbertForPreTraining(config).train().to(device)
+    return AlbertForPreTraining(config).train()
+
+
+def hugging_face(case: Case, form: str) -> Callable[[], float]:
+    """Hugging Face's ALBERT in PyTorch."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    torch.set_num_threads(CORES)
+    torch.set_float32_matmul_precision("high")  # TF32 on GPUs, as XLA
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = hugging_face_model(case, form).to(device)
     data = {k: torch.from_numpy(v).to(device) for k, v in case.data().items()}
     whole = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     batch = {k: v.long() if k in whole else v for k, v in data.items()}
