@@ -146,7 +146,7 @@ class Embedder(TaskModel):
         return find("embedding")
 
     def unpacked(self, x, y, weights):
-        nested = isinstance(x, tuple) and isinstance((*x, 0)[0], tuple | dict)
+        nested = isinstance(x, tuple) and x and isinstance(x[0], tuple | dict)
         return super().unpacked(x, y, weights) if nested else (x, y, weights)
 
     def table(self, x, y):

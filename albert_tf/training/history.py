@@ -65,6 +65,12 @@ class History:
         lines = [json.dumps(row) + "\n" for row in self.rows]
         files.write_text(self.path, "".join(lines))
 
+    def last(self, split: str) -> dict[str, float]:
+        """Return the values of the last row of a split, {} without one."""
+        rows = [row for row in self.rows if row["split"] == split]
+        values = rows[-1] if rows else {}
+        return {k: v for k, v in values.items() if k not in ("step", "split")}
+
     def column(self, split: str, name: str) -> tuple[list, list]:
         """Return the steps and the values of one metric."""
         rows = [r for r in self.rows if r["split"] == split and name in r]

@@ -150,11 +150,11 @@ class Evaluate(Hook):
     def after(self, run, stretch):
         start = time.monotonic()
         with run.trainer.evaluated_weights():
-            run.metrics = self.evaluate()
+            metrics = self.evaluate()
         run.seconds["evaluation"] = time.monotonic() - start
-        shown = ", ".join(f"{k} {v:.4f}" for k, v in run.metrics.items())
+        shown = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
         run.progress.message(f"step {run.step}: {shown}")
-        run.record("eval", run.metrics)
+        run.record("eval", metrics)
         run.scalars.flush()
 
 

@@ -63,7 +63,6 @@ class Run:
       last: the step with which the run ends.
       last_good: the newest checkpoint, None before the first.
       history: what was measured up to now, also before a resume.
-      metrics: of the last evaluation.
       chief: whether this process writes files.
       ended_early: whether there is nothing left to train before `last`.
       stopped_by: why the run ends for now, see `stop`.
@@ -97,7 +96,6 @@ class Run:
         self.pace = Pace(training.steps_per_loop)
         self.history = History(output_dir, trainer.step)
         self.scalars = Scalars(output_dir)
-        self.metrics: dict[str, float] = {}
         self.ended_early, self.stopped_by = False, ""
         self.kept: dict[str, Callable] = {}
         self.seconds: dict[str, float] = {}
@@ -181,6 +179,11 @@ class Run:
             if earlier.get(name, value) != value
         ]
         return "\n".join(lines)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Those of the last evaluation, maybe of an earlier session."""
+        return self.history.last("eval")
 
     @property
     def hours_left(self) -> float:

@@ -125,7 +125,10 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
 def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     data_dir, config, tmp_path
 ):
-    """It can stop the run, which the same call then goes on with."""
+    """It can stop the run, which the same call then goes on with.
+
+    A third call has nothing to train, and returns the same metrics again.
+    """
     calls = []
 
     class Aim(Hook):
@@ -137,12 +140,15 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
             if run.step == 2:
                 run.stop("the aim")
 
-    for _ in range(2):
+    _, metrics, again = (
         run(data_dir, config[0], tmp_path / "model", hooks=[Aim()])
+        for _ in range(3)
+    )
     assert calls == [
         *((1, False, None), (2, True, None)),
-        *((3, False, "2"), (4, True, "2")),
+        *((3, True, "2"), (4, True, "2")),
     ]
+    assert metrics and metrics == again
     assert values(tmp_path / "model")["optimizer/iterations"] == 4
 
 
