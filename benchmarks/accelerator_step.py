@@ -7,10 +7,10 @@
     python benchmarks/accelerator_step.py base.zip [--peer]
 
 The first command needs TensorFlow and the extra `tpu-check`; the second one
-JAX, a checkout and the file, and for `--peer`, PyTorch and transformers, of
-which Hugging Face's ALBERT does the same work, compiled, in a process that
-takes turns with this one. Each step is fed what the last one put out. The first
-one is compared, output by output, with that of JAX's CPU backend.
+JAX and the file alone, and for `--peer`, PyTorch and transformers, of which
+Hugging Face's ALBERT does the same work, compiled, in a process that takes
+turns with this one. Each step is fed what the last one put out. The first one
+is compared, output by output, with that of JAX's CPU backend.
 """
 
 import argparse
@@ -27,9 +27,6 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax  # noqa: E402
 import jax.export  # noqa: E402
 import numpy as np  # noqa: E402
-from turns import Worker, machine, present  # noqa: E402
-
-from albert_tf.base.text_table import table  # noqa: E402
 
 # Part of a device's name: peaks of its products in bfloat16 and, as XLA makes
 # them, in float32 (TF32, or bfloat16 on TPUs), in TFLOP/s, of data sheets.
@@ -50,6 +47,7 @@ PEAKS = {
 }
 WARMUP, WORST = 2, 5
 HEAD = ("step", "ms", "min", "examples/s", "of the peak", "MB")
+RULE = ("---",) * len(HEAD)
 
 
 class Step:
@@ -101,8 +99,10 @@ def peak(device, dtype: str) -> float:
     return math.nan
 
 
-def peers(about: dict, python: str) -> list[Worker]:
+def peers(about: dict, python: str) -> list:
     """Return the peer's process, if it could start."""
+    from turns import Worker, present
+
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
     keys += ("num_attention_heads", "intermediate_size")
     case = {
@@ -144,7 +144,7 @@ def measure(path: str, asked: argparse.Namespace) -> None:
         f"{about['dtype']}, {about['optimizer']['optimizer']}, "
         f"{about['encoder_loop']['form']} loop, "
         f"{about['model_flops'] / 1e9:,.0f} GFLOP of the model; "
-        f"{device.device_kind}, {machine('jax')}, peak "
+        f"{device.device_kind}, jax {jax.__version__}, peak "
         f"{rate / 1e12:,.1f} TFLOP/s"
     )
     ours = Step(about, artifact, values, device)
@@ -161,12 +161,12 @@ def measure(path: str, asked: argparse.Namespace) -> None:
             peer.work()
     memory = device.memory_stats() or {}  # of CPUs nothing is known
     size = memory.get("peak_bytes_in_use", math.nan) / 1e6
-    rows = [HEAD, row("this file", seconds[WARMUP:], about, rate, size)]
+    rows = [HEAD, RULE, row("this file", seconds[WARMUP:], about, rate, size)]
     for peer in others:
         size = peer.last["megabytes"]
         rows.append(row(peer.name, peer.seconds[WARMUP:], about, rate, size))
         peer.close()
-    print(*table(rows), sep="\n")
+    print(*(f"| {' | '.join(cells)} |" for cells in rows), sep="\n")
 
 
 def compare(about: dict, artifact: bytes, values: dict, first: dict) -> None:
