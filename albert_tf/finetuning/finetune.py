@@ -69,14 +69,10 @@ class Settings:
             "`task_weights` needs several tasks, `task=A,B`.",
             task=self.data.task,
         )
-        last = self.training.random_seed + self.run.num_seeds - 1
+        seed, number = self.training.random_seed, self.run.num_seeds
         rule = f"The last of `num_seeds` must be at most {LARGEST_SEED}."
-        require(
-            last <= LARGEST_SEED,
-            rule,
-            random_seed=self.training.random_seed,
-            num_seeds=self.run.num_seeds,
-        )
+        legal = seed + number - 1 <= LARGEST_SEED
+        require(legal, rule, random_seed=seed, num_seeds=number)
 
     def with_seed(self, seed: int) -> "Settings":
         """Return the settings of one of several runs, in its own folder."""

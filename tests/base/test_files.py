@@ -114,6 +114,17 @@ def test_a_file_is_not_written_where_a_folder_is(folder):
             pytest.fail("the body began")
 
 
+def test_only_unfinished_files_are_left_out(folder):
+    """A user's own file may end in `.tmp` or a number; globs find it."""
+    for name in ("a.tmp", "a.tmp1", "a.tmp1-2"):
+        (folder / name).write_text("")
+    (folder / os.path.basename(files.unfinished("a"))).write_text("")
+    paths = files.matches("a.tmp*", str(folder))
+    assert [os.path.basename(path) for path in paths] == [
+        *("a.tmp", "a.tmp1", "a.tmp1-2")
+    ]
+
+
 @pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
 def test_what_exists_by_its_name_is_no_pattern(folder, name):
     """Names have commas, and marks of patterns, also in a list."""
