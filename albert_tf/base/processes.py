@@ -63,7 +63,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _in_order(
+def in_order(
     submit: Callable[[Any], concurrent.futures.Future],
     items: Iterable[Any],
     most: int,
@@ -122,7 +122,7 @@ class Workers:
                 return self._pool.submit(function, item)
 
         try:
-            yield from _in_order(submit, items, WINDOW * self.number)
+            yield from in_order(submit, items, WINDOW * self.number)
         except concurrent.futures.process.BrokenProcessPool:
             raise ChildProcessError(
                 "A process was killed, most likely for want of memory; run "

@@ -72,8 +72,7 @@ class AlbertEncoder(ConfiguredLayer):
         last block may be asked for some places [B, P] alone.
         """
         hidden_states, attention_probs = [], []
-        xla = self.xla
-        compiled = xla.inference if seed is None else xla.pieces
+        compiled = self.xla.pieces and seed is not None
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
             asked = places if k == len(blocks) - 1 else None

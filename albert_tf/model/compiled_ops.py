@@ -20,20 +20,18 @@ class XlaPolicy(NamedTuple):
 
     Attributes:
       whole: forward and backward as one, in training.
-      pieces: the operations of this module, and an optimizer's update.
-      inference: these operations there, too; not all that serve have XLA.
+      pieces: the operations of this module, and an optimizer's update. GELU in
+        training alone: without gradients oneDNN computes it with its product.
     """
 
     whole: bool = False
     pieces: bool = True
-    inference: bool = False
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
     """Return the policy of a setting: everything, nothing or, None, pieces."""
     whole = bool(jit_compile) and not on_tpu
-    pieces = jit_compile is not False
-    return XlaPolicy(whole, pieces, pieces)
+    return XlaPolicy(whole, jit_compile is not False)
 
 
 def in_float32(function: Callable) -> Callable:

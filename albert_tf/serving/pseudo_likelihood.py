@@ -21,7 +21,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.compiled_ops import XlaPolicy, cross_entropy
+from albert_tf.model.compiled_ops import cross_entropy
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.packing import packed_row
@@ -90,7 +90,6 @@ class Scorer:
 
     def __init__(self, model: AlbertForPretraining, tokenizer: Tokenizer):
         self.model, self.tokenizer = model, tokenizer
-        model.albert.encoder.xla = XlaPolicy(inference=True)
         inputs = [tf.TensorSpec([None, None], tf.int32)] * 2
         self.compute = tf.function(self._losses, input_signature=inputs)
 

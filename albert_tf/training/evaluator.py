@@ -1,13 +1,15 @@
 """Held-out losses, metrics and outputs of a model on any strategy."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.base.processes import in_order
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import (
     all_sum,
@@ -21,6 +23,8 @@ Batch = dict[str, tf.Tensor]
 # made anywhere else cannot be sent there.
 MakeBatches = Callable[[], tf.data.Dataset]
 KEPT = ("example_weights", "example_numbers")  # of a batch beside its outputs
+# That a processor predicts at once: between products one leaves cores idle.
+BATCHES_AT_ONCE = 2
 
 
 def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
@@ -189,11 +193,25 @@ class Evaluator:
         order = np.argsort(numbers)
         return {name: value[order] for name, value in joined.items()}
 
-    def predicted_batches(self, batches: MakeBatches, outputs: Callable):
+    def predicted_batches(
+        self, batches: MakeBatches, outputs: Callable
+    ) -> Iterator[dict[str, np.ndarray]]:
         """Yield the outputs of each batch's examples, padding left out."""
         distributed = self._distributed(batches)
         step = self._prediction_step(outputs, distributed.element_spec)
-        for batch in distributed:
+
+        def predicted(batch):
             values = {name: x.numpy() for name, x in step(batch).items()}
             real = values.pop("example_weights") > 0
-            yield {name: value[real] for name, value in values.items()}
+            return {name: value[real] for name, value in values.items()}
+
+        return self._map(predicted, distributed)
+
+    def _map(self, function: Callable, batches) -> Iterator:
+        """Yield a function's result for each batch, in order."""
+        if self.strategy is not tf.distribute.get_strategy():
+            yield from map(function, batches)
+            return
+        with ThreadPoolExecutor(BATCHES_AT_ONCE) as pool:
+            submit = functools.partial(pool.submit, function)
+            yield from in_order(submit, batches, BATCHES_AT_ONCE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.base.processes import Workers, _in_order
+from albert_tf.base.processes import Workers, in_order
 
 HERE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def die_at_three(n: int) -> int:
 def work(function, items):
     """Yield what two threads make."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        yield from _in_order(functools.partial(pool.submit, function), items, 4)
+        yield from in_order(functools.partial(pool.submit, function), items, 4)
 
 
 @pytest.mark.slow

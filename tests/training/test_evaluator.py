@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ import tiny
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
+from albert_tf.training import evaluator as evaluator_module
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.objectives import PretrainingObjective
@@ -65,6 +67,30 @@ def test_sorted_batches_change_no_output(features):
         np.testing.assert_array_equal(sorted_["tokens"][i], expected)
         one, two = (x["sequence_output"][i, :n] for x in (plain, sorted_))
         np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+def test_a_processor_computes_batches_at_once_to_the_same_bits(
+    features, monkeypatch
+):
+    """Two batches are computed at the same time, and change no number."""
+    evaluator = Evaluator(
+        make_strategy(DistributionConfig()),
+        lambda: AlbertForPretraining(tiny.CONFIG),
+        PretrainingObjective(),
+        4,
+    )
+    batches = functools.partial(evaluation_batches, features, 4, True)
+    both = threading.Barrier(2, timeout=60)
+
+    def met(model, batch):
+        here = tf.numpy_function(both.wait, [], tf.int64)
+        with tf.control_dependencies([here]):
+            return outputs(model, batch)
+
+    together = evaluator.predict(batches, met)
+    monkeypatch.setattr(evaluator_module, "BATCHES_AT_ONCE", 1)
+    for name, value in evaluator.predict(batches, outputs).items():
+        np.testing.assert_array_equal(together[name], value)
 
 
 def two_hosts():
