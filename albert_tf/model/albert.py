@@ -76,7 +76,13 @@ class AlbertEncoder(ConfiguredLayer):
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
             asked = places if k == len(blocks) - 1 else None
-            x, probs = attention(x, input_mask, seed=block_seed, places=asked)
+            x, probs = attention(
+                x,
+                input_mask,
+                seed=block_seed,
+                places=asked,
+                compiled=compiled,
+            )
             x = ffn(x, seed=fold_in(block_seed, 2), compiled=compiled)
             hidden_states.append(x)
             attention_probs.append(probs)

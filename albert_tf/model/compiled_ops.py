@@ -45,13 +45,17 @@ def in_float32(function: Callable) -> Callable:
     return call
 
 
-def xla_compiled(function: Callable, wide: bool = False) -> Callable:
+def xla_compiled(
+    function: Callable, wide: bool = False, static: bool = False
+) -> Callable:
     """Have XLA compile a function, but inside what a TPU compiles.
 
     Args:
       function: of tensors.
       wide: whether to compute bfloat16 in float32; XLA's CPU code would round
         each operation's result, which takes several times as long.
+      static: whether to compile for shapes that are known alone: others may be
+        many, and each would be compiled.
     """
     alone = tf.function(
         in_float32(function) if wide else function, jit_compile=True
@@ -59,7 +63,8 @@ def xla_compiled(function: Callable, wide: bool = False) -> Callable:
 
     @functools.wraps(function)
     def call(*args):
-        return (function if is_tpu() else alone)(*args)
+        legal = not static or args[0].shape.is_fully_defined()
+        return (alone if legal and not is_tpu() else function)(*args)
 
     return call
 
@@ -88,6 +93,40 @@ def _gelu_gradient(x, upstream):
 def gelu(x: tf.Tensor):
     """Return the tanh form of GELU of a tensor of any shape; keep x."""
     return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
+
+
+@functools.partial(xla_compiled, static=True)
+def _norm(x, gamma, beta, epsilon):
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(variance + epsilon)
+    standard = centred * scale
+    return standard * gamma + beta, standard, scale
+
+
+@functools.partial(xla_compiled, static=True)
+def _norm_gradient(upstream, standard, scale, gamma):
+    rows = list(range(upstream.shape.rank - 1))
+    product = upstream * standard
+    wide = upstream * gamma
+    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    share = tf.reduce_mean(product * gamma, axis=-1, keepdims=True)
+    dx = (wide - (standard * share + mean)) * scale
+    return dx, tf.reduce_sum(product, rows), tf.reduce_sum(upstream, rows)
+
+
+@tf.custom_gradient
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
+    """Return x [..., H] normed along its last axis, times gamma, plus beta.
+
+    Float32; keeps what has mean 0 and variance 1, and a number for each row.
+    """
+    y, standard, scale = _norm(x, gamma, beta, epsilon)
+
+    def gradient(upstream):
+        return *_norm_gradient(upstream, standard, scale, gamma), None
+
+    return y, gradient
 
 
 @xla_compiled

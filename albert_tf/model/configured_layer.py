@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.model import compiled_ops
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import is_tpu
 from albert_tf.model.dropout import drawn
@@ -20,16 +21,20 @@ LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's, but that TPUs take mean and variance in one pass, in float32.
+    """Keras's; in training, and on TPUs, in fewer passes over memory.
 
-    Both are then summed up while the product before them is computed.
+    TPUs take mean and variance in one pass: both are then summed up while the
+    product before them is computed.
     """
 
-    def call(self, inputs):
-        if not is_tpu():
+    def call(self, inputs, compiled=False):
+        if not (compiled or is_tpu()):
             return super().call(inputs)
         arguments = inputs, self.gamma, self.beta
         x, gamma, beta = (tf.cast(each, tf.float32) for each in arguments)
+        if not is_tpu():
+            y = compiled_ops.layer_norm(x, gamma, beta, self.epsilon)
+            return tf.cast(y, self.compute_dtype)
         mean = tf.reduce_mean(x, axis=-1, keepdims=True)
         square = tf.reduce_mean(x * x, axis=-1, keepdims=True)
         variance = tf.maximum(square - mean * mean, 0.0)

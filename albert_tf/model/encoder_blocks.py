@@ -77,7 +77,7 @@ class SelfAttention(ConfiguredLayer):
         self.output_projection = self.dense("output", inner, width)
         self.layer_norm = self.norm(width)
 
-    def call(self, x, input_mask, seed=None, places=None):
+    def call(self, x, input_mask, seed=None, places=None, compiled=False):
         """Return (output [B, P, H], attention probabilities [B, A, P, T]).
 
         Args:
@@ -86,6 +86,7 @@ class SelfAttention(ConfiguredLayer):
           seed: see the module.
           places: int32 [B, P], the tokens whose output is wanted. Default:
             all, P = T.
+          compiled: whether to compute as `compiled_ops` does for training.
         """
         c, of = self.config, products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)
@@ -107,7 +108,7 @@ class SelfAttention(ConfiguredLayer):
         )
         context = of.joined(self.output_projection, context, asked)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
-        return self.layer_norm(asking + context), probs
+        return self.layer_norm(asking + context, compiled=compiled), probs
 
 
 @registered
@@ -126,9 +127,9 @@ class FeedForward(ConfiguredLayer):
         self.layer_norm = self.norm(c.hidden_size)
 
     def call(self, x, seed=None, compiled=False):
-        """Map [B, T, H] to [B, T, H]; XLA may compile a part where asked."""
-        compiled = compiled and self.config.hidden_act == "gelu"
-        activation = compiled_ops.gelu if compiled else self.activation
+        """Map [B, T, H] to [B, T, H]; `compiled` as for attention."""
+        fused = compiled and self.config.hidden_act == "gelu"
+        activation = compiled_ops.gelu if fused else self.activation
         inner = self.intermediate(flattened(x))  # [B * T, I]
         # TensorFlow's optimizer orders operations by name, and finds the GELU
         # that oneDNN computes with the product only where it comes after it.
@@ -137,4 +138,4 @@ class FeedForward(ConfiguredLayer):
         inner = self.output_projection(inner)  # [B * T, H]
         inner = tf.reshape(inner, tf.shape(x))  # [B, T, H]
         inner = dropout(inner, self.config.hidden_dropout_prob, seed)
-        return self.layer_norm(x + inner)
+        return self.layer_norm(x + inner, compiled=compiled)

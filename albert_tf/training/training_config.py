@@ -72,9 +72,9 @@ class TrainingConfig(Checked):
     jit_compile: bool | None = setting(
         None,
         "Compile forward and backward with XLA, or with --nojit_compile "
-        "nothing; by default what gains by it: GELU, the loss of masked words, "
-        "the optimizer's update. A TPU compiles the whole step, whatever this "
-        "says.",
+        "nothing; by default what gains by it: GELU, norms, the loss of masked "
+        "words, the optimizer's update. A TPU compiles the whole step, "
+        "whatever this says.",
         change=MASKS,
     )
     encoder_loop: str = setting(

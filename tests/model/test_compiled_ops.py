@@ -1,5 +1,6 @@
 """Fused operations are TensorFlow's, forward and backward."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,6 +41,40 @@ def test_gelu_is_tensorflows(dtype, error):
     assert_same(
         compiled_ops.gelu, lambda x: tf.nn.gelu(x, approximate=True), x, error
     )
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
+def test_layer_norm_is_keras(shape):
+    """In float32, with all its gradients; XLA compiles known shapes alone."""
+    norm = keras.layers.LayerNormalization(epsilon=1e-3)
+    norm.build(shape)
+    for number, variable in enumerate((norm.gamma, norm.beta)):
+        variable.assign(tf.random.stateless_normal([12], [5, number]))
+    weights = [norm.gamma.value, norm.beta.value]
+    full = [n or 4 for n in shape]
+    x, upstream = (
+        3.0 + tf.random.stateless_normal(full, [6, n], stddev=2.0)
+        for n in range(2)
+    )
+    found, compiled = [], []
+    for function in (
+        lambda x: compiled_ops.layer_norm(x, *weights, norm.epsilon),
+        norm,
+    ):
+
+        @tf.function(input_signature=[tf.TensorSpec(shape)] * 2)
+        def results(x, upstream, function=function):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            return y, *tape.gradient(y, [x, *weights], upstream)
+
+        found.append(results(x, upstream))
+        graph = results.get_concrete_function().graph
+        compiled.append("XlaMustCompile" in str(graph.as_graph_def().library))
+    assert compiled == [None not in shape, False]
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(6, 2), (3, 4, 50)])

@@ -45,7 +45,7 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
 
 
 PIECES = {
-    *("gelu", "gelu_gradient", "adam_update"),
+    *("gelu", "gelu_gradient", "norm", "norm_gradient", "adam_update"),
     *("log_normalizer", "cross_entropy_gradient"),
 }
 
