@@ -118,8 +118,11 @@ def test_sentences_break_after_an_end_and_a_space(text, sentences):
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
-    """After an end a letter begins a sentence, a number or a sign does not."""
-    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b"]
+    """After an end a letter begins a sentence, a number or a sign does not.
+
+    Nor does a blank line of the vocabulary, which is a piece.
+    """
+    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
     assert broken(tokenizer, "a. ab. 2.2 b.b ? a") == [
         "a.",

@@ -38,12 +38,21 @@ def test_one_document(corpus, tmp_path):
     assert metadata.count("eval") == 0 < metadata.count("train")
 
 
-def test_no_text(corpus, tmp_path):
-    """Files with blank lines only are an error."""
-    (tmp_path / "blank.txt").write_text("\n \n\n")
-    changes = {"input_file": str(tmp_path / "blank.txt")}
-    with pytest.raises(InputError, match="must hold text"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+@pytest.mark.parametrize("fraction", [0.1, 0.0])
+@pytest.mark.parametrize(
+    ("text", "received"),
+    [("\n \n\n", "0 of 0 documents"), ("w1 .\n\n\x01\n", "1 of 2 documents")],
+)
+def test_no_text(corpus, tmp_path, text, received, fraction):
+    """Blank lines only, or short documents only, are an error."""
+    (tmp_path / "x.txt").write_text(text)
+    changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
+    with pytest.raises(InputError, match=f"must hold text.*{received}"):
+        build.run(
+            *settings(
+                corpus, tmp_path / "out", eval_fraction=fraction, **changes
+            )
+        )
 
 
 def test_json_lines_are_no_sentences(corpus, tmp_path):
