@@ -21,8 +21,8 @@ class Special(Protocol):
 
 
 def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of rows end to end, int64, and where each row ends."""
-    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    """Return the ids of rows end to end, int32, and where each row ends."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 

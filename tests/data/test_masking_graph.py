@@ -24,9 +24,6 @@ def splitmix64(state):
     return state ^ (state >> 31)
 
 
-CONFIG = MaskingConfig()
-
-
 class Draws:
     """A generator that returns the draws that it was given."""
 
