@@ -234,7 +234,8 @@ def _reader(data: Any) -> Callable | None:
             return read
     columns = isinstance(data, Mapping) and data.values()
     if columns and all(
-        isinstance(x, list | tuple | np.ndarray) for x in columns
+        isinstance(x, Sequence | np.ndarray) and not isinstance(x, str | bytes)
+        for x in columns
     ):
         return _column_rows
     if isinstance(data, list | tuple) and data:
