@@ -159,19 +159,14 @@ class SentencePieceOffsets(tf.Module):
         self._graph = graph
         self._is_space = CharacterClass(is_space, tokenizer.config)
         self._quotes = tokenizer.config.replace_quotes
-        whole = [(0, TO_THE_END)]
-        rows = [
-            [span[1:] for span in tokenizer.splits[i]]
-            if i in tokenizer.splits
-            else whole
+        spans = [
+            bounds
             for i in range(tokenizer.vocab_size)
+            for _, *bounds in tokenizer.splits.get(i, [(i, 0, TO_THE_END)])
         ]
-        flat = np.array([span for row in rows for span in row], np.int32)
         self._splits = tf.constant(tokenizer.expansion[1])
-        self._first, self._last = (
-            tf.constant(flat[:, 0]),
-            tf.constant(flat[:, 1]),
-        )
+        columns = np.array(spans, np.int32).T
+        self._first, self._last = map(tf.constant, columns)
 
     def _without_spaces(self, text: tf.RaggedTensor):
         """Return units [B, U], white space being one, and their bounds."""

@@ -178,7 +178,7 @@ def test_segmented_english_pieces():
     """With SentencePiece too; its word mark belongs to the word behind it."""
     texts = ["the cat 1,000 sat. [x] naïve", "a"]
     assert grouped(vocabularies.english(), "segmented", texts) == [
-        ["▁the", "▁cat", "▁1,▁000", "▁sat.", "▁[x]", "▁naive"],
+        ["▁the", "▁cat", "▁1,000", "▁sat.", "▁[x]", "▁naive"],
         ["▁a"],
     ]
 
