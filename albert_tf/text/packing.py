@@ -68,10 +68,8 @@ def truncate_pair(
     The longer segment loses its last token until both fit, b if they are
     equally long. Source: google-research/albert `_truncate_seq_pair`.
     """
-    if length_a + length_b <= max_tokens:
-        return length_a, length_b
     keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
-    return max_tokens - keep_b, keep_b
+    return min(length_a, max_tokens - keep_b), keep_b
 
 
 def two_part_row(
