@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from albert_tf.data.masking import Instances, Words
+from albert_tf.data import masking, masking_spans
+from albert_tf.data.masking import Instances, MaskingConfig, Words
 
 V, MASK_ID, SEP = 500, 4, 3
 WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
@@ -28,3 +29,23 @@ def instances(rng, batch=64, tokens=48):
         lengths=lengths,
         swapped=np.zeros(batch, bool),
     )
+
+
+def spans(rng, budget, whole_words=True):
+    """Return random examples, orders, n-grams, and what NumPy chooses."""
+    batch = instances(rng)
+    begins = maskable = batch.maskable
+    if whole_words:
+        begins = masking_spans.word_starts(batch.starts, maskable)
+    order = masking_spans.random_order(begins, rng)
+    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
+    chosen = masking_spans.choose_spans(
+        order,
+        masking_spans.word_ends(begins, maskable),
+        maskable,
+        maskable,
+        np.full(len(begins), budget),
+        ngrams,
+        4,
+    )
+    return batch, order, ngrams, chosen

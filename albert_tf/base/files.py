@@ -22,7 +22,7 @@ from glob import glob as local_glob
 from typing import Any, BinaryIO
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.remote_files import RawRemoteFile, remote
+from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
 
 def is_remote(path: str) -> bool:
@@ -75,16 +75,15 @@ def is_unfinished(path: str) -> bool:
 def matches(pattern: str, folder: str = "") -> list[str]:
     """Return the sorted paths that a glob pattern matches, maybe none.
 
-    Files that are not yet whole are left out. On a local disk, hidden files are
-    matched as in a shell: only by a pattern that has their dot.
-
-    Args:
-      pattern: the pattern.
-      folder: where it is looked for; its name is no pattern.
+    It is looked for in a folder, whose name is no pattern. Files that are not
+    yet whole are left out. On a local disk, `**` is any number of folders, and
+    hidden files are matched only by a pattern that has their dot.
     """
     pattern = join(escape(folder), pattern)
-    there = is_remote(pattern)
-    paths = remote("glob", pattern) if there else local_glob(pattern)
+    if is_remote(pattern):
+        paths = remote_glob(pattern)
+    else:
+        paths = local_glob(pattern, recursive=True)
     return sorted(path for path in paths if not is_unfinished(path))
 
 

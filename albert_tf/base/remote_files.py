@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, require
 
 
 class RemoteError(InputError, OSError):
@@ -36,6 +36,13 @@ def remote(operation: str, *paths: str, **kwargs) -> Any:
     """Call a function of TensorFlow's file system with a path or two."""
     with _gfile(" to ".join(paths)) as gfile:
         return getattr(gfile, operation)(*paths, **kwargs)
+
+
+def remote_glob(pattern: str) -> list[str]:
+    """Return the paths that a pattern matches."""
+    rule = "A pattern of remote files must have a `*` for each folder, no `**`."
+    require("**" not in pattern, rule, pattern=pattern)
+    return remote("glob", pattern)
 
 
 class RawRemoteFile(io.RawIOBase):

@@ -89,7 +89,7 @@ def data_files(path: str) -> list[str]:
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
-    """Return {column: names} of the columns of classes, or lists of them.
+    """Return {column: names} of the columns of named classes, or lists of them.
 
     Args:
       features: of `datasets`, as JSON.
@@ -99,7 +99,7 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
         while isinstance(feature, list) or "feature" in feature:
             lone = isinstance(feature, list)
             feature = feature[0] if lone else feature["feature"]
-        if feature.get("_type") == "ClassLabel":
+        if feature.get("_type") == "ClassLabel" and feature["names"]:
             table[column] = feature["names"]
     return table
 
@@ -113,18 +113,13 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
     """Yield rows with classes by their names."""
-    classes = {
-        column: names
-        for column, names in _class_names(features).items()
-        if names
-    }
+    classes = _class_names(features)
     for row in rows:
-        named = {
+        yield row | {
             column: _named(row[column], names)
             for column, names in classes.items()
             if column in row
         }
-        yield row | named
 
 
 def _features_of(schema: Any) -> Mapping:
@@ -239,7 +234,8 @@ def _reader(data: Any) -> Callable | None:
             return read
     columns = isinstance(data, Mapping) and data.values()
     if columns and all(
-        isinstance(x, list | tuple | np.ndarray) for x in columns
+        isinstance(x, Sequence | np.ndarray) and not isinstance(x, str | bytes)
+        for x in columns
     ):
         return _column_rows
     if isinstance(data, list | tuple) and data:

@@ -85,10 +85,20 @@ class Sources(NamedTuple):
     starts: tf.Tensor
     ends: tf.Tensor
 
-    def bounds(self) -> tf.Tensor:
-        """Return the byte at which each place, and the end, begins in all."""
+    def places(self, units, first, last) -> list[tf.Tensor]:
+        """Return the places of first and last bytes of pieces, each flat.
+
+        Args:
+          units: [U] the places at which texts, or words, begin.
+          first, last: ragged [U, N], counted in bytes from there.
+        """
         lengths = byte_lengths(self.text.flat_values)
-        return tf.concat([[0], tf.cumsum(lengths)], axis=0)
+        bounds = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+        begins = tf.gather(tf.gather(bounds, units), first.value_rowids())
+        return [
+            tf.searchsorted(bounds, begins + tf.cast(within.values, tf.int32))
+            for within in (first, last)
+        ]
 
     def spans(self, begin, end, rows) -> tuple[tf.Tensor, tf.Tensor]:
         """Return starts and ends in the original of places begin to end.
@@ -149,19 +159,14 @@ class SentencePieceOffsets(tf.Module):
         self._graph = graph
         self._is_space = CharacterClass(is_space, tokenizer.config)
         self._quotes = tokenizer.config.replace_quotes
-        whole = [(0, TO_THE_END)]
-        rows = [
-            [span[1:] for span in tokenizer.splits[i]]
-            if i in tokenizer.splits
-            else whole
+        spans = [
+            bounds
             for i in range(tokenizer.vocab_size)
+            for _, *bounds in tokenizer.splits.get(i, [(i, 0, TO_THE_END)])
         ]
-        flat = np.array([span for row in rows for span in row], np.int32)
         self._splits = tf.constant(tokenizer.expansion[1])
-        self._first, self._last = (
-            tf.constant(flat[:, 0]),
-            tf.constant(flat[:, 1]),
-        )
+        columns = np.array(spans, np.int32).T
+        self._first, self._last = map(tf.constant, columns)
 
     def _without_spaces(self, text: tf.RaggedTensor):
         """Return units [B, U], white space being one, and their bounds."""
@@ -227,13 +232,7 @@ class SentencePieceOffsets(tf.Module):
             encode(source.text)
         )
         rows = tf.cast(ids.value_rowids(), tf.int32)
-        bounds = source.bounds()
-        row_bytes = tf.gather(bounds, source.text.row_starts())
-        offset = tf.gather(row_bytes, rows)
-        begin = tf.searchsorted(
-            bounds, tf.cast(first.values, tf.int32) + offset
-        )
-        end = tf.searchsorted(bounds, tf.cast(last.values, tf.int32) + offset)
+        begin, end = source.places(source.text.row_starts(), first, last)
         solid = next_place(source.text.flat_values != SPACE)
         begin = tf.minimum(tf.gather(solid, begin), end)
         return self._split(source, ids, begin, end, rows)
@@ -294,12 +293,7 @@ class WordPieceOffsets(tf.Module):
         words = tf.strings.split(encode(source.text))
         ids, first, last = self._graph.pieces(words.values)
         of = tf.cast(ids.value_rowids(), tf.int32)
-        bounds = source.bounds()
-        offset = tf.gather(tf.gather(bounds, word), of)
-        begin = tf.searchsorted(
-            bounds, tf.cast(first.values, tf.int32) + offset
-        )
-        end = tf.searchsorted(bounds, tf.cast(last.values, tf.int32) + offset)
+        begin, end = source.places(word, first, last)
         long = word_end - word > MAX_WORD_CHARACTERS
         end = tf.where(tf.gather(long, of), tf.gather(word_end, of), end)
         starts, ends = source.spans(begin, end, tf.gather(rows, of))

@@ -21,8 +21,8 @@ class Special(Protocol):
 
 
 def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of rows end to end, int64, and where each row ends."""
-    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    """Return the ids of rows end to end, int32, and where each row ends."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
@@ -68,10 +68,8 @@ def truncate_pair(
     The longer segment loses its last token until both fit, b if they are
     equally long. Source: google-research/albert `_truncate_seq_pair`.
     """
-    if length_a + length_b <= max_tokens:
-        return length_a, length_b
     keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
-    return max_tokens - keep_b, keep_b
+    return min(length_a, max_tokens - keep_b), keep_b
 
 
 def two_part_row(

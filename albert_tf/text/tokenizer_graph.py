@@ -262,19 +262,9 @@ class TextGraph(tf.Module):
 
     def _joined(self, a, b, pair: tf.Tensor) -> tf.RaggedTensor:
         """Return rows with special tokens; `pair` [B] is 1 where b counts."""
-        one = tf.ones_like(pair)
-        return tf.concat(
-            [
-                self._repeat(self._cls_id, one),
-                a,
-                self._repeat(self._sep_id, one),
-                b,
-                self._repeat(self._sep_id, pair),
-            ],
-            axis=1,
+        cls, sep = (
+            tf.fill([tf.size(pair), 1], id)
+            for id in (self._cls_id, self._sep_id)
         )
-
-    @staticmethod
-    def _repeat(id: int, lengths: tf.Tensor) -> tf.RaggedTensor:
-        values = tf.fill([tf.reduce_sum(lengths)], id)
-        return tf.RaggedTensor.from_row_lengths(values, lengths)
+        last = tf.RaggedTensor.from_tensor(sep, lengths=pair)
+        return tf.concat([cls, a, sep, b, last], axis=1)

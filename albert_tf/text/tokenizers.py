@@ -288,8 +288,7 @@ class WordPieceTokenizer(Tokenizer):
         return not piece.startswith("##")
 
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
-        ids, ends = joined([self._model.encode(text) for text in texts])
-        return ids.astype(np.int32), ends
+        return joined([self._model.encode(text) for text in texts])
 
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
         return self._model.encode_with_offsets(text)

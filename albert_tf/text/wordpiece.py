@@ -149,17 +149,14 @@ class WordPiece:
     def _pieces(self, word: str) -> Iterator[tuple[int, int, int]]:
         """Yield id, begin and end of each piece of a folded word."""
         for begin, end in split_punctuation(word):
-            part = self._greedy(word[begin:end])
-            if part is None:
-                yield self._unk_id, begin, end
-            else:
-                for id, first, last in part:
-                    yield id, begin + first, begin + last
+            for id, first, last in self._greedy(word[begin:end]):
+                yield id, begin + first, begin + last
 
-    def _greedy(self, word: str) -> list[tuple[int, int, int]] | None:
-        """Return the longest pieces from the left; None if one is missing."""
+    def _greedy(self, word: str) -> list[tuple[int, int, int]]:
+        """Return the longest pieces from the left, all or the unknown one."""
+        unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
-            return None
+            return unknown
         pieces, begin = [], 0
         while begin < len(word):
             mark = "##" if begin else ""
@@ -167,7 +164,7 @@ class WordPiece:
             while end > begin and mark + word[begin:end] not in self._ids:
                 end -= 1
             if end == begin:
-                return None
+                return unknown
             pieces.append((self._ids[mark + word[begin:end]], begin, end))
             begin = end
         return pieces

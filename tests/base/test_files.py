@@ -34,6 +34,17 @@ def test_matches_are_those_of_tensorflow(folder, pattern):
     assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
 
 
+def test_two_stars_reach_every_depth(folder):
+    """No file is silently left out; TensorFlow, which would, is not asked."""
+    (folder / "sub" / "x").mkdir()
+    (folder / "sub" / "x" / "d.txt").touch()
+    pattern = f"{folder}/**/*.txt"
+    names = [path.removeprefix(f"{folder}/") for path in files.matches(pattern)]
+    assert names == ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
+    with pytest.raises(InputError, match="no `[*][*]`.*file://"):
+        files.matches(f"file://{pattern}")
+
+
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
     """One with brackets or stars is looked into as any other."""

@@ -125,24 +125,18 @@ def test_duplicates_differ(whole):
     assert first != second
 
 
-def test_processes_change_nothing(corpus, whole, tmp_path, monkeypatch):
-    """Two processes write the same bytes as one."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    build.run(*settings(corpus, tmp_path / "out", num_processes=2))
-    assert contents(tmp_path / "out") == contents(whole[0])
+RELEASED = {"compat": "google", "do_permutation": True}
 
 
-@pytest.mark.slow
-def test_processes_change_nothing_of_released_records(
-    corpus, tmp_path, monkeypatch
-):
-    """Neither where other documents are drawn, as the release does."""
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param(RELEASED, marks=pytest.mark.slow)]
+)
+def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
+    """Two processes write the same bytes as one, other documents drawn too."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    changes = {"compat": "google", "do_permutation": True}
     for number in (1, 2):
-        output = tmp_path / f"{number}"
-        changes["num_processes"] = number
-        build.run(*settings(corpus, output, **changes))
+        changes = changes | {"num_processes": number}
+        build.run(*settings(corpus, tmp_path / f"{number}", **changes))
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 

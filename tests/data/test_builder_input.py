@@ -38,19 +38,29 @@ def test_one_document(corpus, tmp_path):
     assert metadata.count("eval") == 0 < metadata.count("train")
 
 
-def test_no_text(corpus, tmp_path):
-    """Files with blank lines only are an error."""
-    (tmp_path / "blank.txt").write_text("\n \n\n")
-    changes = {"input_file": str(tmp_path / "blank.txt")}
-    with pytest.raises(InputError, match="must hold text"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+@pytest.mark.parametrize("fraction", [0.1, 0.0])
+@pytest.mark.parametrize(
+    ("text", "received"),
+    [("\n \n\n", "0 of 0 documents"), ("w1 .\n\n\x01\n", "1 of 2 documents")],
+)
+def test_no_text(corpus, tmp_path, text, received, fraction):
+    """Blank lines only, or short documents only, are an error."""
+    (tmp_path / "x.txt").write_text(text)
+    changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
+    with pytest.raises(InputError, match=f"must hold text.*{received}"):
+        build.run(
+            *settings(
+                corpus, tmp_path / "out", eval_fraction=fraction, **changes
+            )
+        )
 
 
-def test_json_lines_are_no_sentences(corpus, tmp_path):
+@pytest.mark.parametrize("name", ["a.jsonl", "c4.json.gz", "a.ndjson"])
+def test_json_lines_are_no_sentences(corpus, tmp_path, name):
     """Without `input_format` the braces and names of fields would be text."""
-    (tmp_path / "a.jsonl").write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
-    changes = {"input_file": str(tmp_path / "a.jsonl")}
-    with pytest.raises(InputError, match="must be jsonl.*lines with .*a.jsonl"):
+    (tmp_path / name).write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
+    changes = {"input_file": str(tmp_path / name)}
+    with pytest.raises(InputError, match=f"must be jsonl.*lines with .*{name}"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
 
 
@@ -117,23 +127,13 @@ def test_mended_text_is_taken(corpus, tmp_path):
     assert metadata.count("train") == 2 and metadata.count("eval") == 1
 
 
-def failing_command(corpus, output, *flags, **options):
-    """Run the script; return the last line that it printed to stderr."""
-    done = subprocess.run(
-        command(corpus, output, f"--vocab_file={corpus}/vocab.txt", *flags),
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    return done.stderr.strip().split("\n")[-1]
-
-
 def test_script_reports_a_mistake(corpus, tmp_path):
     """A user's mistake is one line on stderr and exit status 1."""
-    line = failing_command(corpus, tmp_path / "out", "--max_seq_length=4")
-    assert line == (
+    flags = f"--vocab_file={corpus}/vocab.txt", "--max_seq_length=4"
+    script = command(corpus, tmp_path / "out", *flags)
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.strip().split("\n")[-1] == (
         "error: `max_seq_length` must be at least 8. Received: max_seq_length=4"
     )
     assert not (tmp_path / "out").exists()

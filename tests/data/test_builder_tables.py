@@ -140,6 +140,8 @@ def test_rows_without_a_text(corpus, tmp_path):
             build(corpus, tmp_path / "out", source, text_field="text")
         with pytest.raises(InputError, match=f"{name}, row 0: column n must"):
             build(corpus, tmp_path / "out", source, text_field="n")
+    with pytest.raises(InputError, match=r"empty table.*=input_file \(T"):
+        build(corpus, tmp_path / "out", bad[:0])
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left <= {"tokenizer.json", "vocab.txt"}
 

@@ -11,7 +11,14 @@ from tiny_records import serialized, write
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.records import checks, decoding, find, input_pipeline
+from albert_tf.data.records import (
+    checks,
+    decoding,
+    examples,
+    find,
+    framing,
+    input_pipeline,
+)
 from albert_tf.text.tokenizers import load_tokenizer
 
 T = 32
@@ -31,30 +38,33 @@ def kinds(corpus, tmp_path_factory):
     return folder
 
 
-def read(folder, split):
-    """Return the decoded records of a split, in the order of the files."""
-    metadata = find.read_metadata(str(folder))
+def read(folder):
+    """Return the training records as they are, in the order of the files."""
     return [
-        decoding.decode(data)
-        for entry in metadata.splits[split]
-        for data in tf.data.TFRecordDataset(
-            str(folder / entry.file)
-        ).as_numpy_iterator()
+        data
+        for path in sorted(folder.glob("train-*"))
+        for data in framing.read(str(path))
     ]
 
 
 def test_same_text_as_static(kinds):
     """Unmasked, static records hold the tokens, words and label of dynamic."""
-    static = read(kinds / "static", "train")
-    dynamic = read(kinds / "dynamic", "train")
+    static, dynamic = read(kinds / "static"), read(kinds / "dynamic")
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
-    for left, right in zip(static, dynamic, strict=True):
+    for both in zip(static, dynamic, strict=True):
+        left, right = map(decoding.decode, both)
         ids = [special.get(i, i) for i in right.input_ids.tolist()]
         assert left.originals().tolist() == ids
         np.testing.assert_array_equal(left.segment_ids, right.segment_ids)
-        np.testing.assert_array_equal(left.starts, right.starts)
         assert left.swapped == right.swapped
+        features = list(map(examples.parse, both))
+        boundary = np.array(features[0]["token_boundary"])[: len(ids)]
+        packed = np.frombuffer(features[1]["word_starts"][0], np.uint8)
+        starts = np.unpackbits(packed, count=len(ids) - 3)
+        text = right.input_ids >= 0
+        np.testing.assert_array_equal(boundary[text], starts)
+        assert boundary[~text].all()
         assert left.positions.size and not right.positions.size
 
 
@@ -130,7 +140,7 @@ def test_batches_restore_the_records(kinds):
         )
     static = [
         (tuple(e.originals()), int(e.segment_ids.sum()), int(e.swapped))
-        for e in read(kinds / "static", "train")
+        for e in map(decoding.decode, read(kinds / "static"))
     ]
     assert sorted(found) == sorted(static)
 

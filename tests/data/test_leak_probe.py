@@ -21,7 +21,6 @@ def example(a, b, swapped):
     return decoding.Example(
         input_ids=ids,
         segment_ids=np.repeat([0, 1], [len(a) + 2, len(b) + 1]),
-        starts=None,
         positions=nothing,
         labels=nothing,
         swapped=bool(swapped),

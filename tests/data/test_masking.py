@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from tiny_instances import MASK_ID, WORDS, V, instances
+from tiny_instances import MASK_ID, WORDS, V, instances, spans
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import masking, masking_spans
@@ -47,24 +47,16 @@ def reference_spans(order, starts, maskable, budget, ngrams):
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_reference(budget):
     """The vectorised choice of spans equals the one made word by word."""
-    rng = np.random.default_rng(1)
-    batch = instances(rng)
-    starts, maskable = batch.starts, batch.maskable
-    begins = masking_spans.word_starts(starts, maskable)
-    order = masking_spans.random_order(begins, rng)
-    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
-    covered, drawn, used = masking_spans.choose_spans(
-        order,
-        masking_spans.word_ends(begins, maskable),
-        maskable,
-        maskable,
-        np.full(len(starts), budget),
-        ngrams,
-        4,
+    batch, order, ngrams, (covered, drawn, used) = spans(
+        np.random.default_rng(1), budget
     )
-    for row in range(len(starts)):
+    for row in range(len(order)):
         expected = reference_spans(
-            order[row].tolist(), starts[row], maskable[row], budget, ngrams[row]
+            order[row].tolist(),
+            batch.starts[row],
+            batch.maskable[row],
+            budget,
+            ngrams[row],
         )
         assert set(np.flatnonzero(covered[row])) == expected
     assert drawn.sum() >= used.sum() > 0
@@ -196,25 +188,21 @@ def test_tokens_are_replaced_independently():
 
 
 def test_random_words_are_words():
-    """No special token is drawn as a random word."""
+    """No special token is drawn as a random word, but as released."""
 
     class Vocabulary:
         vocab_size, mask_id = 8, 4
         not_words = np.array([0, 2, 4, 7], np.int32)
 
     assert Words.of(Vocabulary()).replacements.tolist() == [1, 3, 5, 6]
+    released = Words.of(Vocabulary(), released=True)
+    assert released.replacements.tolist() == list(range(8))
 
 
 def test_budget_rounds_as_released():
     """Halves round to even, one is the least and the slots are the most."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
-
-
-def test_default_slots():
-    """By default P is the asked share of the full length, else the flag."""
-    assert MaskingConfig().predictions(512) == 77
-    assert MaskingConfig(max_predictions_per_seq=20).predictions(512) == 20
 
 
 def test_permutation():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import stats
-from tiny_instances import MASK_ID, WORDS, V, instances
+from tiny_instances import MASK_ID, WORDS, V, instances, spans
 
-from albert_tf.data import masking, masking_graph, masking_spans
+from albert_tf.data import masking, masking_graph
 from albert_tf.data.masking import Instances, MaskingConfig
 
 DEFAULT = MaskingConfig()
@@ -22,9 +22,6 @@ def splitmix64(state):
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64
     return state ^ (state >> 31)
-
-
-CONFIG = MaskingConfig()
 
 
 class Draws:
@@ -46,32 +43,17 @@ class Draws:
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_numpy(budget, whole_words):
     """Given order, n-grams and budget, the covered tokens are NumPy's."""
-    rng = np.random.default_rng(budget)
-    batch = instances(rng)
-    starts, maskable = batch.starts, batch.maskable
-    begins = maskable
-    if whole_words:
-        begins = masking_spans.word_starts(starts, maskable)
-    order = masking_spans.random_order(begins, rng)
-    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
-    due = np.full(len(starts), budget)
-    expected, *_ = masking_spans.choose_spans(
-        order,
-        masking_spans.word_ends(begins, maskable),
-        maskable,
-        maskable,
-        due,
-        ngrams,
-        4,
+    batch, order, ngrams, (expected, _, _) = spans(
+        np.random.default_rng(budget), budget, whole_words
     )
-    bounds = masking_graph.word_bounds(
-        tf.constant(starts), tf.constant(maskable), whole_words
-    )
+    maskable = tf.constant(batch.maskable)
     covered = masking_graph.choose_spans(
         tf.constant(order.astype(np.int32)),
-        bounds,
-        tf.constant(maskable),
-        tf.constant(due.astype(np.int32)),
+        masking_graph.word_bounds(
+            tf.constant(batch.starts), maskable, whole_words
+        ),
+        maskable,
+        tf.fill([len(order)], budget),
         tf.constant(ngrams.astype(np.int32)),
         4,
     )

@@ -50,6 +50,13 @@ def dataset(rows):
     return datasets.Dataset.from_list(coded, features)
 
 
+def hub_columns(rows):
+    """Return columns as `dataset["text"]` has them, which are no lists."""
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_dict(columns(rows))
+    return {name: whole[name] for name in whole.column_names}
+
+
 def parquet(rows, folder, rows_in_group=2):
     path = str(folder / "t.parquet")
     library = pytest.importorskip("pyarrow.parquet")
@@ -76,6 +83,7 @@ def hub_parquet(rows, folder):
         frame,
         arrow,
         dataset,
+        hub_columns,
         lambda rows: dataset(rows).to_iterable_dataset(),
         lambda rows: dataset(rows).with_format("numpy"),
         lambda rows: dataset(rows).data.table,

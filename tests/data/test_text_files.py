@@ -1,5 +1,6 @@
 """Text files: documents, blocks, records of JSON, long lines, bad bytes."""
 
+import dataclasses
 import gzip
 import json
 from collections import Counter
@@ -172,9 +173,7 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 def test_longest_json(tmp_path, monkeypatch):
     """An object over the limit is an error that names its line."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
-    short = FORMATS["jsonl"].__class__(
-        FORMATS["jsonl"].cut, FORMATS["jsonl"].parse, 100
-    )
+    short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_files.FORMATS, "jsonl", short)
     line = '{"text": "' + "a" * 70 + '"}\n'
     path = write(tmp_path / "x", line * 3)

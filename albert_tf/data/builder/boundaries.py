@@ -108,9 +108,9 @@ def _begins_sentence(piece: str, kind: str) -> bool:
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
-    script = character_kind(piece[0])
-    unspaced = kind == "wordpiece" or script in (ALONE, KATAKANA)
-    return unspaced and piece[0].isalpha()
+    return piece[:1].isalpha() and (
+        kind == "wordpiece" or character_kind(piece[0]) in (ALONE, KATAKANA)
+    )
 
 
 @functools.lru_cache(2)

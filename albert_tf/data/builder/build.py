@@ -141,9 +141,12 @@ def _check_documents(
     build: BuildConfig, text: Counter, held_out: HeldOut
 ) -> None:
     require(
-        text["tokens"],
-        "`input_file` must hold text.",
-        input_file=f"{build.input_file}, without a token",
+        any(held_out.shards.values()),
+        "`input_file` must hold text, in documents of `min_document_tokens` "
+        "or more.",
+        input_file=f"{build.input_file}, {text['tokens']:,} tokens, "
+        f"{text['short_documents']:,} of {text['documents']:,} documents "
+        "shorter",
     )
     kept = text["documents"] - text["short_documents"]
     require(

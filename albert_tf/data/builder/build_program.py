@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from albert_tf.base import command_line, files
+from albert_tf.base.errors import require
 from albert_tf.data import records
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
@@ -45,6 +46,8 @@ def in_files(
             with files.opened(path, "wb") as file:
                 for text in texts_of(config.input_file, reading.text_field):
                     file.write(json_record(reading.text_field, text))
+            rule = "`input_file` must not be an empty table."
+            require(files.size(path), rule, input_file=config.input_file)
             yield (
                 dataclasses.replace(config, input_file=path),
                 dataclasses.replace(reading, input_format="jsonl"),

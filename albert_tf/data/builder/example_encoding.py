@@ -68,16 +68,14 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
     return _rows(key, FIELD_3, data[present].tobytes(), ends)
 
 
-def bits(key: str, values: np.ndarray) -> list[bytes]:
-    """Encode an int64 feature of every row of 0 and 1, [B, n] bool."""
-    ends = np.arange(1, len(values) + 1) * values.shape[1]
-    return _rows(key, FIELD_3, values.tobytes(), ends)
+def fixed(key: str, values: np.ndarray) -> list[bytes]:
+    """Encode a feature of every row of values [B, n] of one size each.
 
-
-def floats(key: str, values: np.ndarray) -> list[bytes]:
-    """Encode a float feature of every row of values [B, n] float32."""
-    ends = np.arange(1, len(values) + 1) * values.shape[1] * 4
-    return _rows(key, FIELD_2, values.astype("<f4").tobytes(), ends)
+    Those of bool are int64 ones, those of float32 are float ones.
+    """
+    list_tag = FIELD_3 if values.dtype == bool else FIELD_2
+    ends = np.arange(1, len(values) + 1) * values[:1].nbytes
+    return _rows(key, list_tag, values.tobytes(), ends)
 
 
 def _join(*columns: list[bytes]) -> list[bytes]:
@@ -92,13 +90,13 @@ def encode(instances: Instances, masked: Masked) -> list[bytes]:
     place = np.arange(instances.input_ids.shape[1])
     return _join(
         ints("input_ids", masked.input_ids),
-        bits("input_mask", place < instances.lengths[:, None]),
-        bits("segment_ids", instances.segment_ids),
-        bits("token_boundary", instances.starts),
+        fixed("input_mask", place < instances.lengths[:, None]),
+        fixed("segment_ids", instances.segment_ids),
+        fixed("token_boundary", instances.starts),
         ints("masked_lm_positions", masked.positions),
         ints("masked_lm_ids", masked.labels),
-        floats("masked_lm_weights", masked.weights),
-        bits("next_sentence_labels", instances.swapped[:, None]),
+        fixed("masked_lm_weights", masked.weights),
+        fixed("next_sentence_labels", instances.swapped[:, None]),
     )
 
 
@@ -136,5 +134,5 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
         _rows("token_ids", FIELD_1, ids, np.cumsum(sizes) * id_type.itemsize),
         _rows("word_starts", FIELD_1, *_packed(instances.starts[real], sizes)),
         ints("segment_lengths", np.stack([sizes - in_b, in_b], axis=1)),
-        bits("next_sentence_labels", instances.swapped[:, None]),
+        fixed("next_sentence_labels", instances.swapped[:, None]),
     )

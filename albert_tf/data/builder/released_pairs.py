@@ -70,10 +70,8 @@ def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
     """Shorten the longer segment, B of two equal ones, until both fit."""
     a = pairs.a_end - pairs.a_start
     b = pairs.b_end - pairs.b_start
-    long = a + b > room
     kept_b = np.minimum(b, np.maximum(room // 2, room - a))
-    kept_a = np.where(long, room - kept_b, a)
-    kept_b = np.where(long, kept_b, b)
+    kept_a = np.minimum(a, room - kept_b)
     return Pairs(
         *_truncate(pairs.a_start, pairs.a_end, kept_a, rng),
         *_truncate(pairs.b_start, pairs.b_end, kept_b, rng),

@@ -30,7 +30,7 @@ BLOCK_BYTES = 1 << 20
 # A longer line is read as several, so that memory stays bounded.
 LINE_BYTES = 1 << 22
 
-JSON_ENDINGS = (".jsonl", ".jsonl.gz")
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 
 
 def document_hash(lines: list[str], seed: int) -> int:
@@ -153,8 +153,8 @@ def _decode(
         except UnicodeDecodeError as error:
             require(
                 on_bad_text != "fail",
-                "`input_file` must be UTF-8; convert it, or give "
-                "--on_bad_text=replace or skip.",
+                "`input_file` must be UTF-8 text, plain or .gz; convert it, "
+                "or give --on_bad_text=replace or skip.",
                 bad_bytes=f"{block.path}, line {number}, byte "
                 f"{offset + error.start} of the file",
             )
@@ -198,7 +198,8 @@ def input_paths(patterns: str, input_format: str) -> list[str]:
             file=path,
         )
         require(
-            input_format == "jsonl" or not path.endswith(JSON_ENDINGS),
+            input_format == "jsonl"
+            or not path.removesuffix(".gz").endswith(JSON_ENDINGS),
             "`input_format` must be jsonl for files of JSON lines.",
             input_format=f"{input_format} with {path}",
         )

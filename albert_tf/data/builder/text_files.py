@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 
@@ -66,16 +67,12 @@ def _strip(lines: Lines) -> list[str]:
 
 
 def _parse_lines(block: Block, lines: Lines, field: str) -> list[list[str]]:
-    documents: list[list[str]] = [[]]
-    goes_on = block.document is not None
-    for line in lines:
-        if line is None:
-            continue
-        if line := line.strip():
-            documents[-1].append(line)
-        elif documents[-1] or len(documents) == 1 and goes_on:
-            documents.append([])
-    return documents if documents[-1] else documents[:-1]
+    stripped = [line.strip() for line in lines if line is not None]
+    documents = [
+        list(group) for text, group in itertools.groupby(stripped, bool) if text
+    ]
+    ends_before = block.document is not None and stripped[:1] == [""]
+    return [[], *documents] if ends_before else documents
 
 
 def _parse_file(block: Block, lines: Lines, field: str) -> list[list[str]]:

@@ -21,7 +21,6 @@ class Example:
       input_ids: [n] int64, masks applied. Dynamic records hold no special
         tokens: there are -1 for [CLS] and -2 for [SEP].
       segment_ids: [n] 0 in A and 1 in B.
-      starts: [n] bool, true where a word begins; None if not recorded.
       positions: [m] the masked tokens.
       labels: [m] the ids that stood there.
       swapped: the sentence-order label.
@@ -31,7 +30,6 @@ class Example:
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
-    starts: np.ndarray | None
     positions: np.ndarray
     labels: np.ndarray
     swapped: bool
@@ -58,18 +56,12 @@ def _decode_dynamic(feature) -> Example:
     total = a_size + b_size
     data = feature["token_ids"][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
-    packed = np.frombuffer(feature["word_starts"][0], np.uint8)
-    starts = np.unpackbits(packed, count=total).astype(bool)
-
-    def framed(values, cls, sep):
-        parts = ([cls], values[:a_size], [sep], values[a_size:], [sep])
-        return np.concatenate([np.asarray(part) for part in parts])
-
     nothing = np.zeros(0, np.int64)
     return Example(
-        input_ids=framed(ids.astype(np.int64), CLS, SEP),
+        input_ids=np.concatenate(
+            [[CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]]
+        ),
         segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1]),
-        starts=framed(starts, True, True),
         positions=nothing,
         labels=nothing,
         swapped=bool(feature["next_sentence_labels"][0]),
@@ -84,11 +76,9 @@ def _decode_static(feature) -> Example:
 
     real = array("input_mask") > 0
     weights = array("masked_lm_weights")
-    starts = array("token_boundary")
     return Example(
         input_ids=array("input_ids")[real],
         segment_ids=array("segment_ids")[real],
-        starts=starts[real] > 0 if len(starts) else None,
         positions=array("masked_lm_positions")[weights > 0],
         labels=array("masked_lm_ids")[weights > 0],
         swapped=bool(array("next_sentence_labels")[0]),
