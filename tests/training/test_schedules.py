@@ -4,10 +4,9 @@ import dataclasses
 import pathlib
 import shutil
 
-import numpy as np
 import pytest
 import tiny_pretraining
-from tiny_pretraining import Look, run, values
+from tiny_pretraining import Look, assert_same_bits, run, values
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import find, input_pipeline
@@ -64,14 +63,6 @@ def reads(monkeypatch):
 
     monkeypatch.setattr(input_pipeline, "train_batches", batches)
     return calls
-
-
-def assert_same_bits(left, right):
-    """Compare the last checkpoints of two model directories."""
-    expected, found = values(left), values(right)
-    assert expected.keys() == found.keys()
-    for name in expected:
-        np.testing.assert_array_equal(expected[name], found[name], name)
 
 
 def test_each_phase_reads_its_own(train, reads, capsys):

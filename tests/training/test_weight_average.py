@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 import tiny
-from tiny_pretraining import Look, run, values
+from tiny_pretraining import Look, assert_same_bits, run, table, values
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
 from albert_tf.training.weight_average import AVERAGE
-
-
-def table(prefix):
-    """Return {name: value} of a checkpoint."""
-    read = checkpoints.reader(prefix)
-    return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
 def test_the_average_is_evaluated_and_read_by_others(
@@ -30,8 +24,7 @@ def test_the_average_is_evaluated_and_read_by_others(
         average = {name: state[f"{AVERAGE}{name}"] for name in kept}
         assert tiny.largest_difference(kept, average) == 0.0
         assert tiny.largest_difference(kept, state) > 1e-4
-    for name, value in values(whole).items():
-        np.testing.assert_array_equal(value, state[name], name)
+    assert_same_bits(whole, resumed)
     alone = run(
         data_dir, config[0], whole, **settings, do_train=False, do_eval=True
     )
