@@ -125,11 +125,12 @@ def phases_of(
       replicas: that share a batch.
       training: steps and batch.
     """
-    schedules = phases.read_schedules(
-        run.data_dir, run.depth_schedule, run.mask_schedule, config
-    )
-    if run.mask_schedule:
-        phases.check_mask_schedule(run.mask_schedule, folders)
+    # Without training the model is whole, and its masks are in the records.
+    depth = run.depth_schedule if run.do_train else None
+    masks = run.mask_schedule if run.do_train else None
+    schedules = phases.read_schedules(run.data_dir, depth, masks, config)
+    if masks:
+        phases.check_mask_schedule(masks, folders)
     return phases.make_phases(
         schedules,
         folders,

@@ -152,13 +152,30 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_with_another_tokenizer_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """The vocabulary of `init_checkpoint` must be that of the records."""
-    source = shutil.copytree(trained[1], tmp_path / "source")
-    path = source / "tokenizer.json"
-    path.write_text(path.read_text().replace("released", "strip"))
-    with pytest.raises(InputError, match="must have the tokenizer"):
-        run(data_dir, config[0], tmp_path / "new", init_checkpoint=str(source))
-    assert not (tmp_path / "new").exists()
+    """One without weights, or with another vocabulary than the records."""
+    source, new = tmp_path / "source", tmp_path / "new"
+    for kept, rule in (("*", "have the tokenizer"), ("[ats]*", "checkpoint.")):
+        source.mkdir()
+        for path in trained[1].glob(kept):
+            if path.is_file():
+                shutil.copy(path, source)
+        path = source / "tokenizer.json"
+        path.write_text(path.read_text().replace("released", "strip"))
+        with pytest.raises(InputError, match=f"`init_checkpoint` must.*{rule}"):
+            run(data_dir, config[0], new, init_checkpoint=str(source))
+        assert not new.exists()
+        shutil.rmtree(source)
+
+
+def test_a_model_is_evaluated_on_records_of_its_tokenizer(
+    data_dir, trained, tmp_path
+):
+    """Figures of another one's pieces would mean nothing."""
+    path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
+    described = output / "tokenizer.json"
+    described.write_text(described.read_text().replace("released", "strip"))
+    with pytest.raises(InputError, match="another tokenizer.*model$"):
+        run(data_dir, path, output, do_train=False, do_eval=True)
 
 
 def test_a_source_with_another_vocabulary_is_transplanted(
