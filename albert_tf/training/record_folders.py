@@ -41,6 +41,11 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
             f"`{config_key}`, {limit}.",
             **{record_key: value},
         )
+    require(
+        config.type_vocab_size >= 2,
+        "`type_vocab_size` must be at least 2, for records have two segments.",
+        type_vocab_size=config.type_vocab_size,
+    )
     if 0 < metadata.vocab_size < config.vocab_size:
         print(
             f"Note: the records use {metadata.vocab_size} of the model's "

@@ -264,6 +264,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
         ({"max_position_embeddings": 8}, "max_seq_length=16"),
         ({"vocab_size": 20}, "`vocab_size`, 20. Received: vocab_size=150"),
     ],
+        ({"type_vocab_size": 1}, "two segments. Received: type_vocab_size=1"),
 )
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
