@@ -54,7 +54,7 @@ def check_weights(run: PretrainingConfig) -> None:
     require(
         run.do_train
         or run.init_checkpoint
-        or checkpoints.latest(run.output_dir),
+        or checkpoints.has_weights(run.output_dir),
         "Without `do_train`, `output_dir` must hold a checkpoint, or "
         "`init_checkpoint` name one.",
         output_dir=run.output_dir,
@@ -135,7 +135,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
         if with_compat(run, run.compat).initial_weights == "informed":
             lines = start_new(model, first, metadata)
     elif run.init_state == "run":
-        lines = warm_start.start_run(source, config, trainer.state())
+        lines = warm_start.start_run(source, trainer.state())
     else:
         moved = None
         if run.init_vocabulary == warm_start.TRANSPLANT:

@@ -15,6 +15,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import checks, find
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints, new_model
 from albert_tf.training.compat import COMPAT, with_compat
@@ -149,7 +150,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
     assert_same_bits(whole, second)
 
 
-def test_a_source_with_another_tokenizer_is_refused(
+def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
     """One without weights, or with another vocabulary than the records."""
@@ -263,8 +264,8 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     [
         ({"max_position_embeddings": 8}, "max_seq_length=16"),
         ({"vocab_size": 20}, "`vocab_size`, 20. Received: vocab_size=150"),
-    ],
         ({"type_vocab_size": 1}, "two segments. Received: type_vocab_size=1"),
+    ],
 )
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
@@ -281,13 +282,23 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with another architecture's checkpoints is left alone."""
+    """A directory with another architecture's checkpoints is left alone.
+
+    One whose run ended before the first of them has nothing to lose.
+    """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"
     other = dataclasses.replace(config[1], hidden_size=32)
     path.write_text(other.to_json())
     with pytest.raises(InputError, match="another model's checkpoints"):
         run(data_dir, path, output)
+    for file in ("checkpoint", *output.glob("ckpt-*")):
+        (output / file).unlink()
+    run(data_dir, path, output, hooks=[Look(lambda run: None)])
+    assert AlbertConfig.from_model_dir(str(output)) == other
+    (output / "run.flags").unlink()  # as what another program left
+    with pytest.raises(InputError, match="another model's checkpoints"):
+        run(data_dir, config[0], output)
 
 
 def test_compat_names_settings_that_exist():
