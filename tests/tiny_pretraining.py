@@ -3,6 +3,7 @@
 import functools
 from unittest import mock
 
+import numpy as np
 import tiny
 
 import albert_tf
@@ -37,10 +38,23 @@ class Look(Hook):
         run.stop("having seen it")
 
 
-def values(output_dir):
-    prefix = checkpoints.latest(str(output_dir))
+def table(prefix):
+    """Return {name: value} of a checkpoint."""
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
+
+
+def values(output_dir):
+    """Return {name: value} of the last checkpoint of a model directory."""
+    return table(checkpoints.latest(str(output_dir)))
+
+
+def assert_same_bits(left, right):
+    """Compare the last checkpoints of two model directories."""
+    expected, found = values(left), values(right)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(value, found[name], name)
 
 
 make_trainer = pretraining.make_trainer

@@ -60,10 +60,8 @@ def head_kernels(
     query, key = np.zeros((2, 2 * len(radians), size))
     chosen = np.linspace(0, short - 1, pairs).round().astype(int)
     for column, wave in enumerate(chosen):
-        cos, sin = (
-            np.cos(radians[wave] * offset),
-            np.sin(radians[wave] * offset),
-        )
+        angle = radians[wave] * offset
+        cos, sin = np.cos(angle), np.sin(angle)
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
         query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
     # A head too narrow for a wave keeps its random weights.

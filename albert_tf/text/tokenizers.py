@@ -183,17 +183,19 @@ class Tokenizer(abc.ABC):
         text = json.dumps(self.description(), sort_keys=True).encode()
         return hashlib.sha256(self.content + text).hexdigest()
 
+    def check_claim(self, model_dir: str) -> None:
+        """Refuse a folder that holds a model with another tokenizer."""
+        known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
+        same = not known or known.fingerprint() == self.fingerprint()
+        rule = "`output_dir` must not hold a model with another tokenizer."
+        require(same, rule, output_dir=model_dir)
+
     def save(self, model_dir: str) -> None:
         """Write the vocabulary and `tokenizer.json` to a model directory."""
+        self.check_claim(model_dir)
         files.make_folder(model_dir)
-        path = files.join(model_dir, TOKENIZER_FILE)
-        if files.exists(path) and files.matches(WEIGHTS, model_dir):
-            require(
-                load_tokenizer(model_dir).fingerprint() == self.fingerprint(),
-                "`output_dir` must not hold a model with another tokenizer.",
-                output_dir=model_dir,
-            )
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
+        path = files.join(model_dir, TOKENIZER_FILE)
         files.write_json(path, self.description())
 
 
@@ -317,9 +319,8 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
         spm_model_file=config.spm_model_file,
         vocab_file=config.vocab_file,
     )
-    if config.spm_model_file:
-        return _load("sentencepiece", config.spm_model_file, config)
-    return _load("wordpiece", config.vocab_file, config)
+    kind = "sentencepiece" if config.spm_model_file else "wordpiece"
+    return _load(kind, config.spm_model_file or config.vocab_file, config)
 
 
 def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:

@@ -43,7 +43,9 @@ def accumulated(
         more, part = differentiate(cut(batch, pieces, i), fold_in(seed, i))
         return i + 1, add(gradients, more), report + part
 
+    # No part of a micro-batch but the sum needs the one before: TensorFlow
+    # would begin ten of them at once, and hold what they keep.
     _, gradients, report = tf.while_loop(
-        lambda i, *_: i < pieces, body, (0, *zeros)
+        lambda i, *_: i < pieces, body, (0, *zeros), parallel_iterations=1
     )
     return gradients, report

@@ -86,11 +86,6 @@ class Means:
     dtype: Choice = Choice("float32", "nothing is known of the devices")
 
 
-def _significant(number: float) -> float:
-    """Return a number as a person would write it, with two digits."""
-    return float(f"{number:.2g}")
-
-
 def batch_size(means: Means, values: dict) -> Choice:
     """Choose the examples of a step: a power of 2, times the replicas."""
     tokens = means.seconds / means.example_seconds * means.tokens
@@ -122,7 +117,7 @@ def learning_rate(means: Means, values: dict) -> Choice:
     tokens = values["train_batch_size"] * means.tokens
     batch = math.sqrt(tokens / TRIAL_TOKENS)
     return Choice(
-        _significant(rate * width * batch),
+        float(f"{rate * width * batch:.2g}"),  # as a person would write it
         f"{rate:g} of the trials x {width:.2f} for the width x {batch:.2f} "
         "for the batch",
     )

@@ -15,10 +15,11 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training import checkpoint_files, distribution
-from albert_tf.training.checkpoint_files import damage_named, reason
+from albert_tf.training.checkpoint_files import damage_named, latest, reason
 from albert_tf.training.weight_average import AVERAGE
 
 OPTIMIZER = "optimizer/"
@@ -54,10 +55,6 @@ def present(
     return {n: v for n, v in table if not n.startswith(absent)}, absent
 
 
-def _checkpoint(variables: dict[str, tf.Variable]) -> tf.train.Checkpoint:
-    return tf.train.Checkpoint(variables=variables)
-
-
 class _WholeVariables(tf.train.experimental.ShardingCallback):
     """Put variables into shards of `SHARD_BYTES` at most, larger ones alone.
 
@@ -81,7 +78,7 @@ class _WholeVariables(tf.train.experimental.ShardingCallback):
 
 def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
     """Write a checkpoint's index and data files."""
-    checkpoint = _checkpoint(variables)
+    checkpoint = tf.train.Checkpoint(variables=variables)
     sizes = (v.dtype.size * v.shape.num_elements() for v in variables.values())
     if sum(sizes) <= SHARD_BYTES:
         checkpoint.write(prefix)
@@ -174,7 +171,8 @@ def restore(
     rule = "The checkpoint must fit the model."
     require(not differences, f"{rule} Received: {prefix}\n  {differences}")
     with damage_named(prefix):
-        _checkpoint(variables).read(prefix).expect_partial()
+        checkpoint = tf.train.Checkpoint(variables=variables)
+        checkpoint.read(prefix).expect_partial()
 
 
 def save(
@@ -213,41 +211,46 @@ def save(
     return prefix
 
 
-def latest(model_dir: str) -> str | None:
-    """Return the prefix of the newest whole checkpoint, the one to resume."""
-    return checkpoint_files.latest(model_dir)
+def restore_run(
+    prefix: str, variables: dict[str, tf.Variable], without_slots: str
+) -> None:
+    """Restore all that a run goes on from.
+
+    It is read once: what restores a variable compares its checksum. Averages
+    that a run begins now start at the restored weights.
+
+    Args:
+      prefix: the checkpoint's path without `.index`.
+      variables: of the run.
+      without_slots: the rule that a checkpoint of weights alone breaks.
+    """
+    stored = read_table(prefix)
+
+    def names(of: Iterable[str], start: str) -> list[str]:
+        return [name for name in of if name.startswith(start)]
+
+    slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
+    require(slots, f"{without_slots} Received: {prefix}")
+    averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
+    rule = "`ema_decay` must be given to go on with averaged weights."
+    require(averages or not averaged, f"{rule} Received: {prefix}")
+    new = [] if averaged else averages
+    known = {n: v for n, v in variables.items() if n not in new}
+    restore(prefix, known, ignore=())
+    for name in new:
+        weight = variables[name.removeprefix(AVERAGE)]
+        variables[name].assign(tf.identity(weight))
 
 
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest whole checkpoint; return its prefix, None if none.
-
-    It is read once: what restores a variable compares its checksum. Averages
-    that a run begins now start at the restored weights.
-    """
-    averages = {n for n in variables if n.startswith(AVERAGE)}
-
-    def read(prefix: str) -> None:
-        stored = read_table(prefix)
-        has_slots, needs_slots = (
-            any(name.startswith(OPTIMIZER) for name in names)
-            for names in (stored, variables)
-        )
-        rule = "`output_dir` must hold a run, and this has weights alone; give "
-        rule += "it as `init_checkpoint`, with another `output_dir`."
-        require(has_slots or not needs_slots, rule, output_dir=model_dir)
-        averaged = any(name.startswith(AVERAGE) for name in stored)
-        rule = "`ema_decay` must be given to go on with averaged weights."
-        require(averages or not averaged, rule, output_dir=model_dir)
-        new = set() if averaged else averages
-        found = {n: v for n, v in variables.items() if n not in new}
-        restore(prefix, found, ignore=())
-        for name in new:
-            weight = variables[name.removeprefix(AVERAGE)]
-            variables[name].assign(tf.identity(weight))
-
-    return checkpoint_files.latest(model_dir, read)
+    """Restore the newest whole checkpoint; return its prefix, None if none."""
+    rule = "`output_dir` must hold a run, and this has weights alone; give it "
+    rule += "as `init_checkpoint`, with another `output_dir`."
+    return latest(
+        model_dir, lambda prefix: restore_run(prefix, variables, rule)
+    )
 
 
 def for_inference(model_dir: str) -> str:
@@ -256,6 +259,12 @@ def for_inference(model_dir: str) -> str:
     rule = "A model directory must hold a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
     return prefix
+
+
+def has_weights(model_dir: str) -> bool:
+    """Return whether a folder names checkpoints, whole or not."""
+    folders = files.join(model_dir, BEST), model_dir
+    return any(map(checkpoint_files.listed, folders))
 
 
 def fingerprint(model_dir: str) -> str:
@@ -269,20 +278,17 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Refuse a folder that holds another model than a config's."""
-    path = files.join(model_dir, CONFIG_FILE)
-    if files.exists(path):
+    """Refuse a folder that holds another model than a config's.
+
+    What a run leaves that ended before its first checkpoint is no model.
+    """
+    path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
+    described = files.exists(path)
+    if has_weights(model_dir) or described and not files.exists(flags):
         require(
-            AlbertConfig.from_json_file(path) == config,
+            described and AlbertConfig.from_json_file(path) == config,
             "`output_dir` holds another model's checkpoints (its "
-            f"{CONFIG_FILE} differs); choose another folder.",
-            output_dir=model_dir,
-        )
-    else:
-        require(
-            not latest(model_dir),
-            f"`output_dir` holds checkpoints but no {CONFIG_FILE}; choose "
-            "another folder.",
+            f"{CONFIG_FILE} differs, or is not there); choose another folder.",
             output_dir=model_dir,
         )
 

@@ -166,11 +166,6 @@ class Monitor:
     peak_flops: float | None = None
     masked_share: float | None = None
 
-    @property
-    def first_look(self) -> int:
-        """The first step with a `masked_spread`, and the steps to the next."""
-        return self.num_warmup_steps + SETTLED_STEPS
-
     def scalars(self, examples_per_second: float) -> dict[str, float]:
         """Return the speed in tokens, and as a share of the devices' peak."""
         values = {"tokens_per_second": examples_per_second * self.tokens}

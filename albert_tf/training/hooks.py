@@ -72,13 +72,11 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         metadata.max_predictions_per_seq,
     )
     masked = metadata.statistics.get("masked_share")
-    optimizer = trainer.optimizer.config
-    warmup = optimizer.start_warmup_step + optimizer.num_warmup_steps
     return Monitor(
         metadata.max_seq_length,
         flops,
         phase.batch_size,
-        max(warmup, phase.first_step),
+        max(trainer.optimizer.config.peak_step, phase.first_step),
         peak_flops,
         masked if phase.masked_lm_prob is None else None,
     )

@@ -36,12 +36,12 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         **kwargs,
     ):
         self.num_train_steps = num_train_steps
-        self.kwargs = kwargs
-        self.config = OptimizerConfig(
-            learning_rate=learning_rate,
-            num_warmup_steps=num_warmup_steps,
+        self.values = {
+            "learning_rate": learning_rate,
+            "num_warmup_steps": num_warmup_steps,
             **kwargs,
-        )
+        }
+        self.config = OptimizerConfig(**self.values)
 
     def __call__(self, step):
         """Return the float32 rate of a step counted from 0."""
@@ -52,12 +52,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """Return the arguments."""
-        return {
-            "learning_rate": self.config.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.config.num_warmup_steps,
-            **self.kwargs,
-        }
+        return {"num_train_steps": self.num_train_steps, **self.values}
 
 
 class ReleasedOptimizer(keras.optimizers.Optimizer):

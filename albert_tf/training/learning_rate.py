@@ -68,11 +68,11 @@ def corrected_schedule(
         done = tf.clip_by_value(since / max(length, 1), 0.0, 1.0)
         return config.learning_rate * share_left(done, config)
 
-    peak_step = start + warmup
-    rate = decay(step - peak_step, num_train_steps - peak_step)
+    peak = config.peak_step
+    rate = decay(step - peak, num_train_steps - peak)
     if warmup:
         ramp = config.learning_rate * (step - start + 1.0) / warmup
-        rate = tf.where(step < peak_step, tf.minimum(ramp, rate), rate)
+        rate = tf.where(step < peak, tf.minimum(ramp, rate), rate)
     return tf.where(step < start, decay(step, num_train_steps), rate)
 
 

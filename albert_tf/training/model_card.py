@@ -79,8 +79,8 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
     if splits or not files.exists(files.join(folder, HISTORY_FILE)):
         return splits
-    rows = [r for r in History.read(folder).rows if r["split"] == "eval"]
-    return {"eval": rows[-1] | {"split": "held out"}} if rows else {}
+    held_out = History.read(folder).last("eval")
+    return {"eval": held_out} if held_out else {}
 
 
 def loading(form: str, kind: str, name: str) -> str:

@@ -92,6 +92,11 @@ class OptimizerConfig(Checked):
         maximum=0.999999,
     )
 
+    @property
+    def peak_step(self) -> int:
+        """The first step after the warm-up, counted from 0."""
+        return self.start_warmup_step + self.num_warmup_steps
+
 
 def debias(beta: float, t):
     """Return 1 - beta^t, exact in float32 for a beta near 1."""

@@ -54,7 +54,7 @@ def check_weights(run: PretrainingConfig) -> None:
     require(
         run.do_train
         or run.init_checkpoint
-        or checkpoints.latest(run.output_dir),
+        or checkpoints.has_weights(run.output_dir),
         "Without `do_train`, `output_dir` must hold a checkpoint, or "
         "`init_checkpoint` name one.",
         output_dir=run.output_dir,
@@ -79,6 +79,8 @@ def prepare(
     choices = run.init_checkpoint, run.init_state, run.init_vocabulary
     warm_start.check(*choices, config, tokenizer)
     checkpoints.check_claim(run.output_dir, config)
+    if tokenizer:
+        tokenizer.check_claim(run.output_dir)
     check_weights(run)
     return config, folders, tokenizer
 
@@ -133,7 +135,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
         if with_compat(run, run.compat).initial_weights == "informed":
             lines = start_new(model, first, metadata)
     elif run.init_state == "run":
-        lines = warm_start.start_run(source, config, trainer.state())
+        lines = warm_start.start_run(source, trainer.state())
     else:
         moved = None
         if run.init_vocabulary == warm_start.TRANSPLANT:
@@ -144,17 +146,14 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
     print("\n  ".join(lines))
 
 
-def evaluate(
-    config: PretrainingConfig, run: Run, folders: Folders, batches: int = -1
-) -> dict[str, float]:
+def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
     """Return the metrics of the last folder's held-out records.
 
     They judge the final model all along; as many layers run as in training.
     -1 is all batches.
     """
     folder = run.phases[-1].data_dir
-    layers = run.phase.layers if config.do_train else None
-    evaluator = run.trainer.at_depth(layers).evaluator
+    evaluator = run.trainer.at_depth(run.phase.layers).evaluator
     return evaluator.evaluate(
         lambda: input_pipeline.eval_batches(
             folder, folders[folder], batch_size=evaluator.eval_batch_size
@@ -172,7 +171,7 @@ def run_job(
 ) -> dict[str, float]:
     """Train and evaluate as asked; return the last held-out metrics."""
     training = run.trainer.training
-    judge = functools.partial(evaluate, config, run, folders)
+    judge = functools.partial(evaluate, run, folders)
     peak = distribution.peak_flops(devices, run.trainer.strategy)
     monitor_of = functools.partial(make_monitor, peak_flops=peak)
     explained = record_folders.errors_explained(folders)

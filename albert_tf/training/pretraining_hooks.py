@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from albert_tf.training.health import SPREAD_TEXTS, Monitor
+from albert_tf.training.health import SETTLED_STEPS, SPREAD_TEXTS, Monitor
 from albert_tf.training.hooks import (
     KeepAverage,
     Measure,
@@ -31,7 +31,8 @@ def pretraining_hooks(
       evaluate: see `Evaluate`; None without held-out records.
       more: the user's, behind an evaluation and before a checkpoint.
     """
-    training, look = run.trainer.training, monitor_of(run).first_look
+    training, optimizer = run.trainer.training, run.trainer.optimizer.config
+    look = optimizer.peak_step + SETTLED_STEPS
     read, size = run.phases[0].reader(batches), training.eval_batch_size
     number = math.ceil(SPREAD_TEXTS / size)
     texts = MeasureSpread(look, lambda: read(batch_size=size).take(number))
@@ -39,7 +40,7 @@ def pretraining_hooks(
         Warn(every, monitor_of) for every in (look, training.eval_steps)
     ]
     averages = []
-    if run.trainer.optimizer.config.ema_decay:
+    if optimizer.ema_decay:
         averages.append(KeepAverage(training.save_checkpoints_steps))
     usual = standard(training, evaluate, *warnings, *more, *averages)
     return [Measure(monitor_of), texts, *usual]

@@ -41,6 +41,11 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
             f"`{config_key}`, {limit}.",
             **{record_key: value},
         )
+    require(
+        config.type_vocab_size >= 2,
+        "`type_vocab_size` must be at least 2, for records have two segments.",
+        type_vocab_size=config.type_vocab_size,
+    )
     if 0 < metadata.vocab_size < config.vocab_size:
         print(
             f"Note: the records use {metadata.vocab_size} of the model's "
@@ -125,11 +130,12 @@ def phases_of(
       replicas: that share a batch.
       training: steps and batch.
     """
-    schedules = phases.read_schedules(
-        run.data_dir, run.depth_schedule, run.mask_schedule, config
-    )
-    if run.mask_schedule:
-        phases.check_mask_schedule(run.mask_schedule, folders)
+    # Without training the model is whole, and its masks are in the records.
+    depth = run.depth_schedule if run.do_train else None
+    masks = run.mask_schedule if run.do_train else None
+    schedules = phases.read_schedules(run.data_dir, depth, masks, config)
+    if masks:
+        phases.check_mask_schedule(masks, folders)
     return phases.make_phases(
         schedules,
         folders,

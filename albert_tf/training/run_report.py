@@ -129,17 +129,11 @@ def runs_in(folder: str) -> list[str]:
     return [os.path.dirname(path) for path in histories] or [folder]
 
 
-def read_history(model_dir: str) -> History:
-    """Return the rows of a run, of which there must be one."""
-    history = History.read(model_dir)
-    rule = f"`model_dir` must hold a {HISTORY_FILE} with rows."
-    require(history.rows, rule, model_dir=model_dir)
-    return history
-
-
 def page(model_dir: str) -> str:
     """Return the HTML of a model directory's report."""
-    history, flags = read_history(model_dir), read_flags(model_dir)
+    history, flags = History.read(model_dir), read_flags(model_dir)
+    rule = f"`model_dir` must hold a {HISTORY_FILE} with rows."
+    require(history.rows, rule, model_dir=model_dir)
     last = folders(flags.get("data_dir", ""))[-1]
     metadata = read_if_there(last, "metadata.json")
     data = {name: metadata[name] for name in SHAPES if name in metadata}

@@ -97,17 +97,11 @@ class Trainer:
         average = self.optimizer.average
         return average.in_place() if self.step else contextlib.nullcontext()
 
-    @property
-    def batch_unit(self) -> int:
-        """What every batch must be a multiple of."""
-        pieces = self.training.gradient_accumulation_steps
-        return self.strategy.num_replicas_in_sync * pieces
-
     def _check_batch(self) -> None:
         replicas = self.strategy.num_replicas_in_sync
         pieces = self.training.gradient_accumulation_steps
         require(
-            self.training.train_batch_size % self.batch_unit == 0,
+            self.training.train_batch_size % (replicas * pieces) == 0,
             "`train_batch_size` must be a multiple of the replicas times "
             "`gradient_accumulation_steps`.",
             train_batch_size=self.training.train_batch_size,

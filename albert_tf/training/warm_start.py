@@ -80,6 +80,16 @@ def check(
     if model_dir:
         source = AlbertConfig.from_model_dir(model_dir)
         check_source(source, target, vocabulary)
+        require(
+            state == "weights" or source == target,
+            "`init_state=run` needs the architecture of `init_checkpoint`.",
+            init_checkpoint=f"{model_dir} with another albert_config.json",
+        )
+        require(
+            checkpoints.has_weights(model_dir),
+            "`init_checkpoint` must hold a checkpoint.",
+            init_checkpoint=model_dir,
+        )
     if known and vocabulary == SAME:
         require(
             known.fingerprint() == tokenizer.fingerprint(),
@@ -148,7 +158,6 @@ def start_weights(
       transplant: where the source has another vocabulary.
     """
     source = AlbertConfig.from_model_dir(model_dir)
-    check_source(source, target, TRANSPLANT if transplant else SAME)
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
@@ -174,28 +183,17 @@ def start_weights(
     return [f"Weights of {prefix}", *lines]
 
 
-def start_run(
-    model_dir: str, target: AlbertConfig, state: dict[str, tf.Variable]
-) -> list[str]:
+def start_run(model_dir: str, state: dict[str, tf.Variable]) -> list[str]:
     """Restore weights, slots and step, and so the schedule; say so.
 
     Args:
-      model_dir: the source.
-      target: the architecture, which must be the source's.
+      model_dir: the source, of the same architecture.
       state: all that the new run resumes from.
     """
-    require(
-        AlbertConfig.from_model_dir(model_dir) == target,
-        "`init_state=run` needs the architecture of `init_checkpoint`.",
-        init_checkpoint=f"{model_dir} with another albert_config.json",
-    )
+    rule = "`init_state=run` needs a checkpoint with the optimizer's slots, as "
+    rule += "`pretrain.py` leaves it."
     prefix = checkpoints.latest(model_dir)
-    step = f"{checkpoints.OPTIMIZER}iterations"
-    require(
-        prefix and step in checkpoints.read_table(prefix),
-        "`init_state=run` needs a checkpoint with the optimizer's slots, as "
-        "`pretrain.py` leaves it.",
-        init_checkpoint=model_dir,
-    )
-    checkpoints.restore(prefix, state, ignore=())
-    return [f"Weights, slots and step {int(state[step].numpy())} of {prefix}"]
+    require(prefix, rule, init_checkpoint=model_dir)
+    checkpoints.restore_run(prefix, state, rule)
+    step = state[f"{checkpoints.OPTIMIZER}iterations"]
+    return [f"Weights, slots and step {int(step.numpy())} of {prefix}"]

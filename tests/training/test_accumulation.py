@@ -1,5 +1,7 @@
 """Micro-batches: each is a part of the batch, and no more is held at once."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,13 +11,25 @@ from albert_tf.training.accumulation import accumulated
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
-    """Every example is used once, in equal parts; what they give is added."""
+    """Every example is used once, in equal parts; what they give is added.
+
+    A part is begun when the one before is done, though it does not need it.
+    """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
-    seen = []
+    seen, begun, most = [], [], []
+
+    def work(x):
+        begun.append(x)
+        time.sleep(0.05)  # in which others may begin
+        most.append(len(begun))
+        begun.pop()
+        return x
 
     def differentiate(micro_batch, seed):
         seen.append(micro_batch["x"].shape[0])
         total = tf.reduce_sum(micro_batch["x"], axis=0)  # [2]
+        total = tf.numpy_function(work, [total], tf.float32, stateful=False)
+        total = tf.ensure_shape(total, [2])
         return [total], tf.stack([tf.reduce_sum(total), 1.0])
 
     gradients, report = tf.function(
@@ -30,3 +44,4 @@ def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     assert set(seen) == {6 // pieces}
     np.testing.assert_array_equal(gradients[0], [30.0, 36.0])
     np.testing.assert_array_equal(report, [66.0, pieces])
+    assert most == [1] * pieces

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import vocabularies
-from tiny_pretraining import Look, run, values
+from tiny_pretraining import Look, assert_same_bits, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import checks, find
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints, new_model
 from albert_tf.training.compat import COMPAT, with_compat
@@ -146,21 +147,36 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
     how = {"init_checkpoint": str(first), "init_state": "run"}
     run(data_dir, config[0], second, **how)
     assert "slots and step 2 of" in capsys.readouterr().out
-    expected, found = values(whole), values(second)
-    for name in expected:
-        np.testing.assert_array_equal(expected[name], found[name], name)
+    assert_same_bits(whole, second)
 
 
-def test_a_source_with_another_tokenizer_is_refused(
+def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """The vocabulary of `init_checkpoint` must be that of the records."""
-    source = shutil.copytree(trained[1], tmp_path / "source")
-    path = source / "tokenizer.json"
-    path.write_text(path.read_text().replace("released", "strip"))
-    with pytest.raises(InputError, match="must have the tokenizer"):
-        run(data_dir, config[0], tmp_path / "new", init_checkpoint=str(source))
-    assert not (tmp_path / "new").exists()
+    """One without weights, or with another vocabulary than the records."""
+    source, new = tmp_path / "source", tmp_path / "new"
+    for kept, rule in (("*", "have the tokenizer"), ("[ats]*", "checkpoint.")):
+        source.mkdir()
+        for path in trained[1].glob(kept):
+            if path.is_file():
+                shutil.copy(path, source)
+        path = source / "tokenizer.json"
+        path.write_text(path.read_text().replace("released", "strip"))
+        with pytest.raises(InputError, match=f"`init_checkpoint` must.*{rule}"):
+            run(data_dir, config[0], new, init_checkpoint=str(source))
+        assert not new.exists()
+        shutil.rmtree(source)
+
+
+def test_a_model_is_evaluated_on_records_of_its_tokenizer(
+    data_dir, trained, tmp_path
+):
+    """Figures of another one's pieces would mean nothing."""
+    path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
+    described = output / "tokenizer.json"
+    described.write_text(described.read_text().replace("released", "strip"))
+    with pytest.raises(InputError, match="another tokenizer.*model$"):
+        run(data_dir, path, output, do_train=False, do_eval=True)
 
 
 def test_a_source_with_another_vocabulary_is_transplanted(
@@ -248,6 +264,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     [
         ({"max_position_embeddings": 8}, "max_seq_length=16"),
         ({"vocab_size": 20}, "`vocab_size`, 20. Received: vocab_size=150"),
+        ({"type_vocab_size": 1}, "two segments. Received: type_vocab_size=1"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(
@@ -262,27 +279,26 @@ def test_records_that_do_not_fit_are_refused(
     assert not output.exists()
 
 
-def test_a_truncated_record_file_is_named(data_dir, config, tmp_path):
-    """The file and what to do are in the error, before any training."""
-    copy = tmp_path / "copy"
-    shutil.copytree(data_dir, copy)
-    metadata = find.read_metadata(str(copy))
-    path = copy / metadata.splits["train"][0].file
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match=f"{path.name} has .* bytes"):
-        run(str(copy), config[0], tmp_path / "model")
-
-
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with another architecture's checkpoints is left alone."""
+    """A directory with another architecture's checkpoints is left alone.
+
+    One whose run ended before the first of them has nothing to lose.
+    """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"
     other = dataclasses.replace(config[1], hidden_size=32)
     path.write_text(other.to_json())
     with pytest.raises(InputError, match="another model's checkpoints"):
         run(data_dir, path, output)
+    for file in ("checkpoint", *output.glob("ckpt-*")):
+        (output / file).unlink()
+    run(data_dir, path, output, hooks=[Look(lambda run: None)])
+    assert AlbertConfig.from_model_dir(str(output)) == other
+    (output / "run.flags").unlink()  # as what another program left
+    with pytest.raises(InputError, match="another model's checkpoints"):
+        run(data_dir, config[0], output)
 
 
 def test_compat_names_settings_that_exist():

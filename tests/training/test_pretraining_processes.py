@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from tiny_pretraining import values
+from tiny_pretraining import assert_same_bits, values
 from tiny_runs import predictions
 
 from albert_tf.base import files
@@ -70,14 +70,6 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     subprocess.run(command(data_dir, config[0], broken), check=True)
     assert_same_bits(unbroken, broken)
     assert int(values(broken)["optimizer/iterations"]) == 60
-
-
-def assert_same_bits(left, right):
-    """Compare the last checkpoints of two model directories."""
-    expected, found = values(left), values(right)
-    assert expected.keys() == found.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(value, found[name], name)
 
 
 def assert_equal_figures(left, right):

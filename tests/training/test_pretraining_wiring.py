@@ -14,10 +14,11 @@ from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.flops import training_flops
 from albert_tf.training import checkpoints, record_folders, warm_start
-from albert_tf.training.hooks import make_monitor
+from albert_tf.training.hooks import MeasureSpread, make_monitor
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining import make_trainer
+from albert_tf.training.pretraining_hooks import pretraining_hooks
 from albert_tf.training.record_folders import check_records
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
@@ -45,7 +46,10 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """Length, batch, FLOPs and mask rate; and which steps it may judge."""
+    """Length, batch, FLOPs and mask rate; and which steps it may judge.
+
+    At which steps states are compared follows from the warm-up alone.
+    """
     statistics = {"masked_share": 0.04}
     short, long = (
         records.Metadata(tokens, 3, 50, "", {}, {}, statistics)
@@ -57,10 +61,13 @@ def test_the_monitor_knows_the_phase(tmp_path):
         Phase(10, 20, 2, metadata=long, layers=2, masked_lm_prob=0.4),
     )
     made = Run(trainer(), str(tmp_path), phases=course)
-    monitors = []
+    monitors, looks = [], []
     for step in (5, 6, 20):
         made.trainer.optimizer.iterations.assign(step)
         monitors.append(make_monitor(made))
+        hooks = pretraining_hooks(made, make_monitor, dict, None, [])
+        looks += [x.every for x in hooks if isinstance(x, MeasureSpread)]
+    assert looks == [107] * 3  # wherever a run goes on
     assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
     assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]
     assert [m.masked_share for m in monitors] == [0.04, 0.04, None]

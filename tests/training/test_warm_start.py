@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 import vocabularies
 
@@ -178,6 +179,7 @@ def test_a_transplant_needs_both_tokenizers(
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
+    saved(tmp_path / "source", tiny.CONFIG)
     where = model_dir and str(tmp_path / model_dir)
     target = change(vocab_size=60)
     with pytest.raises(InputError, match="needs an `init_checkpoint` with"):
@@ -197,15 +199,18 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
     tiny.CONFIG.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 5)
     trainer = tiny.new_trainer()  # as it was
-    said = warm_start.start_run(str(tmp_path), tiny.CONFIG, trainer.state())
+    said = warm_start.start_run(str(tmp_path), trainer.state())
     found = tiny.values(trainer)
     assert found["optimizer/iterations"] == 5 and "step 5" in said[0]
     assert_equal(found, expected, found)
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """So is a checkpoint without slots; both are named."""
+    """Before anything is made; so is a checkpoint without slots."""
     saved(tmp_path, tiny.CONFIG)
-    for target in (change(num_hidden_layers=3), tiny.CONFIG):
-        with pytest.raises(InputError, match="init_checkpoint="):
-            warm_start.start_run(str(tmp_path), target, {})
+    source, other = str(tmp_path), change(num_hidden_layers=3)
+    with pytest.raises(InputError, match="needs the architecture"):
+        warm_start.check(source, "run", "same", other, None)
+    state = {"optimizer/iterations": tf.Variable(0)}
+    with pytest.raises(InputError, match=f"with the optimizer.*{source}/ckpt"):
+        warm_start.start_run(source, state)

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 import tiny
-from tiny_pretraining import Look, run, values
+from tiny_pretraining import Look, assert_same_bits, run, table, values
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
 from albert_tf.training.weight_average import AVERAGE
-
-
-def table(prefix):
-    """Return {name: value} of a checkpoint."""
-    read = checkpoints.reader(prefix)
-    return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
 def test_the_average_is_evaluated_and_read_by_others(
@@ -30,8 +24,7 @@ def test_the_average_is_evaluated_and_read_by_others(
         average = {name: state[f"{AVERAGE}{name}"] for name in kept}
         assert tiny.largest_difference(kept, average) == 0.0
         assert tiny.largest_difference(kept, state) > 1e-4
-    for name, value in values(whole).items():
-        np.testing.assert_array_equal(value, state[name], name)
+    assert_same_bits(whole, resumed)
     alone = run(
         data_dir, config[0], whole, **settings, do_train=False, do_eval=True
     )
@@ -39,18 +32,29 @@ def test_the_average_is_evaluated_and_read_by_others(
 
 
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
-    """It begins at the checkpoint's weights; no run goes on without it."""
+    """It begins at the checkpoint's weights; no run goes on without it.
+
+    In the same folder, or with `init_state=run` in another one.
+    """
     asked = {"data_dir": data_dir, "config_file": config[0]}
     asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}
     run(**asked, stop_step=3)
-    weights = values(tmp_path)
+    weights, seen = values(tmp_path), []
 
     def begun(run):
+        seen.append(run.step)
         for name, mean in run.trainer.optimizer.average.means.items():
             np.testing.assert_array_equal(mean.numpy(), weights[name], name)
 
-    run(**asked, ema_decay=0.5, hooks=[Look(begun)], stop_step=3)
+    look = {"ema_decay": 0.5, "hooks": [Look(begun)], "stop_step": 3}
+    source = {"init_checkpoint": str(tmp_path), "init_state": "run"}
+    elsewhere = asked | source | {"output_dir": tmp_path / "elsewhere"}
+    run(**elsewhere, **look)
+    run(**asked, **look)
+    assert seen == [3, 3]
     run(**asked, ema_decay=0.5)
     assert any(name.startswith(AVERAGE) for name in values(tmp_path))
-    with pytest.raises(InputError, match="`ema_decay` must be given"):
-        run(**asked, do_train=False, do_eval=True)
+    elsewhere["output_dir"] = tmp_path / "without"
+    for how in (asked, elsewhere):
+        with pytest.raises(InputError, match="`ema_decay` must be given"):
+            run(**how, do_train=False, do_eval=True)
