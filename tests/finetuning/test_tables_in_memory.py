@@ -140,6 +140,19 @@ def test_choices_of_a_table():
     assert one == two and one[0].choices == ("3", "4")
 
 
+def test_columns_without_names(tmp_path):
+    """Those of a frame without a header are called by their numbers."""
+    rows = {0: ["a", "b"], 1: ["x", "y"]}
+    with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
+        examples("classification", rows)
+    columns = {"text_column": "0", "label_column": ("1",)}
+    found = examples("classification", rows, **columns)
+    assert [(e.text, e.label) for e in found] == [("a", "x"), ("b", "y")]
+    rows[1].append("z")
+    with pytest.raises(InputError, match="same length. Received: 0=2, 1=3"):
+        examples("classification", rows, **columns)
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
