@@ -124,7 +124,6 @@ class Settings:
 
 CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
 
-
 # Whose files may lie elsewhere on each machine.
 PATHS = (
     *("model_dir", "output_dir", "ensemble", "teacher", "feature_cache_dir"),
@@ -224,11 +223,14 @@ def run_training(
         hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
     train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
+    rows = run.history.rows
+    evaluated = {row["step"] for row in rows if row["split"] == "eval"}
     # No worker reads what the chief has not written yet.
     with distribution.agreed(trainer.strategy):
-        averages = s.optimizer.ema_decay > 0
-        if over and averages and not s.run.do_eval and run.chief:
-            keep.keep(run)
+        if over and run.chief and run.step not in evaluated:
+            best = checkpoints.for_inference(run.output_dir)
+            if s.optimizer.ema_decay or best != run.last_good:
+                keep.keep(run)
     with distribution.agreed(trainer.strategy):
         if over:
             checkpoints.restore_weights(trainer.model, s.run.output_dir)
