@@ -28,7 +28,7 @@ from albert_tf.finetuning.finetune import (
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
-from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.registry import find, is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
@@ -68,7 +68,7 @@ def mixed_batches(
 
 def task_names(s: Settings) -> list[str]:
     """Return the tasks' names, or refuse what several tasks cannot have."""
-    names = [name.strip() for name in s.data.task.split(",")]
+    names = [find(name.strip()).name for name in s.data.task.split(",")]
     official = ("train_file", "eval_file", "predict_file", "main_metric")
     wrong = [name for name in official if getattr(s.data, name)]
     wrong += ["do_train"] * (not s.run.do_train)
