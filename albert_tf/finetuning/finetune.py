@@ -108,10 +108,6 @@ class Settings:
             ),
         )
 
-    def bucketed(self, strategy, part: str) -> bool:
-        """Return whether batches of "train" or "eval" go by length."""
-        return bucketed(self.run, strategy, part)
-
     def with_dtype(self, strategy) -> "Settings":
         """Return the settings with the precision that `auto` stands for."""
         training = with_dtype(self.training, strategy)
@@ -249,7 +245,8 @@ def train(
         objective_of(job.task, s.recipe),
     )
     batches = make_batches(job.train[0].features, s.run, s.training, strategy)
-    judge = Judge(trainer.evaluator, job.task, s.bucketed(strategy, "eval"))
+    by_length = bucketed(s.run, strategy, "eval")
+    judge = Judge(trainer.evaluator, job.task, by_length)
     keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
         s, trainer, batches, lambda: judge.metrics(job.eval), keep
@@ -284,12 +281,11 @@ def run_job(
     else:
         evaluator = load(s, job, strategy)
     outputs = ensemble.averaged_outputs(job.task) if s.run.ensemble else None
-    by_length = s.bucketed(strategy, "eval")
+    by_length = bucketed(s.run, strategy, "eval")
     judge = Judge(evaluator, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
-    metrics = directory.write_report(
-        folder, job, judge, chief, lambda: directory.weights_of(s.run)
-    )
+    models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
+    metrics = directory.write_report(folder, job, judge, chief, models)
     if chief and s.run.in_place:
         directory.keep_tuned(folder, judge)
     return metrics
@@ -342,7 +338,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     s = s.with_dtype(strategy)
     if taught:
         cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
-        by_length = s.bucketed(strategy, "eval")
+        by_length = bucketed(s.run, strategy, "eval")
         job = distillation.teach(
             job, s.recipe, cache_dir, strategy, size, by_length
         )
