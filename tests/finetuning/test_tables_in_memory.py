@@ -31,15 +31,13 @@ class Count(albert_tf.Hook):
         self.seen.append("end")
 
 
-def rows_of_file(path):
-    return tiny_runs.predictions(path)
-
-
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
     """Weights, metrics and predictions are equal; hooks see every step."""
     pandas = pytest.importorskip("pandas")
     frames = {
-        name: value if name == "task" else pandas.DataFrame(rows_of_file(value))
+        name: value
+        if name == "task"
+        else pandas.DataFrame(tiny_runs.predictions(value))
         for name, value in opinions.items()
     }
     results, count = [], Count()

@@ -78,14 +78,6 @@ def test_rows_without_an_agreed_label(tmp_path, name, capsys):
     assert "passed over 2 examples" in capsys.readouterr().out
 
 
-def test_an_unknown_label(tmp_path):
-    """The file, the line and the label are named."""
-    path = tmp_path / "d.json"
-    path.write_text(json.dumps({"sentence": "x", "label": "105"}) + "\n")
-    with pytest.raises(InputError, match="d.json:1.*'105'"):
-        find("tnews").read("train", str(path))
-
-
 def test_tables(tmp_path):
     """LCQMC has no header, ChnSentiCorp has one in any order."""
     path = tiny_tasks.write_tsv(tmp_path / "t.txt", ("甲", "乙", "1"))
