@@ -175,7 +175,7 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
     require(
         column in names,
         f"{where}: `text_field` must name one of the columns "
-        f"{', '.join(map(str, names))}.",
+        f"{', '.join(names)}.",
         text_field=column,
     )
 
@@ -244,7 +244,7 @@ def _reader(data: Any) -> Callable | None:
 
 
 def _column_rows(columns: Mapping) -> Iterator[dict]:
-    sizes = {name: len(column) for name, column in columns.items()}
+    sizes = {str(name): len(column) for name, column in columns.items()}
     rule = "The columns of a table must have the same length."
     require(len(set(sizes.values())) == 1, rule, **sizes)
     for cells in zip(*columns.values(), strict=True):
@@ -295,6 +295,8 @@ def as_sources(setting: str, value: Any) -> str | TableObject:
 def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:
     """Yield the rows of a source, whose values are Python's own.
 
+    Columns without names, as of a frame without a header, are called 0, 1, ...
+
     Args:
       source: see the head of this module; files are read a batch at a time.
       column: of a file, the only one to read.
@@ -310,7 +312,8 @@ def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:
         name = str(table) if same else type(source).__name__
         rows = _reader(table.data)(table.data)
     for number, values in enumerate(rows):
-        yield Row(f"{name}, row {number}", dict(values))
+        cells = {str(k): x for k, x in values.items()}
+        yield Row(f"{name}, row {number}", cells)
 
 
 def texts_of(source: Any, column: str) -> Iterator[str]:

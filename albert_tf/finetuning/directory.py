@@ -5,7 +5,7 @@ Of several seeds each has a folder, and their metrics a median and a spread.
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
@@ -49,13 +49,6 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
     return job if run.do_eval else dataclasses.replace(job, task=task)
 
 
-def weights_of(run: FinetuningConfig) -> str:
-    """Return what tells the evaluated weights from others."""
-    source = run.output_dir if run.do_train else run.source_dir
-    directories = run.ensemble or [source]
-    return "; ".join(map(checkpoints.fingerprint, directories))
-
-
 def keep_tuned(model_dir: str, judge: Judge) -> None:
     """Write the threshold that an evaluation found beside its weights."""
     if judge.tuned != judge.task:
@@ -84,7 +77,7 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
 
 
 def write_report(
-    folder: str, job: Job, judge: Judge, writes: bool, weights: Callable
+    folder: str, job: Job, judge: Judge, writes: bool, models: Sequence[str]
 ) -> Metrics:
     """Evaluate and predict; return the metrics of the labelled splits.
 
@@ -95,7 +88,7 @@ def write_report(
       job: has the splits.
       judge: has the model.
       writes: whether this process does.
-      weights: returns what tells the model's weights from others.
+      models: the directories of the weights.
     """
     metrics = {}
     for split in (*job.eval, *job.predict):
@@ -111,7 +104,8 @@ def write_report(
             )
             print(f"{len(split.examples)} predictions: {', '.join(written)}")
     if writes:
-        write_metrics(folder, {"task": job.task.name, **metrics}, weights())
+        model = "; ".join(map(checkpoints.fingerprint, models))
+        write_metrics(folder, {"task": job.task.name, **metrics}, model)
         if is_finetuned(folder):
             write_card(folder, folder)
     return metrics

@@ -108,10 +108,6 @@ class Settings:
             ),
         )
 
-    def bucketed(self, strategy, part: str) -> bool:
-        """Return whether batches of "train" or "eval" go by length."""
-        return bucketed(self.run, strategy, part)
-
     def with_dtype(self, strategy) -> "Settings":
         """Return the settings with the precision that `auto` stands for."""
         training = with_dtype(self.training, strategy)
@@ -123,7 +119,6 @@ class Settings:
 
 
 CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
-
 
 # Whose files may lie elsewhere on each machine.
 PATHS = (
@@ -224,11 +219,14 @@ def run_training(
         hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
     train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
+    rows = run.history.rows
+    evaluated = {row["step"] for row in rows if row["split"] == "eval"}
     # No worker reads what the chief has not written yet.
     with distribution.agreed(trainer.strategy):
-        averages = s.optimizer.ema_decay > 0
-        if over and averages and not s.run.do_eval and run.chief:
-            keep.keep(run)
+        if over and run.chief and run.step not in evaluated:
+            best = checkpoints.for_inference(run.output_dir)
+            if s.optimizer.ema_decay or best != run.last_good:
+                keep.keep(run)
     with distribution.agreed(trainer.strategy):
         if over:
             checkpoints.restore_weights(trainer.model, s.run.output_dir)
@@ -247,7 +245,8 @@ def train(
         objective_of(job.task, s.recipe),
     )
     batches = make_batches(job.train[0].features, s.run, s.training, strategy)
-    judge = Judge(trainer.evaluator, job.task, s.bucketed(strategy, "eval"))
+    by_length = bucketed(s.run, strategy, "eval")
+    judge = Judge(trainer.evaluator, job.task, by_length)
     keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
         s, trainer, batches, lambda: judge.metrics(job.eval), keep
@@ -282,12 +281,11 @@ def run_job(
     else:
         evaluator = load(s, job, strategy)
     outputs = ensemble.averaged_outputs(job.task) if s.run.ensemble else None
-    by_length = s.bucketed(strategy, "eval")
+    by_length = bucketed(s.run, strategy, "eval")
     judge = Judge(evaluator, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
-    metrics = directory.write_report(
-        folder, job, judge, chief, lambda: directory.weights_of(s.run)
-    )
+    models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
+    metrics = directory.write_report(folder, job, judge, chief, models)
     if chief and s.run.in_place:
         directory.keep_tuned(folder, judge)
     return metrics
@@ -340,7 +338,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     s = s.with_dtype(strategy)
     if taught:
         cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
-        by_length = s.bucketed(strategy, "eval")
+        by_length = bucketed(s.run, strategy, "eval")
         job = distillation.teach(
             job, s.recipe, cache_dir, strategy, size, by_length
         )

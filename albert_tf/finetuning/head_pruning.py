@@ -11,7 +11,6 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import require
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.evaluator import Objective
 
@@ -94,10 +93,3 @@ def without_heads(
         config, num_attention_heads=number, attention_head_size=size
     )
     return new, weights
-
-
-def check_number(config: AlbertConfig, number: int) -> None:
-    """Refuse more heads than there are."""
-    most = config.num_attention_heads
-    rule = f"`num_heads` must be at most that of the model, {most}."
-    require(number <= most, rule, num_heads=number)

@@ -256,42 +256,40 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
     return load_task(directory)
 
 
-def read_parts(
-    run: FinetuningConfig, data: DataConfig, task: Task
-) -> tuple[Task, dict[str, dict[str, Sequence]]]:
-    """Return the task with its labels, and {part: {split: examples}}."""
-    parts: dict[str, dict] = {}
-    for part in run.parts():
-        parts[part] = splits = read_splits(task, data, part)
-        if part == "train":
-            task = task.fitted(splits[""])
-        if part == "eval":
-            task = task.evaluated_on(next(iter(splits.values())))
-    return task, parts
-
-
 def prepare(
-    run: FinetuningConfig, data: DataConfig, task_config: TaskConfig
+    run: FinetuningConfig,
+    data: DataConfig,
+    task_config: TaskConfig,
+    parts: Sequence[str] | None = None,
 ) -> Job:
-    """Read and check everything before any device is used."""
+    """Read and check everything before any device is used.
+
+    Args:
+      run: which model, and what it is to do.
+      data: which task, and where its examples are.
+      task_config: how they become inputs.
+      parts: of the data to read, instead of those that the run needs.
+    """
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
     task = choose_task(run, data, task_config)
     config.check_length("max_seq_length", task.config.max_seq_length)
     config.check_pieces(tokenizer.vocab_size, run.source_dir)
-    task, parts = read_parts(run, data, task)
+    examples: dict[str, dict[str, Sequence]] = {}
+    for part in run.parts() if parts is None else parts:
+        examples[part] = read_splits(task, data, part)
+        first = next(iter(examples[part].values()))
+        if part == "train":
+            task = task.fitted(first)
+        if part == "eval":
+            task = task.evaluated_on(first)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
-    for part, examples_of in parts.items():
+    for part, examples_of in examples.items():
         paths = split_paths(task, data, part)
-        for name, examples in examples_of.items():
+        for name, rows in examples_of.items():
             features = cached_features(
-                task,
-                examples,
-                tokenizer,
-                run.feature_cache_dir,
-                part,
-                paths[name],
+                task, rows, tokenizer, run.feature_cache_dir, part, paths[name]
             )
             full_name = "_".join(filter(None, (part, name)))
-            splits[part] += (Split(full_name, examples, features),)
+            splits[part] += (Split(full_name, rows, features),)
     return Job(task, config, tokenizer, **splits)

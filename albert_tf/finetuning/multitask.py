@@ -17,7 +17,7 @@ from albert_tf.finetuning.directory import (
     write_metrics,
     write_report,
 )
-from albert_tf.finetuning.example_batches import make_batches
+from albert_tf.finetuning.example_batches import bucketed, make_batches
 from albert_tf.finetuning.finetune import (
     Settings,
     make_trainer,
@@ -28,7 +28,7 @@ from albert_tf.finetuning.finetune import (
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
-from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.registry import find, is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.hooks import KeepBest
@@ -68,7 +68,7 @@ def mixed_batches(
 
 def task_names(s: Settings) -> list[str]:
     """Return the tasks' names, or refuse what several tasks cannot have."""
-    names = [name.strip() for name in s.data.task.split(",")]
+    names = [find(name.strip()).name for name in s.data.task.split(",")]
     official = ("train_file", "eval_file", "predict_file", "main_metric")
     wrong = [name for name in official if getattr(s.data, name)]
     wrong += ["do_train"] * (not s.run.do_train)
@@ -116,7 +116,7 @@ def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
     def outputs(model, batch):
         return task.head.measured_outputs(model.models[task.name], batch)
 
-    by_length = s.bucketed(trainer.strategy, "eval")
+    by_length = bucketed(s.run, trainer.strategy, "eval")
     return Judge(trainer.evaluator, task, by_length, outputs)
 
 
@@ -149,13 +149,7 @@ def finish(
         if chief:
             table = trainer.model.encoder() | trainer.model.head(name)
             checkpoints.save(folder, table, trainer.step)
-        splits = write_report(
-            folder,
-            job,
-            judges[name],
-            chief,
-            lambda folder=folder: checkpoints.fingerprint(folder),
-        )
+        splits = write_report(folder, job, judges[name], chief, [folder])
         if chief:
             keep_tuned(folder, judges[name])
         metrics |= {f"{name}_{split}": x for split, x in splits.items()}

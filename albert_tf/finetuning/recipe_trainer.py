@@ -98,8 +98,9 @@ class FinetuningTrainer(Trainer):
 class FollowEvaluations(Hook):
     """Lower the rate on a plateau; end the run where nothing gets better.
 
-    Both follow from the history alone, so that a resumed run does what an
-    unbroken one does. Stands behind `Evaluate`.
+    Both follow from the history alone, without the evaluation at `stop_step`,
+    so that a resumed run does what an unbroken one does. Stands behind
+    `Evaluate`.
 
     Args:
       every: as of `Evaluate`.
@@ -112,7 +113,8 @@ class FollowEvaluations(Hook):
 
     def begin(self, run):
         recipe = self.recipe
-        values = run.history.column("eval", self.metric)[1]
+        rows = zip(*run.history.column("eval", self.metric), strict=True)
+        values = [value for step, value in rows if step % self.every == 0]
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
             run.trainer.optimizer.rate_factor.assign(0.5**number)

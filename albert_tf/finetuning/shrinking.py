@@ -1,7 +1,7 @@
 """Smaller or faster model directories, and what they cost."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -11,19 +11,18 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE, Checked, setting
 from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
-from albert_tf.finetuning.job import FinetuningConfig, choose_task
+from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
 from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
-from albert_tf.tasks.scoring import Judge, Split, metric_name
+from albert_tf.tasks.scoring import Judge, metric_name
 from albert_tf.tasks.task import (
     TASK_FILE,
     DataConfig,
-    Task,
     TaskConfig,
     read_splits,
 )
-from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
+from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator
@@ -31,11 +30,7 @@ from albert_tf.training.evaluator import Evaluator
 EVAL_BATCH_SIZE = 32
 HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth
 
-# How weights are kept: a function of their values.
-WEIGHTS: dict[str, Callable] = {
-    "float32": np.asarray,
-    "bfloat16": lambda x: x.astype(tf.bfloat16.as_numpy_dtype).astype("f4"),
-}
+BFLOAT16 = "bfloat16"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +54,9 @@ class ShrinkConfig(Checked):
         "task's training examples need most. Default: all.",
         minimum=1,
     )
-    weights: str = setting("float32", "Rounding of weights.", choices=WEIGHTS)
+    weights: str = setting(
+        "float32", "Rounding of weights.", choices=("float32", BFLOAT16)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,92 +132,90 @@ def with_layers(model: Model, layers: int) -> Model:
 # The task: what heads are worth, and what shrinking costs.
 
 
-class TaskData:
-    """The task of a fine-tuned model with data.
+def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
+    """Return the task of a fine-tuned model, None if nothing asks for it.
 
-    Args:
-      config: which model.
-      data: where the data is.
+    Its examples are those to evaluate, if there are any.
     """
+    evaluates = data.data_dir or data.eval_file
+    if not (config.num_heads or evaluates):
+        return None
+    require(
+        is_finetuned(config.model_dir),
+        "`num_heads` and data need a fine-tuned model, whose task they "
+        "are about.",
+        model_dir=config.model_dir,
+    )
+    run = FinetuningConfig(config.model_dir, config.output_dir, do_eval=True)
+    return prepare(run, data, TaskConfig(), ("eval",) if evaluates else ())
 
-    def __init__(self, config: ShrinkConfig, data: DataConfig):
-        require(
-            is_finetuned(config.model_dir),
-            "`num_heads` and data need a fine-tuned model, whose task they "
-            "are about.",
-            model_dir=config.model_dir,
-        )
-        run = FinetuningConfig(
-            config.model_dir, config.output_dir, do_eval=True
-        )
-        self.task: Task = choose_task(run, data, TaskConfig())
-        self.tokenizer = load_tokenizer(config.model_dir)
-        self.data = data
-        self.eval: list[Split] = []
-        if data.data_dir or data.eval_file:
-            for name, examples in read_splits(self.task, data, "eval").items():
-                features = self.task.features(examples, self.tokenizer)
-                title = "_".join(filter(None, ("eval", name)))
-                self.eval.append(Split(title, examples, features))
 
-    def with_heads(self, model: Model, number: int) -> Model:
-        """Return the model with its most important heads alone."""
-        head_pruning.check_number(model.config, number)
-        (examples,) = read_splits(self.task, self.data, "train").values()
-        order = np.random.default_rng(0).permutation(len(examples))
-        sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
-        features = self.task.features(sample, self.tokenizer)
-        head = self.task.head
-        network = head.build_model(model.config, "float32")
-        model.restore(network)
-        worth = head_pruning.importances(
-            network, head, evaluation_batches(features, 1, bucketed=True)
-        )
-        for block, values in worth.items():
-            print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
-        kept = {
-            block: head_pruning.most_important(values, number)
-            for block, values in worth.items()
-        }
-        return Model(
-            *head_pruning.without_heads(model.config, model.weights, kept)
-        )
+def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
+    """Return the model with its most important heads alone."""
+    most = model.config.num_attention_heads
+    rule = f"`num_heads` must be at most that of the model, {most}."
+    require(number <= most, rule, num_heads=number)
+    (examples,) = read_splits(job.task, data, "train").values()
+    require(
+        job.task.learns_alone(examples),
+        "`num_heads` needs examples that can be learnt one by one: texts with "
+        "a score or a negative.",
+        num_heads=number,
+    )
+    order = np.random.default_rng(0).permutation(len(examples))
+    sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
+    features = job.task.features(sample, job.tokenizer)
+    head = job.task.head
+    network = head.build_model(model.config, "float32")
+    model.restore(network)
+    worth = head_pruning.importances(
+        network, head, evaluation_batches(features, 1, bucketed=True)
+    )
+    for block, values in worth.items():
+        print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
+    kept = {
+        block: head_pruning.most_important(values, number)
+        for block, values in worth.items()
+    }
+    return Model(*head_pruning.without_heads(model.config, model.weights, kept))
 
-    def measure(self, model: Model) -> dict[str, float]:
-        """Return the main metric and the loss of every split."""
-        head = self.task.head
-        evaluator = Evaluator(
-            make_strategy(DistributionConfig()),
-            lambda: head.build_model(model.config, "float32"),
-            head,
-            EVAL_BATCH_SIZE,
-        )
-        model.restore(evaluator.model)
-        metrics = Judge(evaluator, self.task, True).metrics(self.eval)
-        names = [
-            metric_name(split.name, name)
-            for split in self.eval
-            for name in (self.task.main_metric, "loss")
-        ]
-        return {name: metrics[name] for name in names}
+
+def measure(model: Model, job: Job) -> dict[str, float]:
+    """Return the main metric and the loss of every split."""
+    head = job.task.head
+    evaluator = Evaluator(
+        make_strategy(DistributionConfig()),
+        lambda: head.build_model(model.config, "float32"),
+        head,
+        EVAL_BATCH_SIZE,
+    )
+    model.restore(evaluator.model)
+    metrics = Judge(evaluator, job.task, True).metrics(job.eval)
+    names = [
+        metric_name(split.name, name)
+        for split in job.eval
+        for name in (job.task.main_metric, "loss")
+    ]
+    return {name: metrics[name] for name in names}
 
 
 def stages(
-    config: ShrinkConfig, model: Model, task_data: TaskData | None
+    config: ShrinkConfig, data: DataConfig, job: Job | None
 ) -> Iterator[tuple[str, Model]]:
     """Yield the model as it was and after each thing that was asked for."""
+    model = load(config.model_dir)
     yield "as it was", model
     if config.num_layers:
         model = with_layers(model, config.num_layers)
         yield f"num_layers={config.num_layers}", model
     if config.num_heads:
-        model = task_data.with_heads(model, config.num_heads)
+        model = with_heads(model, config.num_heads, job, data)
         yield f"num_heads={config.num_heads}", model
-    if config.weights != "float32":
-        change = WEIGHTS[config.weights]
-        weights = {n: change(value) for n, value in model.weights.items()}
-        model = Model(model.config, weights)
-        yield f"weights={config.weights}", model
+    if config.weights == BFLOAT16:
+        short = tf.bfloat16.as_numpy_dtype
+        weights = model.weights.items()
+        rounded = {n: x.astype(short).astype("f4") for n, x in weights}
+        yield f"weights={BFLOAT16}", Model(model.config, rounded)
 
 
 def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
@@ -239,14 +234,12 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
         checkpoints.save(folder, variables)
 
 
-def cost_row(
-    title: str, model: Model, task_data: TaskData | None
-) -> dict[str, str]:
+def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
     """Return a row of the table of costs: its size, and what it still can."""
     size = sum(value.size for value in model.weights.values())
     row = {"": title, "parameters": f"{size:,}"}
-    if task_data and task_data.eval:
-        measured = task_data.measure(model)
+    if job and job.eval:
+        measured = measure(model, job)
         row |= {name: f"{value:.4f}" for name, value in measured.items()}
     return row
 
@@ -263,15 +256,13 @@ def shrink(config: ShrinkConfig, data: DataConfig) -> None:
         "`output_dir` must be new or empty.",
         output_dir=config.output_dir,
     )
-    task_data, rows = None, []
-    if config.num_heads or data.data_dir or data.eval_file:
-        task_data = TaskData(config, data)
-    for title, model in stages(config, load(config.model_dir), task_data):
-        rows.append(cost_row(title, model, task_data))
+    job, rows = prepare_task(config, data), []
+    for title, model in stages(config, data, job):
+        rows.append(cost_row(title, model, job))
     write(config, data, model)
     print(
         "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
     )
-    if not (task_data and task_data.eval):
+    if not (job and job.eval):
         print("With --data_dir or --eval_file, metrics stand here too.")
     print(f"Wrote {config.output_dir}")

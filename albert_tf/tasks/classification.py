@@ -14,6 +14,7 @@ from albert_tf.tasks.labels import (
     class_texts,
     label_number,
     label_text,
+    shown,
 )
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import sigmoid, softmax
@@ -75,7 +76,13 @@ class MultiLabel(SentenceTask):
         task = super().with_columns(columns)
         names = columns.get("label_column", ())
         if len(names) > 1:
-            task = dataclasses.replace(task, labels=tuple(names))
+            task = dataclasses.replace(task, labels=task.labels or tuple(names))
+            require(
+                set(names) == set(task.labels),
+                "Several of `label_column` must be the classes of the model, "
+                f"{shown(task.labels)}.",
+                label_column=",".join(names),
+            )
         return task
 
     def parse_label(self, values, where):

@@ -35,13 +35,14 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     That is the smaller of what stands left and right of it in the window; of
     equal ones the first, unless a later one is longer.
     """
-    position = np.arange(number)
-    scores = np.full([len(windows), number], -np.inf)
-    for row, (start, length) in zip(scores, windows, strict=True):
-        inside = position[start : start + length]
-        context = np.minimum(inside - start, start + length - 1 - inside)
-        row[start : start + length] = context + 0.01 * length
-    return scores.argmax(axis=0)
+    best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
+    for row, (start, length) in enumerate(windows):
+        position, inside = np.arange(length), slice(start, start + length)
+        context = np.minimum(position, length - 1 - position) + 0.01 * length
+        better = context > best[inside]
+        row_of[inside][better] = row
+        best[inside][better] = context[better]
+    return row_of
 
 
 @dataclasses.dataclass(frozen=True)

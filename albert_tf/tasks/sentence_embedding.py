@@ -83,8 +83,10 @@ class Embedding(Task):
         if ending_of(path) == ".txt":
             text = files.read_text(path, "The data file").removeprefix("\ufeff")
             # Only a line feed ends a line, as in tables.
-            lines = [line.removesuffix("\r") for line in text.split("\n")]
-            texts = [line for line in lines if line.strip()]
+            lines = text.removesuffix("\n").split("\n")
+            texts = [line.removesuffix("\r") for line in lines]
+            if part != "predict" or not text.strip():
+                texts = [line for line in texts if line.strip()]
             examples = [Texts(str(i), (x,)) for i, x in enumerate(texts)]
         else:
             examples = list(self._table(part, path))
@@ -149,6 +151,13 @@ class Embedding(Task):
             return self
         print(f"Note: the examples to evaluate have main_metric={metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
+
+    def identity(self):
+        # The metric follows from what is evaluated, if anything is.
+        return super().identity() | {"main_metric": ""}
+
+    def learns_alone(self, examples):
+        return examples[0].score is not None or len(examples[0].texts) > 2
 
     def features(self, examples, tokenizer):
         arrays = {}

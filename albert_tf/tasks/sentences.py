@@ -133,11 +133,11 @@ class SentenceTask(Task):
         change = LAYOUTS.get(self.layout, lambda row: row)
         examples: list[Example] = []
         unlabelled = 0
-        for row in map(change, read_rows(path, columns)):
+        for number, row in enumerate(map(change, read_rows(path, columns))):
             if part != "predict" and columns.lacks_label(row):
                 unlabelled += 1
                 continue
-            name, text, pair = columns.texts(row, len(examples))
+            name, text, pair = columns.texts(row, number)
             label = self._label(row, columns, part)
             examples.append(Example(name, text, pair, label))
         if unlabelled:

@@ -121,8 +121,8 @@ class Reader:
         where = f"{self.path}, question {name}"
         text = field(qa, "question", str, where)
         if self.part == "predict" and not qa.get("answers"):
-            known = () if qa.get("is_impossible") else None
-            return Question(name, text, context, known)
+            known = self.impossible and qa.get("is_impossible")
+            return Question(name, text, context, () if known else None)
         if qa.get("is_impossible") or not field(qa, "answers", list, where):
             require(
                 self.impossible,

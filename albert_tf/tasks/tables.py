@@ -88,7 +88,7 @@ class Columns:
       text: the (first) sentence.
       text_pair: the second sentence.
       label: the label, or several columns of 0 and 1 for `multilabel`.
-      id: the example's name; without it examples are numbered from 0.
+      id: the example's name; without it that is its row's number from 0.
       header: whether the first line names the columns; otherwise they are
         called 1, 2, 3, ... Has no meaning for JSON lines.
       skip_broken: pass over lines with a wrong number of columns, for the

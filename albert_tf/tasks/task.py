@@ -171,6 +171,10 @@ class Task(abc.ABC):
         """Return the task with the main metric that examples can have."""
         return self
 
+    def learns_alone(self, examples: Sequence[Any]) -> bool:
+        """Return whether each example has a loss without others beside it."""
+        return True
+
     @abc.abstractmethod
     def features(
         self, examples: Sequence[Any], tokenizer: Tokenizer
@@ -220,7 +224,7 @@ class Task(abc.ABC):
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     def identity(self) -> dict:
-        """Return `description` without the threshold, which may change."""
+        """Return `description` without what may change: the threshold."""
         return self.with_null_threshold(None).description()
 
     def save(self, model_dir: str) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_runs
-from exporting import TEXTS, close, finetuned, packed
+from exporting import TEXTS, close, finetuned, of_kind, packed
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.table_sources import as_source
 from albert_tf.finetuning import head_pruning, shrinking
 from albert_tf.finetuning.shrinking import (
     ShrinkConfig,
@@ -153,6 +154,26 @@ def test_so_many_examples_say_what_heads_are_worth(
     monkeypatch.setattr(shrinking, "HEAD_EXAMPLES", 7)
     shrink(ShrinkConfig(finished[0], out, num_heads=1), data)
     assert asked == [1] * 7
+
+
+def table(name, *columns):
+    rows = [dict(zip(columns, TEXTS[i : i + 3], strict=False)) for i in (0, 3)]
+    return DataConfig(**{name: as_source(name, rows)})
+
+
+def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
+    """They are ranked; one alone has no loss to say what heads are worth."""
+    folder, out = tmp_path / "model", str(tmp_path / "out")
+    of_kind("embedding", folder, pretrained_dir)
+    config = ShrinkConfig(str(folder), out, num_layers=1)
+    shrink(config, table("eval_file", "text", "text_pair"))
+    lines = map(str.split, capsys.readouterr().out.splitlines())
+    assert ["parameters", "mrr", "loss"] in lines
+    config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
+    for columns in (["text"], ["text", "text_pair"]):
+        with pytest.raises(InputError, match="one by one.*num_heads=1"):
+            shrink(config, table("train_file", *columns))
+    shrink(config, table("train_file", "text", "text_pair", "negative"))
 
 
 def test_heads_need_a_task_and_its_training_data(

@@ -70,19 +70,6 @@ def test_a_table_keeps_all_that_features_have():
     assert found.fills == {"tags": -1e30}
 
 
-def test_the_cache_is_used(words, source, tmp_path, monkeypatch):
-    """The second conversion of the same file reads what the first wrote."""
-    folder = str(tmp_path / "cache")
-    examples = task().read("train", source)
-    counting = Counting(monkeypatch)
-    arguments = (task(), examples, words, folder, "train", source)
-    first, second = cached_features(*arguments), cached_features(*arguments)
-    assert counting.number == 1
-    same(first, second)
-    same(first, task().features(examples, words))
-    assert not [n for n in os.listdir(tmp_path / "cache") if "tmp" in n]
-
-
 def test_what_makes_a_new_entry(words, source, tmp_path, monkeypatch):
     """Other content, length, labels or pieces are other features."""
     folder = str(tmp_path / "cache")

@@ -114,14 +114,6 @@ def test_a_run_with_windows(pretrained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["squad-2.0", "multiple_choice"])
-def test_a_run_of_other_kinds(name, pretrained, tmp_path):
-    """The beam head and choices go the same way."""
-    metrics = finetune(name, pretrained, tmp_path, 2)
-    assert metrics["predict"]["examples"] == 30
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "metric", "values"),
     [

@@ -314,7 +314,7 @@ def test_a_run_that_is_refused_changes_nothing(
 @pytest.mark.parametrize(
     "values, named",
     [
-        ({"task": "rte,rte"}, "a task twice"),
+        ({"task": "rte, RTE"}, "a task twice"),
         ({"do_train": False}, "do_train"),
         ({"train_file": "x.tsv"}, "train_file"),
         ({"num_seeds": 2}, "num_seeds"),

@@ -1,6 +1,7 @@
 """Averages, adversaries, frozen parts and slower layers, one step at a time."""
 
 import dataclasses
+from unittest import mock
 
 import keras
 import numpy as np
@@ -9,7 +10,10 @@ import tensorflow as tf
 import tiny
 from tiny_runs import run, weights
 
-from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
+from albert_tf.finetuning.recipe_trainer import (
+    FinetuningTrainer,
+    FollowEvaluations,
+)
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks.scoring import Judge
@@ -224,6 +228,22 @@ def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
         assert checkpoints.latest(output).endswith("ckpt-8")
         assert checkpoints.for_inference(output).endswith("ckpt-5")
     assert found["eval"]["examples"] == 53
+
+
+def test_where_a_run_was_stopped_does_not_count(tmp_path):
+    """Of its evaluations those of the cadence decide, as in one that was not.
+
+    At `stop_step` there is one more.
+    """
+    run = mock.Mock(history=History(str(tmp_path)))
+    recipe = RecipeConfig(early_stopping=2, plateau_patience=2)
+    follow = FollowEvaluations(4, recipe, "accuracy")
+    for step, over in ((4, False), (5, False), (8, False), (12, True)):
+        run.history.add(step, "eval", {"accuracy": 0.5})
+        follow.after(run, None)
+        assert run.ended_early is over
+        rate = 0.5 if over else 1.0
+        run.trainer.optimizer.rate_factor.assign.assert_called_with(rate)
 
 
 def rates(folder):

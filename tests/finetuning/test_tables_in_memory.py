@@ -31,15 +31,13 @@ class Count(albert_tf.Hook):
         self.seen.append("end")
 
 
-def rows_of_file(path):
-    return tiny_runs.predictions(path)
-
-
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
     """Weights, metrics and predictions are equal; hooks see every step."""
     pandas = pytest.importorskip("pandas")
     frames = {
-        name: value if name == "task" else pandas.DataFrame(rows_of_file(value))
+        name: value
+        if name == "task"
+        else pandas.DataFrame(tiny_runs.predictions(value))
         for name, value in opinions.items()
     }
     results, count = [], Count()
@@ -138,6 +136,19 @@ def test_choices_of_a_table():
         "multiple_choice", [row | {"a": 3, "b": 4}], choice_columns=("a", "b")
     )
     assert one == two and one[0].choices == ("3", "4")
+
+
+def test_columns_without_names(tmp_path):
+    """Those of a frame without a header are called by their numbers."""
+    rows = {0: ["a", "b"], 1: ["x", "y"]}
+    with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
+        examples("classification", rows)
+    columns = {"text_column": "0", "label_column": ("1",)}
+    found = examples("classification", rows, **columns)
+    assert [(e.text, e.label) for e in found] == [("a", "x"), ("b", "y")]
+    rows[1].append("z")
+    with pytest.raises(InputError, match="same length. Received: 0=2, 1=3"):
+        examples("classification", rows, **columns)
 
 
 @pytest.mark.parametrize(

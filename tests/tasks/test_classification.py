@@ -134,6 +134,16 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
         task.read("train", path)
 
 
+def test_columns_do_not_rename_the_classes_of_a_model():
+    """Whatever their order or their number, what was learnt stays."""
+    trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
+    task = trained.with_data(DataConfig(label_column=("z", "x", "y")))
+    assert task.labels == ("x", "y", "z")
+    assert task.columns.label == ("z", "x", "y")
+    with pytest.raises(InputError, match="x, y, z. Received: label_column=x,y"):
+        trained.with_data(DataConfig(label_column=("x", "y")))
+
+
 def test_columns_by_flags(tmp_path):
     """Flags name the columns of text, pair, label and id."""
     path = tmp_path / "t.csv"

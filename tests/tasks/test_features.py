@@ -1,6 +1,7 @@
 """Packed rows, windows over long ones, and features put together."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -80,6 +81,17 @@ def test_the_window_with_most_context(number, size, stride):
             scores.append(min(left, right) + 0.01 * length if inside else -1)
         expected.append(scores.index(max(scores)))
     assert best_windows(number, windows).tolist() == expected
+
+
+def test_windows_of_a_book_fit_into_memory():
+    """What is needed grows with the text, not with its square, 2.5 GB."""
+    number = 200_000
+    windows = make_windows(number, 381, 128)
+    tracemalloc.start()
+    assert len(best_windows(number, windows)) == number
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e7
 
 
 def test_long_texts_are_cut():

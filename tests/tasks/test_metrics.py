@@ -1,63 +1,11 @@
-"""Metrics against their formulas written out."""
+"""Metrics of entities, tables, and where metrics are undefined."""
 
 import numpy as np
 import pytest
 
 from albert_tf.tasks import metrics
 
-RNG = np.random.default_rng(0)
-LABELS = RNG.integers(0, 2, 200)
-GUESSES = np.where(RNG.random(200) < 0.7, LABELS, 1 - LABELS)
-NUMBERS = RNG.integers(0, 6, 200).astype(float)  # with ties
-SCORES = NUMBERS + RNG.normal(size=200)
-
-
-def counts(labels, guesses):
-    """Return true and false positives and negatives."""
-    return [
-        float(np.sum((labels == a) & (guesses == b)))
-        for a, b in ((1, 1), (0, 1), (1, 0), (0, 0))
-    ]
-
-
-def correlation(x, y):
-    x, y = x - x.mean(), y - y.mean()
-    return (x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum())
-
-
-def ranks(x):
-    return np.array([(x < v).sum() + ((x == v).sum() + 1) / 2 for v in x])
-
-
-def test_metrics_of_two_classes():
-    """Accuracy, F1 and MCC are those of the confusion matrix."""
-    tp, fp, fn, tn = counts(LABELS, GUESSES)
-    mcc = (tp * tn - fp * fn) / np.sqrt(
-        (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-    )
-    f1, other = 2 * tp / (2 * tp + fp + fn), 2 * tn / (2 * tn + fp + fn)
-    expected = {
-        "accuracy": (tp + tn) / 200,
-        "f1": f1,
-        "macro_f1": (f1 + other) / 2,
-        "matthews": mcc,
-    }
-    for name, value in expected.items():
-        found = metrics.METRICS[name](LABELS, GUESSES)
-        assert found == pytest.approx(value), name
-
-
-def test_correlations():
-    """Pearson is the normalised covariance, Spearman that of ranks."""
-    assert metrics.METRICS["pearson"](NUMBERS, SCORES) == pytest.approx(
-        correlation(NUMBERS, SCORES)
-    )
-    assert metrics.METRICS["spearman"](NUMBERS, SCORES) == pytest.approx(
-        correlation(ranks(NUMBERS), ranks(SCORES))
-    )
-    assert metrics.METRICS["negative_mse"](NUMBERS, SCORES) == pytest.approx(
-        -np.mean((NUMBERS - SCORES) ** 2)
-    )
+LABELS = np.arange(200) % 3 % 2
 
 
 @pytest.mark.parametrize(
@@ -68,14 +16,6 @@ def test_constant_predictions_score_a_number(name):
     value = metrics.METRICS[name](LABELS, np.zeros(200, int))
     assert value == pytest.approx(0.0) or name == "macro_f1"
     assert np.isfinite(value)
-
-
-def test_sets_of_classes():
-    """Micro F1 counts all decisions together, accuracy whole sets."""
-    labels = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0]])
-    guesses = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 1]])
-    assert metrics.METRICS["accuracy"](labels, guesses) == pytest.approx(1 / 3)
-    assert metrics.METRICS["micro_f1"](labels, guesses) == pytest.approx(8 / 10)
 
 
 def test_entities():

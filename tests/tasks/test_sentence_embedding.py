@@ -53,6 +53,14 @@ def test_what_a_file_holds(tmp_path, capsys):
     assert pairs == [Texts("0", ("a", "b"), None, False)]
 
 
+def test_every_line_to_predict_has_a_vector(tmp_path):
+    """Also a blank one, as nothing else says which line a vector is of."""
+    path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
+    found = [example.texts for example in TASK.read("predict", path)]
+    assert found == [("a",), ("",), ("b",), (" ",), ("",)]
+    assert not TASK.read("predict", written(tmp_path, "x.txt", ["", " "]))
+
+
 PAIR = {"text": "a", "text_pair": "b"}
 
 
@@ -81,7 +89,9 @@ def test_the_main_metric_is_one_that_the_examples_have():
     """Scored pairs have a correlation, others a rank."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
-    assert TASK.evaluated_on([plain]).main_metric == "mrr"
+    other = TASK.evaluated_on([plain])
+    assert other.main_metric == "mrr"
+    assert other.identity() == TASK.identity()  # a run may go on with either
     chosen = TASK.with_data(DataConfig(main_metric="accuracy"))
     assert chosen.evaluated_on([plain]).main_metric == "accuracy"
 

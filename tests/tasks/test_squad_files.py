@@ -68,6 +68,10 @@ def test_questions_without_an_answer(tmp_path):
     unknown = {"id": "c", "question": "Who?"}
     found = read(tmp_path, unknown, question("d", []), part="predict")
     assert [q.answers for q in found] == [None, None]
+    # What a model that always answers has no score for.
+    for impossible, answers in ((True, ()), (False, None)):
+        (found,) = read(tmp_path, marked, part="predict", impossible=impossible)
+        assert found.answers == answers
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import Columns, cell, read_rows, text_cell
+from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.tasks.task import DataConfig, read_splits
 
 
@@ -52,12 +52,6 @@ def test_json_lines(tmp_path):
     assert values == [{"a": "x", "b": 3}, {"a": [1]}]
 
 
-def test_columns_without_a_header_are_numbered(tmp_path):
-    """The first line is an example and its columns are 1, 2, ..."""
-    _, values = rows(tmp_path, "t.tsv", "x\ty\n", header=False)
-    assert values == [{"1": "x", "2": "y"}]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -93,27 +87,6 @@ def test_known_broken_lines_are_passed_over(tmp_path, capsys):
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
     assert "passed over 1 broken lines" in capsys.readouterr().out
-
-
-def test_a_missing_column_names_those_that_exist(tmp_path):
-    """The message says what could be meant instead."""
-    path = tmp_path / "t.tsv"
-    path.write_text("sentence\tlabel\nx\ty\n")
-    row = next(read_rows(str(path), Columns()))
-    with pytest.raises(InputError) as error:
-        cell(row, "text", "text_column")
-    assert "sentence, label" in str(error.value)
-    assert "text_column=text" in str(error.value)
-
-
-def test_texts_of_json(tmp_path):
-    """A list of words is a text, null is none."""
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"a": ["x", "y"], "b": null}\n')
-    row = next(read_rows(str(path), Columns()))
-    assert text_cell(row, "a", "text_column") == "x y"
-    with pytest.raises(InputError, match="t.jsonl:1.*null"):
-        text_cell(row, "b", "text_column")
 
 
 DOUBLED = '"he said ""no"" twice"'
