@@ -153,6 +153,19 @@ def test_a_file_has_everything(classifier, tmp_path):
     np.testing.assert_array_equal(again.predict(x=texts, verbose=0), wanted)
 
 
+def test_a_file_is_kept_if_that_is_said(classifier, tmp_path, monkeypatch):
+    """With `overwrite=False` Keras asks before it replaces one."""
+    path = tmp_path / "film.keras"
+    classifier.save(path)
+    before = path.read_bytes()
+    classifier.set_weights([w + 1 for w in classifier.get_weights()])
+    monkeypatch.setattr("builtins.input", lambda *_: "n")
+    classifier.save(path, overwrite=False)
+    assert path.read_bytes() == before
+    classifier.save(path)
+    assert path.read_bytes() != before
+
+
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
     """In a file and a copy, also a layer that learns within one that does not.
 
