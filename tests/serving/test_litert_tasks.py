@@ -113,6 +113,10 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         scores = [a["score"] for a in found["answers"]]
         assert scores == sorted(scores, reverse=True)
         assert len({a["text"] for a in found["answers"]}) == len(scores) <= 3
+        more = litert_tasks.answer(runner, query, 50)["answers"]
+        assert [a["text"] for a in more[:3]] == [
+            a["text"] for a in found["answers"]
+        ]
         shares = [a["probability"] for a in found["answers"]]
         weights = np.exp(np.array(scores) - scores[0])
         close(shares, weights / weights.sum())
