@@ -96,6 +96,10 @@ class TaskModel(NetworkModel):
         """Return the columns that the task reads texts and labels from."""
         raise NotImplementedError
 
+    def task_of_columns(self) -> Task:
+        """Return the task as it reads those columns alone, of any data set."""
+        return self.task
+
     def labels_for_codec(self, y: list) -> list:
         """Return labels as they stand in a table; y may be [N, 1]."""
         return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
@@ -121,9 +125,11 @@ class TaskModel(NetworkModel):
           part: "train", "eval" or "predict".
         """
         rule = "`y` must be given, unless `x` is a table with labels."
-        known = self.unlabelled or y is not None or raw_data.is_source(x)
+        named = y is None and raw_data.is_source(x)
+        known = self.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
-        examples = raw_data.read_examples(self.task, part, self.table(x, y))
+        task = self.task if named else self.task_of_columns()
+        examples = raw_data.read_examples(task, part, self.table(x, y))
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
@@ -333,8 +339,10 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        parts = raw_data.parts_of(x, y, self.text_rank)
-        read = [self.weighted_examples(*p, None, "eval")[0] for p in parts]
-        examples = [example for part in read for example in part]
+        batches, examples = [x], []
+        if isinstance(x, tf.data.Dataset):
+            batches = raw_data.in_batches(x, self.text_rank)
+        for batch in batches:
+            examples += self.weighted_examples(batch, y, None, "eval")[0]
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.library import raw_data
+from albert_tf.library import raw_data, reading_models, sentence_models
 from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
-from albert_tf.tasks.registry import find
+from albert_tf.tasks.registry import TASKS, find
 
 COLUMNS = TableColumns(("text",), "label")
 TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
@@ -70,3 +70,57 @@ def test_labels_have_an_order():
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in their"):
             label_names(labels)
+
+
+TEXTS = ["the good film", "a bad plot"]
+WORDS = [text.split() for text in TEXTS]
+LABELS = ("O", "B-x")
+OF_KIND = {
+    "question_answering": ((TEXTS, TEXTS), ["good", "plot"]),
+    "multiple_choice": ((TEXTS, TEXTS, WORDS), [0, 1]),
+    "token_classification": (WORDS, [["O", "B-x", "O"]] * 2),
+    "embedding": ((TEXTS, TEXTS), [1.0, 2.0]),
+    "multilabel": (TEXTS, [["O"], []]),
+}
+IN_COLUMNS = (
+    find("multilabel").with_columns({"label_column": LABELS}),
+    find("multiple_choice").with_columns({"choice_columns": ("a", "b", "c")}),
+)
+
+
+@pytest.fixture(scope="module")
+def models(shallow):
+    """A model of each kind."""
+    load = sentence_models.Classifier.load
+    return {
+        "classification": load(shallow, LABELS),
+        "multilabel": load(shallow, LABELS, multilabel=True),
+        "regression": sentence_models.Regressor.load(shallow),
+        "embedding": sentence_models.Embedder.load(shallow),
+        "question_answering": reading_models.QuestionAnswerer.load(shallow),
+        "multiple_choice": reading_models.MultipleChoice.load(shallow),
+        "token_classification": reading_models.Tagger.load(shallow, LABELS),
+    }
+
+
+@pytest.mark.parametrize(
+    "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
+)
+def test_lists_have_no_columns_of_a_data_set(models, task):
+    """A model of any data set takes texts and labels, and asks for no more.
+
+    Its files may number their rows, mark spans, or have other columns to
+    predict.
+    """
+    task = task.with_length(16)
+    if task.has_classes and not task.labels:
+        task = dataclasses.replace(task, labels=LABELS)
+    pairs = getattr(task, "is_pair", False)
+    labels = [*getattr(task, "labels", ())[:2]] or [0, 1]
+    usual = (TEXTS, TEXTS) if pairs else TEXTS, labels
+    x, y = OF_KIND.get(task.kind, usual)
+    for part, known in (("predict", None), ("train", y), ("eval", y)):
+        models[task.kind].task = task
+        assert len(models[task.kind].examples(x, known, part)) == 2
+    if task.kind == "embedding":
+        assert len(models[task.kind].examples(TEXTS, None, "predict")) == 2
