@@ -114,12 +114,7 @@ class QuestionAnswerer(TaskModel):
 
     def answers(self, predictions):
         limit = self.task.config.null_score_diff_threshold or 0.0
-        return [
-            ""
-            if p.null_odds is not None and p.null_odds > limit
-            else p.best[0].text
-            for p in predictions
-        ]
+        return [p.text(limit) for p in predictions]
 
 
 def answer_places(answer: Any, context: str) -> dict:

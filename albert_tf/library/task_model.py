@@ -240,9 +240,8 @@ class TaskModel(NetworkModel):
           y: labels.
           batch_size: examples of a step, 32 by default.
           epochs: passes over the data.
-          validation_split: the last share of the examples, to evaluate on
-            where there are no `validation_data`.
-          validation_data: as `x`, to evaluate on.
+          validation_split: the last share of the examples, to evaluate on.
+          validation_data: as `x`, to evaluate on instead.
           shuffle: whether each epoch has an order of its own.
           class_weight: {number or name of a class: weight}, 1 for others.
           sample_weight: of the examples.
@@ -250,13 +249,15 @@ class TaskModel(NetworkModel):
         """
         require(self.compiled, "`compile` must come before `fit`.")
         size = kwargs.pop("validation_batch_size", None) or batch_size
-        data, encoded = (x, y, sample_weight, batch_size), is_encoded(x)
-        if validation_split and validation_data is None and not encoded:
+        data, divided = (x, y, sample_weight, batch_size), not is_encoded(x)
+        if divided and validation_split and validation_data is None:
             halves = self._divided(*data, shuffle, validation_split)
             arguments, validation_data = {"x": halves[0]}, halves[1]
         else:
             arguments = self._arguments(*data, "train", shuffle)
-            validation_data = self._validation(validation_data, size)
+            if validation_data is not None:
+                others = validation_data, None, None, size, "eval"
+                validation_data = self._arguments(*others)["x"]
         return super().fit(
             **arguments,
             epochs=epochs,
@@ -266,12 +267,6 @@ class TaskModel(NetworkModel):
             class_weight=raw_data.class_numbers(class_weight, self.task),
             **kwargs,
         )
-
-    def _validation(self, data, size) -> Any:
-        """Return data to evaluate on as Keras takes them."""
-        if data is None or is_encoded(data):
-            return data
-        return self._arguments(data, None, None, size, "eval")["x"]
 
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs

@@ -89,14 +89,9 @@ def answer(runner: Runner, query: dict, top_k: int) -> dict:
         }
         for a, p in zip(best, probabilities(best), strict=True)
     ]
-    if not runner.task.impossible:
-        return {"answer": best[0].text, "answers": answers}
-    threshold = runner.task.config.null_score_diff_threshold
-    return {
-        "answer": prediction.text(threshold or 0.0),
-        "answers": answers,
-        "null_odds": prediction.null_odds,
-    }
+    threshold = runner.task.config.null_score_diff_threshold or 0.0
+    odds = {"null_odds": prediction.null_odds} if runner.task.impossible else {}
+    return {"answer": prediction.text(threshold), "answers": answers} | odds
 
 
 def choose(runner: Runner, query: dict, top_k: int) -> dict:
