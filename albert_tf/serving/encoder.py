@@ -51,7 +51,10 @@ class ServingConfig(Checked):
         "its inputs: fix the length, or the batch too.",
     )
     top_k: int = setting(
-        5, "Pieces that fill_mask gives for each mask.", minimum=1
+        5,
+        "Pieces that fill_mask gives for each mask, and spans that answer "
+        "gives for each question.",
+        minimum=1,
     )
     null_score_diff_threshold: float | None = setting(
         None,

@@ -20,6 +20,7 @@ from albert_tf.library.reading_models import (
     QuestionAnswerer,
     Tagger,
 )
+from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -120,20 +121,6 @@ TAGGED = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
 WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
-def entities_by_hand(tags, starts, ends):
-    """Return (start, end, kind) of tags in BIO, as conlleval has them."""
-    found, before = [], "O"
-    for tag, start, end in zip(tags, starts, ends, strict=True):
-        kind = tag[2:]
-        if tag != "O":
-            if tag[0] == "B" or before[2:] != kind:
-                found.append([start, end, kind])
-            else:
-                found[-1][1] = end
-        before = tag
-    return found
-
-
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Tags of words are Python's; entities are the runs that they mark."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
@@ -152,7 +139,7 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
     close(tagged["tag_probabilities"][1], wanted.probabilities)
     starts, ends = tagged["word_starts"][1], tagged["word_ends"][1]
     assert [TAGGED[a:b] for a, b in zip(starts, ends, strict=True)] == words
-    spans = entities_by_hand(tags, starts, ends)
+    spans = [[starts[a], ends[b], kind] for a, b, kind in entity_spans(tags)]
     assert spans and list(tagged["entity_count"][:2]) == [0, len(spans)]
     for i, span in enumerate(spans):
         row = {k: v[1, i] for k, v in tagged.items() if v.ndim == 2}
