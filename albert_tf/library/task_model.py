@@ -124,7 +124,8 @@ class TaskModel(NetworkModel):
           y: labels, None where `x` has them or there are none.
           part: "train", "eval" or "predict".
         """
-        rule = "`y` must be given, unless `x` is a table with labels."
+        rule = "`y` must be given, unless `x` is a table, or a data set of "
+        rule += "TensorFlow, with labels."
         named = y is None and raw_data.is_source(x)
         known = self.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
