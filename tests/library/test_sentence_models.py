@@ -103,10 +103,19 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     model.compile(tiny_fits.optimizer(8, 0.01), run_eagerly=True)
     losses = model.fit(*data, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
-    assert "mrr" in model.score((TEXTS, TEXTS[::-1]))
     vectors = model.encode(TEXTS[:5])
     assert vectors.shape == (5, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_one_model_takes_texts_and_pairs_in_turn(shallow):
+    """Compiled once it learns from either, and answers for either."""
+    model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
+    model.compile(AdamW(0.001))
+    for data in (TEXTS, pairs):
+        assert model.fit(data, verbose=0).history["loss"][0] > 0
+    assert "mrr" in model.score(pairs)
+    assert model.encode(TEXTS).shape == (16, 16)
 
 
 def test_weights_of_pairs_leave_them_partners(shallow):
