@@ -69,25 +69,19 @@ def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
         np.testing.assert_allclose(variable, read(name), atol=2e-6)
 
 
-def test_strings_learn_like_ids(classifier, shallow):
+def test_strings_are_evaluated_like_ids(classifier):
     """A `tf.data` set of text has the batches, in order, of its ids."""
     texts, labels = columns(16, 1)
-    numbers = [LABELS.index(label) for label in labels]
-    other = Classifier.load(shallow, LABELS)
-    other.set_weights(classifier.get_weights())
-    other.compile(AdamW(RATE), run_eagerly=True)
-    data = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
-    ids = tf.data.Dataset.from_tensor_slices((texts, numbers)).batch(8)
-    layer = other.preprocessor
-    ids = ids.map(lambda text, number: (layer(text), number))
-    first = classifier.evaluate(data, verbose=0, return_dict=True)
-    second = other.evaluate(ids, verbose=0, return_dict=True)
-    assert first["loss"] == pytest.approx(second["loss"], abs=1e-6)
-    column = np.array(numbers)[:, None]
-    for y in (labels, numbers, np.array(numbers), list(column[:, 0]), column):
-        assert classifier.evaluate(
-            texts, y, batch_size=8, verbose=0, return_dict=True
-        ) == pytest.approx(first, abs=1e-6)
+    numbers = np.array([LABELS.index(label) for label in labels])
+    layer, slices = classifier.preprocessor, tf.data.Dataset.from_tensor_slices
+    how = {"verbose": 0, "return_dict": True}
+    first = classifier.evaluate(slices((texts, labels)).batch(8), **how)
+    ids = slices((texts, numbers)).batch(8).map(lambda x, y: (layer(x), y))
+    assert classifier.evaluate(ids, **how) == pytest.approx(first, abs=1e-6)
+    ways = labels, numbers.tolist(), numbers, list(numbers), numbers[:, None]
+    for y in ways:
+        found = classifier.evaluate(texts, y, batch_size=8, **how)
+        assert found == pytest.approx(first, abs=1e-6)
 
 
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
@@ -135,8 +129,11 @@ def test_fit_learns_and_tells(tmp_path):
     assert set(classifier.fit(*dev, verbose=0).history) == {"loss"}
 
 
-def test_a_file_has_everything(classifier, tmp_path):
-    """`.keras` keeps weights, tokenizer, optimizer and metrics."""
+def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
+    """`.keras` keeps weights, tokenizer, optimizer and metrics.
+
+    With `overwrite=False` Keras asks before it replaces one.
+    """
     texts, labels = columns(33, 2)
     classifier.fit(texts, labels, verbose=0)
     classifier.save(tmp_path / "film.keras")
@@ -148,22 +145,13 @@ def test_a_file_has_everything(classifier, tmp_path):
     )
     classifier.save_weights(tmp_path / "film.weights.h5")
     again.set_weights([np.zeros_like(w) for w in again.get_weights()])
+    before = (tmp_path / "film.keras").read_bytes()
+    monkeypatch.setattr("builtins.input", lambda *_: "n")
+    again.save(tmp_path / "film.keras", overwrite=False)
+    assert (tmp_path / "film.keras").read_bytes() == before
     again.load_weights(tmp_path / "film.weights.h5")
     wanted = classifier.predict(texts, verbose=0)
     np.testing.assert_array_equal(again.predict(x=texts, verbose=0), wanted)
-
-
-def test_a_file_is_kept_if_that_is_said(classifier, tmp_path, monkeypatch):
-    """With `overwrite=False` Keras asks before it replaces one."""
-    path = tmp_path / "film.keras"
-    classifier.save(path)
-    before = path.read_bytes()
-    classifier.set_weights([w + 1 for w in classifier.get_weights()])
-    monkeypatch.setattr("builtins.input", lambda *_: "n")
-    classifier.save(path, overwrite=False)
-    assert path.read_bytes() == before
-    classifier.save(path)
-    assert path.read_bytes() != before
 
 
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
@@ -354,13 +342,17 @@ def test_the_usual_optimizer_is_that_of_none_alone(classifier):
 
 
 @pytest.mark.slow
-def test_two_replicas_learn(pretrained):
-    """Under MirroredStrategy `fit` ends with the weights of one replica."""
+def test_two_replicas_learn(tmp_path):
+    """Under MirroredStrategy `fit` ends with the weights of one replica.
+
+    Also where the gradients, of weights far from 0, are clipped.
+    """
+    folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []
     for names in (["CPU:0"], ["CPU:0", "CPU:1"]):
         keras.utils.set_random_seed(5)
         with tf.distribute.MirroredStrategy(names).scope():
-            model = Classifier.load(pretrained, LABELS, classifier_dropout=0.0)
+            model = Classifier.load(folder, LABELS, classifier_dropout=0.0)
             model.compile(AdamW(RATE), metrics=["accuracy"])
         model.fit(*columns(32, 1), batch_size=16, shuffle=False, verbose=0)
         ends.append(model.get_weights())
