@@ -33,7 +33,10 @@ class RunnerConfig(Checked):
         literal=True,
     )
     top_k: int = setting(
-        5, "Pieces for each [MASK], or answers to a question.", minimum=1
+        5,
+        "Pieces for each [MASK], or most answers to a question, of those that "
+        "its evaluation kept.",
+        minimum=1,
     )
     threads: int = setting(1, "Threads of the interpreter.", minimum=1)
 

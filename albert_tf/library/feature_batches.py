@@ -12,11 +12,9 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.tasks.batches import batcher, example_lengths
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.head import LABEL_WEIGHTS
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
-OF_LOSS = (LABELS, WEIGHTS, LABEL_WEIGHTS)
 
 
 def for_keras(
@@ -29,7 +27,8 @@ def for_keras(
       weights: of its examples [B], or None.
       keep: what of the labels' side the model takes too.
     """
-    inputs = {k: v for k, v in batch.items() if k not in OF_LOSS or k in keep}
+    of_loss = {LABELS, WEIGHTS}.difference(keep)
+    inputs = {k: v for k, v in batch.items() if k not in of_loss}
     parts = inputs, batch.get(LABELS), weights
     return (
         parts if weights is not None else parts[: 2 if LABELS in batch else 1]

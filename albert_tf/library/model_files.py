@@ -52,17 +52,6 @@ def open_model(path: str, pairs: bool = False) -> Source:
     return dataclasses.replace(source, path=path)
 
 
-def check_free(path: str, overwrite: bool) -> None:
-    """Refuse to write a model directory over anything else than one."""
-    replaces = overwrite and files.exists(files.join(path, CONFIG_FILE))
-    require(
-        files.is_free(path) or replaces,
-        "`path` must be a new or empty folder; `overwrite=True` replaces a "
-        "model directory.",
-        path=path,
-    )
-
-
 def write_model_dir(
     path: str,
     config: AlbertConfig,
@@ -71,9 +60,15 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool = False,
 ) -> None:
-    """Write a model directory, whole or not at all."""
+    """Write a model directory, whole or not at all; over another if asked."""
     path = str(path)
-    check_free(path, overwrite)
+    replaces = overwrite and files.exists(files.join(path, CONFIG_FILE))
+    require(
+        files.is_free(path) or replaces,
+        "`path` must be a new or empty folder; `overwrite=True` replaces a "
+        "model directory.",
+        path=path,
+    )
     with files.atomic_folder(path) as temporary:
         config.save(temporary)
         if tokenizer:

@@ -86,7 +86,7 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
             layer.trainable = flag
         return model
 
-    def save(self, filepath, overwrite: bool = False, **kwargs) -> None:
+    def save(self, filepath, overwrite: bool | None = None, **kwargs) -> None:
         """Write a `.keras` file, or to any other name a model directory.
 
         The directory is what the programs read: `finetune.py`, the exporter
@@ -94,13 +94,14 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
 
         Args:
           filepath: where to.
-          overwrite: whether to replace an earlier model directory.
+          overwrite: whether to replace an earlier file, as Keras does unless
+            told otherwise, or model directory, which must be said.
           **kwargs: of Keras's `Model.save`.
         """
         rule = "A file must be `.keras`; `.h5` has no place for the tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
-            super().save(filepath, **kwargs)
+            super().save(filepath, overwrite in (None, True), **kwargs)
             return
         write_model_dir(
             filepath,
@@ -108,7 +109,7 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
             self.tokenizer,
             self.task,
             self.named_weights(),
-            overwrite,
+            bool(overwrite),
         )
 
     def export(self, filepath, format: str = "saved_model", **serving) -> None:

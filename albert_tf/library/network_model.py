@@ -149,15 +149,13 @@ class NetworkModel(ModelWithTokenizer):
         return [m for m in super().metrics if all(m is not h for h in hidden)]
 
     @staticmethod
-    def _measured(x, y, y_pred, weights) -> tuple[dict, dict]:
+    def _measured(x, y, y_pred) -> tuple[dict, dict]:
         """Return outputs and batch as the head's losses take them."""
         outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
-        first = next(iter(outputs.values()))
-        if weights is None:
-            weights = tf.ones([tf.shape(first)[0]])
-        weights = tf.cast(weights, tf.float32)
+        number = tf.shape(next(iter(outputs.values())))[0]
         labels = {} if y is None else {LABELS: y}
-        return outputs, x | labels | {WEIGHTS: weights}
+        # No example is padding; what users weigh is not the head's business.
+        return outputs, x | labels | {WEIGHTS: tf.ones([number])}
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -166,8 +164,10 @@ class NetworkModel(ModelWithTokenizer):
         if not self.own_loss:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         head = self.task.head
-        outputs, batch = self._measured(x, y, y_pred, sample_weight)
+        outputs, batch = self._measured(x, y, y_pred)
         weights = head.loss_weights(batch)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)
         total = tf.reduce_sum(head.example_losses(outputs, batch) * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
         # Keras adds up what the replicas have.
@@ -178,7 +178,7 @@ class NetworkModel(ModelWithTokenizer):
         """Update and return what `compile` asked for."""
         head = self.task.head
         if self.shown:
-            outputs, batch = self._measured(x, y, y_pred, None)
+            outputs, batch = self._measured(x, y, y_pred)
             values = head.example_metrics(outputs, batch)
             counts = head.label_counts(batch)
             for name in self.shown:

@@ -199,13 +199,6 @@ def in_batches(
     return dataset.ragged_batch(size) if rank <= text_rank else dataset
 
 
-def parts_of(x: Any, y: Any, text_rank: int) -> list[tuple[Any, Any]]:
-    """Return (x, y) of each batch of a data set, or of all examples."""
-    if isinstance(x, tf.data.Dataset):
-        return [(batch, y) for batch in in_batches(x, text_rank)]
-    return [(x, y)]
-
-
 def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:

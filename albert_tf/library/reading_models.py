@@ -16,11 +16,13 @@ from albert_tf.library.raw_data import TableColumns, listed
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
-from albert_tf.serving.entities import WordGraph
+from albert_tf.serving.litert_tasks import words_of
 from albert_tf.tasks.conll import TAGS_COLUMN, WORDS_COLUMN
 from albert_tf.tasks.labels import class_name
+from albert_tf.tasks.multiple_choice import Layout
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import find_answer
+from albert_tf.tasks.tables import Columns
 from albert_tf.text.packing import checked_texts
 
 
@@ -51,8 +53,21 @@ class MultipleChoice(TaskModel):
         texts = c.text, c.text_pair, *choices
         return TableColumns(texts, c.label[0], lists=choices)
 
+    def task_of_columns(self):
+        c, choices = self.task.layout.columns, self.task.layout.choice_columns
+        columns = Columns(c.text, c.text_pair, c.label)
+        layout = Layout(columns=columns, choice_columns=choices[:1])
+        return dataclasses.replace(self.task, layout=layout)
+
     def answers(self, predictions):
         return np.stack([p.probabilities for p in predictions])
+
+
+def table_rows(table: TableObject) -> list[dict]:
+    """Return the rows of a table, which may be changed; there must be one."""
+    rows = [row.values for row in rows_of(table)]
+    require(rows, "There must be an example.", x=table)
+    return rows
 
 
 @registered
@@ -79,7 +94,7 @@ class QuestionAnswerer(TaskModel):
         table = super().table(x, y)
         if isinstance(table, str):
             return table
-        rows = [row.values for row in rows_of(table)]
+        rows = table_rows(table)
         for number, row in enumerate(rows):
             row.setdefault("id", number)
             if row.get("answers") is not None:
@@ -99,12 +114,7 @@ class QuestionAnswerer(TaskModel):
 
     def answers(self, predictions):
         limit = self.task.config.null_score_diff_threshold or 0.0
-        return [
-            ""
-            if p.null_odds is not None and p.null_odds > limit
-            else p.best[0].text
-            for p in predictions
-        ]
+        return [p.text(limit) for p in predictions]
 
 
 def answer_places(answer: Any, context: str) -> dict:
@@ -115,6 +125,14 @@ def answer_places(answer: Any, context: str) -> dict:
     texts = [text for text in checked_texts(texts, "answers") if text]
     starts = [find_answer(context, text, 0) or 0 for text in texts]
     return {"text": texts, "answer_start": starts}
+
+
+def divided(texts: Sequence[str]) -> list[list[str]]:
+    """Return the words of texts, as an exported model divides them."""
+    return [
+        [text[a:b] for a, b in words_of(text)]
+        for text in checked_texts(texts, "x")
+    ]
 
 
 @registered
@@ -149,31 +167,20 @@ class Tagger(TaskModel):
 
     def table(self, x, y):
         table = super().table(x, y)
-        data = getattr(table, "data", None)
-        words = self.table_columns().texts[0]
-        if isinstance(data, dict) and any(
-            isinstance(text, str) for text in data[words]
-        ):
-            table.data = data | {words: self.divided(data[words])}
-        return table
-
-    def divided(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the words of texts, as an exported model divides them."""
-        texts = checked_texts(texts, "x")
-        starts, ends = WordGraph(self.tokenizer.config)(tf.constant(texts))
-        return [
-            [text[a:b] for a, b in zip(first, last, strict=True)]
-            for text, first, last in zip(
-                texts, starts.to_list(), ends.to_list(), strict=True
-            )
-        ]
+        if isinstance(table, str):
+            return table
+        rows, (column,) = table_rows(table), self.table_columns().texts
+        for row in rows:
+            if isinstance(text := row.get(column), str):
+                (row[column],) = divided([text])
+        return TableObject(rows, "x")
 
     def answers(self, predictions):
         return [list(p.tags) for p in predictions]
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
         """Return (word, tag) for each word of texts."""
-        words = self.divided(texts)
+        words = divided(texts)
         tags = self.answers(self.predictions(words, **kwargs))
         both = zip(words, tags, strict=True)
         return [list(zip(w, t, strict=True)) for w, t in both]

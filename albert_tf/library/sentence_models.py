@@ -16,8 +16,9 @@ from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
 from albert_tf.tasks.labels import class_name, shown
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentence_embedding import NEGATIVE
+from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL, Texts
 from albert_tf.tasks.sentences import PAIR
+from albert_tf.tasks.tables import Columns
 
 
 class SentenceModel(TaskModel):
@@ -40,6 +41,12 @@ class SentenceModel(TaskModel):
         c = self.task.columns
         pair = (c.text_pair,) if c.text_pair else ()
         return TableColumns((c.text, *pair), c.label[0])
+
+    def task_of_columns(self):
+        c = self.task.columns
+        columns = Columns(c.text, c.text_pair, c.label[:1])
+        how = {"columns": columns, "predict_columns": None, "layout": ""}
+        return dataclasses.replace(self.task, **how)
 
 
 @registered
@@ -149,9 +156,15 @@ class Embedder(TaskModel):
         nested = isinstance(x, tuple) and x and isinstance(x[0], tuple | dict)
         return super().unpacked(x, y, weights) if nested else (x, y, weights)
 
+    def table_columns(self):
+        texts = USUAL.text, USUAL.text_pair, NEGATIVE
+        return TableColumns(texts, USUAL.label[0])
+
+    def task_of_columns(self):
+        return dataclasses.replace(self.task, columns=USUAL)
+
     def table(self, x, y):
-        c = self.task.columns
-        names = (c.text, c.text_pair or PAIR, NEGATIVE)
+        names, label, _ = self.table_columns()
         rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
         columns = x[0] if rows else x
         number = len(columns) if rows or isinstance(x, tuple) else 1
@@ -159,7 +172,7 @@ class Embedder(TaskModel):
         require(number <= len(names), rule, columns=number)
         rule = "Scores must be of pairs, a tuple of two lists."
         require(y is None or number == 2, rule, columns=number)
-        return table_of(x, y, TableColumns(names[:number], c.label[0]))
+        return table_of(x, y, TableColumns(names[:number], label))
 
     def _streamed(self, dataset, batch_size, part):
         spec = dataset.element_spec
@@ -167,6 +180,13 @@ class Embedder(TaskModel):
         rule = "Scores must be in memory, for the largest of all divides them."
         require(not (rated and len(spec) > 1), rule, x=dataset)
         return super()._streamed(dataset, batch_size, part)
+
+    def _predicted(self, examples, batch_size, **kwargs):
+        # One by one: Keras's graph for pairs would not take texts, or would
+        # no longer know how many axes there are.
+        alone = [Texts("", (text,)) for e in examples for text in e.texts]
+        vectors = super()._predicted(alone, batch_size, **kwargs)
+        return vectors.reshape(len(examples), -1, vectors.shape[-1])
 
     def answers(self, predictions):
         return predictions[:, 0]

@@ -96,6 +96,10 @@ class TaskModel(NetworkModel):
         """Return the columns that the task reads texts and labels from."""
         raise NotImplementedError
 
+    def task_of_columns(self) -> Task:
+        """Return the task as it reads those columns alone, of any data set."""
+        return self.task
+
     def labels_for_codec(self, y: list) -> list:
         """Return labels as they stand in a table; y may be [N, 1]."""
         return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
@@ -120,10 +124,13 @@ class TaskModel(NetworkModel):
           y: labels, None where `x` has them or there are none.
           part: "train", "eval" or "predict".
         """
-        rule = "`y` must be given, unless `x` is a table with labels."
-        known = self.unlabelled or y is not None or raw_data.is_source(x)
+        rule = "`y` must be given, unless `x` is a table, or a data set of "
+        rule += "TensorFlow, with labels."
+        named = y is None and raw_data.is_source(x)
+        known = self.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
-        examples = raw_data.read_examples(self.task, part, self.table(x, y))
+        task = self.task if named else self.task_of_columns()
+        examples = raw_data.read_examples(task, part, self.table(x, y))
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
@@ -234,9 +241,8 @@ class TaskModel(NetworkModel):
           y: labels.
           batch_size: examples of a step, 32 by default.
           epochs: passes over the data.
-          validation_split: the last share of the examples, to evaluate on
-            where there are no `validation_data`.
-          validation_data: as `x`, to evaluate on.
+          validation_split: the last share of the examples, to evaluate on.
+          validation_data: as `x`, to evaluate on instead.
           shuffle: whether each epoch has an order of its own.
           class_weight: {number or name of a class: weight}, 1 for others.
           sample_weight: of the examples.
@@ -244,13 +250,15 @@ class TaskModel(NetworkModel):
         """
         require(self.compiled, "`compile` must come before `fit`.")
         size = kwargs.pop("validation_batch_size", None) or batch_size
-        data, encoded = (x, y, sample_weight, batch_size), is_encoded(x)
-        if validation_split and validation_data is None and not encoded:
+        data, divided = (x, y, sample_weight, batch_size), not is_encoded(x)
+        if divided and validation_split and validation_data is None:
             halves = self._divided(*data, shuffle, validation_split)
             arguments, validation_data = {"x": halves[0]}, halves[1]
         else:
             arguments = self._arguments(*data, "train", shuffle)
-            validation_data = self._validation(validation_data, size)
+            if validation_data is not None:
+                others = validation_data, None, None, size, "eval"
+                validation_data = self._arguments(*others)["x"]
         return super().fit(
             **arguments,
             epochs=epochs,
@@ -260,12 +268,6 @@ class TaskModel(NetworkModel):
             class_weight=raw_data.class_numbers(class_weight, self.task),
             **kwargs,
         )
-
-    def _validation(self, data, size) -> Any:
-        """Return data to evaluate on as Keras takes them."""
-        if data is None or is_encoded(data):
-            return data
-        return self._arguments(data, None, None, size, "eval")["x"]
 
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
@@ -333,8 +335,10 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        parts = raw_data.parts_of(x, y, self.text_rank)
-        read = [self.weighted_examples(*p, None, "eval")[0] for p in parts]
-        examples = [example for part in read for example in part]
+        batches, examples = [x], []
+        if isinstance(x, tf.data.Dataset):
+            batches = raw_data.in_batches(x, self.text_rank)
+        for batch in batches:
+            examples += self.weighted_examples(batch, y, None, "eval")[0]
         predictions = self._predicted(examples, batch_size, verbose=0)
         return self.task.score(examples, predictions)

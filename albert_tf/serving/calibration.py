@@ -11,7 +11,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving.server import Server
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
 
 
 def text_features(server: Server, path: str) -> Features:
@@ -40,9 +40,7 @@ def task_features(server: Server, path: str) -> Features:
     examples = read_examples(server.task, path)
     rule = "`calibration_file` must have an example."
     require(examples, rule, calibration_file=path)
-    length = TaskConfig(max_seq_length=server.encoder.config.max_seq_length)
-    task = server.task.with_config(length)
-    return task.features(examples, server.encoder.tokenizer)
+    return server.task.features(examples, server.encoder.tokenizer)
 
 
 def features(server: Server, path: str) -> Features:

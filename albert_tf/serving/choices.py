@@ -8,12 +8,7 @@ import functools
 import tensorflow as tf
 
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.encoder import (
-    Encoder,
-    Rows,
-    Signature,
-    as_many,
-)
+from albert_tf.serving.encoder import Encoder, Rows, Signature, as_many
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import two_part_rows
 from albert_tf.tasks.multiple_choice import BLANK
@@ -90,20 +85,17 @@ def likeliest(outputs: Tensors, rows: Rows) -> Tensors:
     }
 
 
-def choose(
-    encoder: Encoder, compute, task: Task
-) -> tuple[Signature, Signature]:
-    """Return what chooses, in either form."""
+def choose(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return what chooses."""
     shape = [encoder.config.batch_size, None]
     choices = tf.TensorSpec(shape, tf.string, "choices")
-    signature = Signature(
+    return Signature(
         [*encoder.strings("context", "question"), choices],
         functools.partial(choice_rows, encoder, task),
         compute,
         likeliest,
         one_each=False,
     )
-    return signature, signature
 
 
 def row_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:

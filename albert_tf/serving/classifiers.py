@@ -12,12 +12,9 @@ from albert_tf.serving.server import Kind
 from albert_tf.tasks.task import Task
 
 
-def texts(encoder: Encoder, compute, task: Task) -> tuple[Signature, Signature]:
-    """Return what takes texts or pairs, as the task has them, and pairs."""
-    one = Signature(encoder.strings("text"), encoder.text_rows, compute)
-    strings = encoder.strings("text", "text_pair")
-    two = Signature(strings, encoder.pair_rows, compute)
-    return two if task.is_pair else one, two
+def texts(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return what takes texts or pairs, as the task has them."""
+    return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
 
 def scores(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
@@ -53,15 +50,12 @@ def unit_vectors(
     return {"embedding": mean}
 
 
-def one_text(
-    encoder: Encoder, compute, task: Task
-) -> tuple[Signature, Signature]:
-    """Return what takes texts, in either form."""
-    one = Signature(encoder.strings("text"), encoder.text_rows, compute)
-    return one, one
+def one_text(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return what takes texts."""
+    return encoder.text(compute)
 
 
-CLASSIFICATION = Kind("classify", texts, best_label, scores, pooled=True)
-MULTILABEL = Kind("classify", texts, chosen_labels, scores, pooled=True)
-REGRESSION = Kind("score", texts, scores, pooled=True)
+CLASSIFICATION = Kind("classify", texts, best_label, scores, True, pairs=True)
+MULTILABEL = Kind("classify", texts, chosen_labels, scores, True, pairs=True)
+REGRESSION = Kind("score", texts, scores, pooled=True, pairs=True)
 EMBEDDING = Kind("embed", one_text, unit_vectors)

@@ -115,17 +115,17 @@ def chunks(c: EmbedConfig, tokenizer: Tokenizer) -> Iterator[Features]:
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
-    """Return batch -> the vectors [B, H] of its texts."""
+    """Return batch -> the vectors [B, H] of its texts, float32."""
 
     def step(batch):
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
         encoded = model(*inputs, return_all=True)
         if pooling == "pooled":
-            return encoded["pooled_output"]
+            return tf.cast(encoded["pooled_output"], tf.float32)
         x = encoded["embedding_output"]
         if layer:
             x = encoded["hidden_states"][layer - 1]
-        return SENTENCE[pooling](x, batch["input_mask"])
+        return SENTENCE[pooling](tf.cast(x, tf.float32), batch["input_mask"])
 
     return tf.function(step, reduce_retracing=True)
 

@@ -51,7 +51,10 @@ class ServingConfig(Checked):
         "its inputs: fix the length, or the batch too.",
     )
     top_k: int = setting(
-        5, "Pieces that fill_mask gives for each mask.", minimum=1
+        5,
+        "Pieces that fill_mask gives for each mask, and spans that answer "
+        "gives for each question.",
+        minimum=1,
     )
     null_score_diff_threshold: float | None = setting(
         None,
@@ -256,14 +259,23 @@ class Encoder:
             a, b, config.max_seq_length, fixed=config.fixed_length
         )
 
-    def text_rows(self, text: tf.Tensor) -> Rows:
-        """Return the rows for strings [B]."""
-        return Rows(self.pack(self.segment(text)))
+    def text(self, compute, decode=outputs_alone) -> Signature:
+        """Return a signature that takes strings [B]."""
 
-    def pair_rows(self, text: tf.Tensor, text_pair: tf.Tensor) -> Rows:
-        """Return the rows for pairs of strings [B]."""
-        text, text_pair = as_many(text=text, text_pair=text_pair)
-        return Rows(self.pack(self.segment(text), self.segment(text_pair)))
+        def rows(text: tf.Tensor) -> Rows:
+            return Rows(self.pack(self.segment(text)))
+
+        return Signature(self.strings("text"), rows, compute, decode)
+
+    def text_pair(self, compute, decode=outputs_alone) -> Signature:
+        """Return a signature that takes pairs of strings [B]."""
+
+        def rows(text: tf.Tensor, text_pair: tf.Tensor) -> Rows:
+            both = as_many(text=text, text_pair=text_pair)
+            return Rows(self.pack(*map(self.segment, both)))
+
+        strings = self.strings("text", "text_pair")
+        return Signature(strings, rows, compute, decode)
 
     def pieces(self, rows: Rows) -> tf.Tensor:
         """Return the pieces of rows as strings [R, T]."""

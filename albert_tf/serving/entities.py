@@ -218,12 +218,9 @@ class Entities:
         }
 
 
-def entities(
-    encoder: Encoder, compute, task: Task
-) -> tuple[Signature, Signature]:
-    """Return what gives entities, in either form."""
-    signature = Entities(encoder, compute, task).signature()
-    return signature, signature
+def entities(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return what gives entities."""
+    return Entities(encoder, compute, task).signature()
 
 
 def tag_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:

@@ -76,25 +76,16 @@ EXPORTS = (
 )
 
 
-def is_export(folder: str) -> bool:
-    """Return whether a folder was written by this program."""
-    return any(
-        all(files.exists(files.join(folder, name)) for name in written)
-        for written in EXPORTS
-    )
-
-
 def check_target(folder: str, to: str) -> None:
-    """Refuse a place that holds anything but an earlier export.
-
-    Args:
-      folder: where to write.
-      to: the format.
-    """
+    """Refuse a folder that holds anything but an earlier export."""
     if to == "saved_model":
         files.require_no_pattern("`export_dir`", folder)
+    is_export = any(
+        all(files.exists(files.join(folder, name)) for name in names)
+        for names in EXPORTS
+    )
     require(
-        files.is_free(folder) or is_export(folder),
+        files.is_free(folder) or is_export,
         "`export_dir` must be new, empty or an earlier export, which is "
         "replaced.",
         export_dir=folder,

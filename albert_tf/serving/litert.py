@@ -3,10 +3,9 @@
 Shapes: B batch, T tokens, P masks of a text.
 """
 
-import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -43,16 +42,6 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
     module.call = tf.function(call, autograph=False)
     module.signature = module.call.get_concrete_function(**by_name)
     return module
-
-
-@contextlib.contextmanager
-def converter_of(module: tf.Module) -> Iterator:
-    """Yield LiteRT's converter of a frozen module."""
-    with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(
-            module, folder, {"serving_default": module.signature}
-        )
-        yield tf.lite.TFLiteConverter.from_saved_model(folder)
 
 
 def examples_of(
@@ -108,7 +97,9 @@ def convert(server: Server, config) -> bytes:
     if is_int8:
         examples = examples_of(server, config.calibration_file)
     module = frozen(server.numbers, specs)
-    with converter_of(module) as converter:
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, module.signature)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if precision == "float16":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.target_spec.supported_types = [tf.float16]

@@ -18,7 +18,7 @@ from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
@@ -77,9 +77,7 @@ def vector(runner: Runner, query: dict, top_k: int) -> dict:
 def answer(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the likeliest answers to a `question` about a `context`."""
     question = Question("", query["question"], query["context"], None)
-    config = runner.task.config
-    most = TaskConfig(n_best_size=max(top_k, config.n_best_size))
-    prediction = ask(runner, runner.task.with_config(most), question)
+    prediction = ask(runner, runner.task, question)
     best = prediction.best[:top_k]
     answers = [
         {
@@ -91,13 +89,9 @@ def answer(runner: Runner, query: dict, top_k: int) -> dict:
         }
         for a, p in zip(best, probabilities(best), strict=True)
     ]
-    if not runner.task.impossible:
-        return {"answer": best[0].text, "answers": answers}
-    return {
-        "answer": prediction.text(config.null_score_diff_threshold or 0.0),
-        "answers": answers,
-        "null_odds": prediction.null_odds,
-    }
+    threshold = runner.task.config.null_score_diff_threshold or 0.0
+    odds = {"null_odds": prediction.null_odds} if runner.task.impossible else {}
+    return {"answer": prediction.text(threshold), "answers": answers} | odds
 
 
 def choose(runner: Runner, query: dict, top_k: int) -> dict:

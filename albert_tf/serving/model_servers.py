@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.choices import CHOICES
 from albert_tf.serving.classifiers import (
@@ -21,7 +21,7 @@ from albert_tf.serving.questions import QUESTIONS
 from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task, TaskConfig
-from albert_tf.text.tokenizers import Tokenizer, tokenizer_in
+from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 
 # By the kind of the task that a model was fine-tuned for.
@@ -36,23 +36,24 @@ KINDS = {
 }
 
 
-def load_own_tokenizer(
-    model_dir: str, config: AlbertConfig
-) -> Tokenizer | None:
-    """Return the tokenizer of a model directory, None if it has none."""
+def encoder_of(
+    albert: AlbertModel, model_dir: str, serving: ServingConfig, usual: int
+) -> Encoder:
+    """Return an encoder with its tokenizer, if the model directory has one.
+
+    Args:
+      albert: the encoder.
+      model_dir: the model directory.
+      serving: what to fix.
+      usual: the `max_seq_length` where none is given.
+    """
+    length = serving.max_seq_length or usual
+    albert.config.check_length("max_seq_length", length)
     tokenizer = tokenizer_in(model_dir)
     if tokenizer:
-        config.check_pieces(tokenizer.vocab_size, model_dir)
-    return tokenizer
-
-
-def with_length(
-    serving: ServingConfig, config: AlbertConfig, usual: int
-) -> ServingConfig:
-    """Return settings whose `max_seq_length` is given and legal."""
-    length = serving.max_seq_length or usual
-    config.check_length("max_seq_length", length)
-    return dataclasses.replace(serving, max_seq_length=length)
+        albert.config.check_pieces(tokenizer.vocab_size, model_dir)
+    serving = dataclasses.replace(serving, max_seq_length=length)
+    return Encoder(albert, serving, tokenizer)
 
 
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
@@ -69,11 +70,10 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     rule = "`null_score_diff_threshold` is for models fine-tuned for questions."
     require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
-    serving = with_length(serving, config, config.max_position_embeddings)
-    tokenizer = load_own_tokenizer(model_dir, config)
     model = AlbertForPretraining(config, dtype="float32")
+    usual = config.max_position_embeddings
+    encoder = encoder_of(model.albert, model_dir, serving, usual)
     weights = pretrained_weights(model, model_dir)
-    encoder = Encoder(model.albert, serving, tokenizer)
     return pretrained_server(encoder, model, weights)
 
 
@@ -88,11 +88,10 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
-    serving = with_length(serving, config, task.config.max_seq_length)
-    tokenizer = load_own_tokenizer(model_dir, config)
     model = task.head.build_model(config, "float32")
+    usual = task.config.max_seq_length
+    encoder = encoder_of(model.albert, model_dir, serving, usual)
     checkpoints.restore_weights(model, model_dir)
-    encoder = Encoder(model.albert, serving, tokenizer)
     return task_server(encoder, model, task, KINDS[task.kind])
 
 

@@ -81,11 +81,7 @@ def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
-    return Signature(
-        encoder.strings("text", "text_pair"),
-        encoder.pair_rows,
-        function(in_order),
-    )
+    return encoder.text_pair(function(in_order))
 
 
 def pretrained_server(

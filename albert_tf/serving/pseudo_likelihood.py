@@ -31,6 +31,14 @@ from albert_tf.training import checkpoints
 BATCH_TOKENS = 8192  # of the rows that are computed at once
 CONFIDENCE = 0.95
 
+# The fields of a pair, and their names in the files of BLiMP itself.
+NAMES = {
+    "good": "sentence_good",
+    "bad": "sentence_bad",
+    "UID": "UID",
+    "phenomenon": "linguistics_term",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class MinimalPairsConfig(Checked):
@@ -39,8 +47,8 @@ class MinimalPairsConfig(Checked):
     model_dir: str = setting("", "Pretrained model directory.", required=True)
     input_file: str = setting(
         "",
-        "JSON lines with `good`, `bad`, `UID` and `phenomenon`, as BLiMP and "
-        "Zorro have them; globs with commas between.",
+        "The files of BLiMP, or JSON lines with `good`, `bad`, `UID` and "
+        "`phenomenon`; globs with commas between.",
         required=True,
     )
     output_file: str = setting("", "JSON file to write.", required=True)
@@ -68,12 +76,14 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
         same = os.path.realpath(path) == os.path.realpath(output)
         require(not (same or files.is_folder(output)), rule, output_file=output)
         for row in read_rows(path, Columns(format=".jsonl")):
-            names = ("good", "bad", "UID", "phenomenon")
-            values = [row.values.get(name) for name in names]
+            values = [
+                row.values.get(name, row.values.get(of_blimp))
+                for name, of_blimp in NAMES.items()
+            ]
             require(
                 all(isinstance(x, str) and x for x in values),
                 f"{row.where}: a line must be a JSON object with the strings "
-                "`good`, `bad`, `UID` and `phenomenon`.",
+                f"{', '.join(NAMES)}, or {', '.join(NAMES.values())}.",
                 line=str(row.values)[:80],
             )
             pairs.append(Pair(*values))

@@ -9,12 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.serving.blocks import Tensors
-from albert_tf.serving.encoder import (
-    Encoder,
-    Rows,
-    Signature,
-    as_many,
-)
+from albert_tf.serving.encoder import Encoder, Rows, Signature, as_many
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import (
     Windows,
@@ -226,12 +221,9 @@ class Answers:
         return {"null_odds": odds, "answer": answer}
 
 
-def answer(
-    encoder: Encoder, compute, task: Task
-) -> tuple[Signature, Signature]:
-    """Return what answers questions, in either form."""
-    signature = Answers(encoder, compute, task).signature()
-    return signature, signature
+def answer(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return what answers questions."""
+    return Answers(encoder, compute, task).signature()
 
 
 def span_outputs(

@@ -118,20 +118,19 @@ def basic_signatures(
 
         return decode
 
-    text = encoder.strings("text"), encoder.text_rows
-    pair = encoder.strings("text", "text_pair"), encoder.pair_rows
     ids_and_pieces = show(*INPUTS, "pieces")
     embedded = function(encoder.embeddings), show("input_mask", "pieces")
     attended = function(encoder.attention), show(*INPUTS[1:], "pieces")
+    examples = encoder.text_pair(function(small))
     return {
         "ids": ids,
-        "text": Signature(*text, every),
-        "text_pair": Signature(*pair, every),
-        "tokenize": Signature(*text, None, ids_and_pieces),
-        "tokenize_pair": Signature(*pair, None, ids_and_pieces),
-        "embed": Signature(*text, *embedded),
-        "attention": Signature(*pair, *attended),
-        "tf_example": of_examples(encoder, Signature(*pair, function(small))),
+        "text": encoder.text(every),
+        "text_pair": encoder.text_pair(every),
+        "tokenize": encoder.text(None, ids_and_pieces),
+        "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
+        "embed": encoder.text(*embedded),
+        "attention": encoder.text_pair(*attended),
+        "tf_example": of_examples(encoder, examples),
     }
 
 
@@ -145,17 +144,20 @@ class Kind(NamedTuple):
     Attributes:
       name: of the signature that serves the task alone.
       make: of the encoder, what computes `heads`, and the task: what takes
-        the task's requests, and what takes examples.
+        the task's requests.
       heads: the outputs of the head, and what they mean.
       numbers: those that formats without strings hold; None for the same.
       pooled: whether `heads` need `pooled_output` alone.
+      pairs: whether examples may have a second text, even of a task that is
+        asked about one.
     """
 
     name: str
-    make: Callable[..., tuple[Signature, Signature]]
+    make: Callable[[Encoder, Callable, Task], Signature]
     heads: Heads
     numbers: Heads | None = None
     pooled: bool = False
+    pairs: bool = False
 
 
 def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
@@ -173,8 +175,8 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
         default = kind.name
         encode = encoder.pool if kind.pooled else encoder.encode
         outputs = function(of(kind.heads, encode))
-        alone, example = kind.make(encoder, outputs, task)
-        signatures[default] = alone
+        asked = signatures[default] = kind.make(encoder, outputs, task)
+        example = encoder.text_pair(outputs) if kind.pairs else asked
         signatures["tf_example"] = of_examples(encoder, example)
     encode = encoder.pooled if kind.pooled else encoder.outputs
     numbers = of(kind.numbers or kind.heads, encode)

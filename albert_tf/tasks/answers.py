@@ -161,9 +161,8 @@ class AnswerPrediction:
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, "" if the null odds exceed a threshold."""
-        if threshold is not None and (self.null_odds or 0.0) > threshold:
-            return ""
-        return self.best[0].text
+        known = None not in (threshold, self.null_odds)
+        return "" if known and self.null_odds > threshold else self.best[0].text
 
 
 def nbest_entries(answers: Sequence[Answer]) -> list[dict]:

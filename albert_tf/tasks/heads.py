@@ -165,7 +165,7 @@ class SpanHead(Head):
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
 
     def example_losses(self, outputs, batch):
-        start, end = tf.unstack(batch["labels"], axis=1)  # [B]
+        start, end = tf.unstack(batch["labels"], 2, axis=1)  # [B]
         loss = cross_entropy(outputs["start_logits"], start)
         return 0.5 * (loss + cross_entropy(outputs["end_logits"], end))
 
@@ -201,7 +201,7 @@ class BeamHead(SpanHead):
         return outputs
 
     def example_losses(self, outputs, batch):
-        start, end = tf.unstack(batch["labels"], axis=1)  # [B]
+        start, end = tf.unstack(batch["labels"], 2, axis=1)  # [B]
         loss = cross_entropy(outputs["start_log_probs"], start)
         loss += cross_entropy(outputs["end_log_probs"], end)
         loss += tf.nn.sigmoid_cross_entropy_with_logits(
@@ -229,13 +229,16 @@ class EmbeddingHead(Head):
         return {"embedding": model(*inputs.values(), seed=seed)}
 
     def example_losses(self, outputs, batch):
-        first, *others = tf.unstack(outputs["embedding"], axis=1)  # [B, H]
+        texts = tf.transpose(outputs["embedding"], [1, 0, 2])  # [C, B, H]
+        first, others = texts[0], texts[1:]
         if "is_rated" in batch:
             cosine = tf.reduce_sum(first * others[0], axis=-1)
             return tf.square(cosine - batch["labels"])
-        candidates = tf.concat(others, axis=0)  # [B, H], or [2 B, H]
+        width = tf.shape(first)[1]
+        candidates = tf.reshape(others, [-1, width])  # [B, H], or [2 B, H]
         logits = tf.matmul(first, candidates, transpose_b=True)
-        padding = 1.0 - tf.tile(batch["example_weights"], [len(others)])
+        number = tf.shape(others)[:1]
+        padding = 1.0 - tf.tile(batch["example_weights"], number)
         logits = logits / self.task.config.temperature + EXCLUDED * padding
         return cross_entropy(logits, tf.range(tf.shape(first)[0]))
 

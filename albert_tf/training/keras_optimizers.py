@@ -124,6 +124,12 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
                 if grads[i] is None:
                     grads[i] = tf.zeros(variable.shape, variable.dtype)
         grads = [None if g is None else tf.convert_to_tensor(g) for g in grads]
+        context = tf.distribute.get_replica_context()
+        if context and context.num_replicas_in_sync > 1:
+            # Keras clips what each replica has, and then adds that up.
+            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+            clipped = self._clip_gradients(grads)
+            grads = [g / context.num_replicas_in_sync for g in clipped]
         return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):

@@ -62,24 +62,23 @@ def made(pretrained_dir, source, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("layer", [-1, 1, 0, -4])
-def test_means_of_every_layer(made, oracle, layer):
-    """The mean of all tokens, of a layer from the bottom or the top."""
-    found = made(pooling="mean", layer=layer)
-    levels = [[e, *layers] for e, layers, _, _ in oracle]
-    expected = [level[layer].mean(0) for level in levels]
+@pytest.mark.parametrize(
+    ("pooling", "layer"),
+    [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -4), ("cls", 2)],
+)
+def test_vectors_of_every_layer(made, oracle, pooling, layer):
+    """The mean of all tokens, or the first, of a layer from either end."""
+    found = made(pooling=pooling, layer=layer)
+    levels = [[e, *layers][layer] for e, layers, _, _ in oracle]
+    expected = [x.mean(0) if pooling == "mean" else x[0] for x in levels]
     np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
     assert found.dtype == np.float32
 
 
-def test_first_tokens_and_the_pooler(made, oracle):
-    """`cls` is the first token's vector, `pooled` what the pooler makes."""
-    expected = [layers[1][0] for _, layers, _, _ in oracle]
-    found = made(pooling="cls", layer=2)
-    np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
+def test_vectors_of_the_pooler(made, oracle):
+    """`pooled` is what the pooler makes."""
     expected = [pooled for *_, pooled in oracle]
-    found = made(pooling="pooled")
-    np.testing.assert_allclose(found, expected, 1e-4, 2e-5)
+    np.testing.assert_allclose(made(pooling="pooled"), expected, 1e-4, 2e-5)
 
 
 @pytest.mark.parametrize(

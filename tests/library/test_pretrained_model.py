@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
@@ -70,6 +69,9 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     text.write_text("\n".join(TEXTS))
     embed(EmbedConfig(pretrained, str(text), vectors))
     np.testing.assert_array_equal(albert.embed(TEXTS), np.load(vectors))
+    half = load(pretrained, dtype="mixed_bfloat16").embed(TEXTS)
+    assert half.dtype == np.float32
+    np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
 
 
 def test_save_writes_what_load_reads(albert, tmp_path):
@@ -144,15 +146,9 @@ def test_refuses_what_does_not_fit(albert, pretrained, action, message):
         action(albert, pretrained)
 
 
-def test_refuses_what_there_is_no_head_for(albert, pretrained, tmp_path):
-    """A model without the masked-LM head fills no mask."""
-    convert(pretrained, str(tmp_path / "hub"), "huggingface")
-    weights = str(tmp_path / "hub/model.safetensors")
-    table = safetensors.numpy.load_file(weights).items()
-    encoder = {n.partition("albert.")[2]: v for n, v in table}
-    encoder.pop("")  # as transformers' `AlbertModel` saves it
-    safetensors.numpy.save_file(encoder, weights)
-    model = load(tmp_path / "hub")
+def test_refuses_what_there_is_no_head_for(finished):
+    """A fine-tuned model, loaded without its head, fills no mask."""
+    model = load(finished[0])
     assert model.heads == ()
     with pytest.raises(InputError, match="must have the head `mlm`"):
         model.fill_mask("a [MASK]")

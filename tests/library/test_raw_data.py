@@ -5,12 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
+import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library import raw_data
 from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
-from albert_tf.tasks.registry import find
+from albert_tf.tasks.registry import TASKS, find
 
 COLUMNS = TableColumns(("text",), "label")
 TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
@@ -30,11 +32,6 @@ def test_a_table_may_be_of_tensors():
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
     table = raw_data.table_of(table, None, COLUMNS)
     assert table.data == {"text": ["a"], "label": [1]}
-
-
-def test_sets_of_classes_may_be_tuples():
-    """As `classify` returns them; sets too."""
-    assert raw_data.listed([("a",), {"b"}, []], "y") == [["a"], ["b"], []]
 
 
 def test_an_endless_generator_is_refused():
@@ -70,3 +67,45 @@ def test_labels_have_an_order():
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in their"):
             label_names(labels)
+
+
+NAMES = "Classifier Embedder MultipleChoice QuestionAnswerer Regressor Tagger"
+MODELS = [getattr(albert_tf, name) for name in NAMES.split()]
+CLASSES = {kind: model for model in MODELS for kind in model.kinds}
+TEXTS = ["the good film", "a bad plot"]
+WORDS = [text.split() for text in TEXTS]
+LABELS = ("O", "B-x")
+OF_KIND = {
+    "question_answering": ((TEXTS, TEXTS), ["good", "plot"]),
+    "multiple_choice": ((TEXTS, TEXTS, WORDS), [0, 1]),
+    "token_classification": (WORDS, [["O", "B-x", "O"]] * 2),
+    "embedding": ((TEXTS, TEXTS), [1.0, 2.0]),
+    "multilabel": (TEXTS, [["O"], []]),
+}
+IN_COLUMNS = (
+    find("multilabel").with_columns({"label_column": LABELS}),
+    find("multiple_choice").with_columns({"choice_columns": ("a", "b", "c")}),
+)
+
+
+@pytest.mark.parametrize(
+    "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
+)
+def test_lists_have_no_columns_of_a_data_set(words, task):
+    """A model of any data set takes texts and labels, and asks for no more.
+
+    Its files may number their rows, mark spans, or have other columns to
+    predict.
+    """
+    task = task.with_length(16)
+    if task.has_classes and not task.labels:
+        task = dataclasses.replace(task, labels=LABELS)
+    pairs = getattr(task, "is_pair", False)
+    labels = [*getattr(task, "labels", ())[:2]] or [0, 1]
+    usual = (TEXTS, TEXTS) if pairs else TEXTS, labels
+    x, y = OF_KIND.get(task.kind, usual)
+    model = CLASSES[task.kind](tiny.CONFIG, task, words)
+    for part, known in (("predict", None), ("train", y), ("eval", y)):
+        assert len(model.examples(x, known, part)) == 2
+    if task.kind == "embedding":
+        assert len(model.examples(TEXTS, None, "predict")) == 2

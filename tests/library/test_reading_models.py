@@ -13,6 +13,7 @@ from albert_tf.library.reading_models import (
     QuestionAnswerer,
     Tagger,
 )
+from albert_tf.training.keras_optimizers import AdamW
 
 QUESTIONS = ["film", "plot"] * 8
 CONTEXTS = [
@@ -30,6 +31,20 @@ def agree(model, path, *x):
     files = keras.models.load_model(path / "model.keras")
     for again in (files, type(model).load(path / "model")):
         np.testing.assert_array_equal(again.predict(*x, verbose=0), wanted)
+
+
+@pytest.mark.parametrize("head", ["simple", "beam"])
+def test_answers_are_learnt_from_a_data_set(shallow, head):
+    """It has the loss of the same questions in memory, in windows too."""
+    model = QuestionAnswerer.load(
+        shallow, answer_head=head, classifier_dropout=0.0
+    )
+    model.compile(AdamW(0.0))
+    data = (QUESTIONS, CONTEXTS), ["bad", ""] * 8
+    stream = tf.data.Dataset.from_tensor_slices(data).batch(16)
+    losses = model.fit(stream, verbose=0).history["loss"]
+    wanted = model.evaluate(*data, batch_size=99, verbose=0)
+    assert losses == pytest.approx([wanted], rel=1e-5)
 
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
@@ -72,6 +87,8 @@ def test_answers_of_squad_have_places(pretrained):
     for table in tables:
         third = model.features(model.examples(table, None, "train"))
         np.testing.assert_array_equal(third.arrays["labels"], first)
+    with pytest.raises(InputError, match="There must be an example"):
+        model.predict(tables[1][:0])
     with pytest.raises(InputError, match="an answer must be in its context"):
         model.examples(x, ["music"] * 16, "train")
 
@@ -120,6 +137,20 @@ def test_tags_are_learnt(shallow, tmp_path):
     assert again.predict(WORDS[:2], verbose=0) == TAGS[:2]
     with pytest.raises(InputError, match="every word must have a tag"):
         model.fit(WORDS, [tags[1:] for tags in TAGS])
+
+
+def test_texts_are_divided_wherever_they_stand(shallow):
+    """In a list, a column, a row or a frame, beside words or alone."""
+    model = Tagger.load(shallow, KINDS)
+    texts = [" ".join(WORDS[0]), WORDS[1]]
+    column = {"tokens": texts}
+    frame = pytest.importorskip("pandas").DataFrame(column)
+    for x in (texts, column, [{"tokens": text} for text in texts], frame):
+        examples = model.examples(x, None, "predict")
+        assert [list(example.words) for example in examples] == WORDS[:2]
+    for x in ([], frame[:0]):
+        with pytest.raises(InputError, match="one of each|must be an example"):
+            model.predict(x)
 
 
 def test_choices_are_learnt(shallow, tmp_path):

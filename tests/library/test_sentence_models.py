@@ -88,6 +88,7 @@ def test_a_number(shallow):
     [
         (TEXTS,),
         (tf.data.Dataset.from_tensor_slices(TEXTS).batch(16),),
+        (tf.data.Dataset.from_tensor_slices((TEXTS, TEXTS[::-1])).batch(16),),
         ((TEXTS, TEXTS[::-1]),),
         (list(zip(TEXTS, TEXTS[::-1], strict=True)),),
         ((TEXTS, TEXTS[::-1], TEXTS[1:] + TEXTS[:1]),),
@@ -105,6 +106,41 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     vectors = model.encode(TEXTS[:5])
     assert vectors.shape == (5, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_one_model_takes_texts_and_pairs_in_turn(shallow):
+    """Compiled once it learns from either, and answers for either."""
+    model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
+    model.compile(AdamW(0.001))
+    for data in (TEXTS, pairs):
+        assert model.fit(data, verbose=0).history["loss"][0] > 0
+    assert "mrr" in model.score(pairs)
+    assert model.encode(TEXTS).shape == (16, 16)
+
+
+def test_weights_of_pairs_leave_them_partners(shallow):
+    """A pair that counts less is still one that others are told from."""
+    keras.utils.set_random_seed(1)
+    model = Embedder.load(shallow)
+    model.compile(AdamW(0.0), run_eagerly=True)
+    pairs, weights = (TEXTS[:6], TEXTS[6:12]), [0.5, 1, 0, 2, 1, 0.1]
+    first, second = map(model.encode, pairs)
+    temperature = model.task.config.temperature
+    logs = tf.nn.log_softmax(first @ second.T / temperature).numpy()
+    losses = -np.diag(logs)
+    for weighted in (None, [0.5] * 6, weights):
+        found = model.evaluate(pairs, sample_weight=weighted, verbose=0)
+        wanted = np.average(losses, weights=weighted)
+        assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_vectors_of_a_data_set(shallow):
+    """Those of its texts, or of the first of pairs, rated or not."""
+    model = Embedder.load(shallow)
+    wanted = model.encode(TEXTS)
+    pairs, data = (TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices
+    for x in (data(TEXTS), data(pairs).batch(3), data((pairs, NUMBERS))):
+        np.testing.assert_allclose(model.encode(x), wanted, atol=1e-6)
 
 
 def test_scores_are_of_pairs(shallow):

@@ -87,25 +87,19 @@ def test_masks_are_filled_from_the_one_table(
         assert difference.mean() < tolerance * value.std(), name
 
 
-def test_the_quantizer_is_quiet(
-    pretrained_dir, tmp_path, calibration_file, capfd
-):
-    """Its bars and LiteRT's lines do not stand beside the export's own."""
-    task = find("embedding").with_config(TaskConfig(max_seq_length=12))
-    model_dir(tmp_path / "model", pretrained_dir, task)
-    exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
-    said = capfd.readouterr()
-    assert "Wrote" in said.out
-    assert "%" not in said.err and "INFO" not in said.err
-
-
 def test_padding_has_no_part_in_int8(
-    pretrained_dir, tokenizer, tmp_path, calibration_file
+    pretrained_dir, tokenizer, tmp_path, calibration_file, capfd
 ):
-    """Vectors of texts, means over tokens, are the same whatever is padded."""
+    """Vectors of texts, means over tokens, are the same whatever is padded.
+
+    The quantizer's bars and LiteRT's lines do not stand beside the export's.
+    """
     task = find("embedding").with_config(TaskConfig(max_seq_length=12))
     model = model_dir(tmp_path / "model", pretrained_dir, task)
     out = exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
+    said = capfd.readouterr()
+    assert "Wrote" in said.out
+    assert "%" not in said.err and "INFO" not in said.err
     runner = Runner(out)
     inputs = runner.packed([tokenizer.encode("she walks")]).dense()
     found = runner.call(inputs)["embedding"]

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import io
-import json
 import sys
 
 import numpy as np
@@ -39,27 +38,16 @@ CONTEXTS = (
 QUESTIONS = ("who reads", "", "what is painted in the streets")
 
 
-def write_questions(path):
-    """Write a file as SQuAD's, without answers."""
-    paragraphs = [
-        {"context": c, "qas": [{"id": str(i), "question": q, "answers": []}]}
-        for i, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True))
-    ]
-    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-
-
-def exported(folder, pretrained_dir, task, precision="float32", **more):
+def exported(folder, pretrained_dir, task):
     """Return the server and the runner of a model with random weights."""
-    model_dir(str(folder / "model"), pretrained_dir, task)
-    return converted(folder, precision, **more)
+    model_dir(folder / "model", pretrained_dir, task)
+    return server_of(folder / "model"), Runner(converted(folder))
 
 
-def converted(folder, precision="float32", **more):
-    """Return the server and the runner of a model directory `model`."""
-    source, kind = folder / "model", {"to": "litert", "precision": precision}
+def converted(folder):
+    """Convert a model directory `model` for two texts; return the folder."""
     two = ServingConfig(batch_size=2)
-    out = written(source, folder / "lite", two, **kind, **more)
-    return server_of(source), Runner(out)
+    return written(folder / "model", folder / "lite", two, to="litert")
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +66,8 @@ def questions(pretrained_dir, tmp_path_factory):
         wanted = {name: value.numpy() for name, value in wanted.items()}
         task = with_threshold(task, wanted["null_odds"])
         task.save(str(folder / "model"))
-        converted(folder)
         threshold = task.config.null_score_diff_threshold
-        return str(folder / "lite"), wanted, threshold
+        return converted(folder), wanted, threshold
 
     return make
 
@@ -113,6 +100,10 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         scores = [a["score"] for a in found["answers"]]
         assert scores == sorted(scores, reverse=True)
         assert len({a["text"] for a in found["answers"]}) == len(scores) <= 3
+        more = litert_tasks.answer(runner, query, 50)["answers"]
+        assert [a["text"] for a in more[:3]] == [
+            a["text"] for a in found["answers"]
+        ]
         shares = [a["probability"] for a in found["answers"]]
         weights = np.exp(np.array(scores) - scores[0])
         close(shares, weights / weights.sum())

@@ -91,20 +91,23 @@ def test_the_overall_accuracy_is_the_mean_over_paradigms():
     assert set(summary["phenomenon"]) == {"words", "agreement"}
 
 
-def write(path, rows):
-    """Write rows as BLiMP's files are."""
-    names = "good", "bad", "UID", "phenomenon"
+NAMES = "good", "bad", "UID", "phenomenon"
+OF_BLIMP = "sentence_good", "sentence_bad", "UID", "linguistics_term"
+
+
+def write(path, rows, names=NAMES):
+    """Write rows as JSON lines; return the path."""
     lines = [json.dumps(dict(zip(names, row, strict=False))) for row in rows]
     path.write_text("\n".join(lines))
     return str(path)
 
 
-def test_files_are_scored(scorer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
+def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
     """The written accuracies are those of the sentences' scores."""
     monkeypatch.setattr(pseudo_likelihood, "load_scorer", lambda _: scorer)
-    config = MinimalPairsConfig(
-        "model", write(tmp_path / "x.jsonl", ROWS), str(tmp_path / "out.json")
-    )
+    path = write(tmp_path / "x.jsonl", ROWS, names)
+    config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
     summary = minimal_pairs(config)
     assert json.loads((tmp_path / "out.json").read_text()) == summary
     right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]

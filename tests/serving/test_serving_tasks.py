@@ -15,11 +15,13 @@ from exporting import (
     with_threshold,
 )
 
-from albert_tf.serving.calibration import batches
-from albert_tf.tasks.conll import Sentence
-from albert_tf.tasks.multiple_choice import Choices
+from albert_tf.library.reading_models import (
+    MultipleChoice,
+    QuestionAnswerer,
+    Tagger,
+)
+from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.squad_files import Question
 from albert_tf.tasks.task_config import TaskConfig
 
 CONTEXTS = (
@@ -32,44 +34,28 @@ CONTEXTS = (
 QUESTIONS = ("who reads", "what is painted in the streets", "a", "", "she")
 
 
-def outputs_of(task, model, features, tokenizer, **more):
-    """Return the outputs of all rows of features as arrays."""
-    parts = []
-    for batch in batches(features, 64, 10_000):
-        inputs = {k: tf.constant(v) for k, v in batch.items()}
-        found = task.head.outputs(model, inputs | more)
-        parts.append({k: np.array(v) for k, v in found.items()})
-    return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
-
-
-def texts_of(task, length, examples, outputs, features):
-    """Return the answers of a task with another longest answer."""
-    task = task.with_config(TaskConfig(max_answer_length=length))
-    found = task.predictions(examples, outputs, features)
-    return [[answer.text for answer in p.best] for p in found]
+def texts_of(predictions):
+    """Return the answers to each question."""
+    return [[answer.text for answer in p.best] for p in predictions]
 
 
 @pytest.mark.parametrize(
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
-def test_answers_equal_the_task_in_python(
-    pretrained_dir, tokenizer, tmp_path, head
-):
+def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     """Texts and places of answers are Python's, also in many windows.
 
     Probabilities are those of the scores, and each question has a context. The
     threshold comes from `task.json`, and so does the longest answer.
     """
-    task = question_task(head)
-    folder = tmp_path / "model"
-    model = model_dir(folder, pretrained_dir, task)
-    pairs = zip(QUESTIONS, CONTEXTS, strict=True)
-    examples = [Question(str(i), *x, None) for i, x in enumerate(pairs)]
-    features = task.features(examples, tokenizer)
-    outputs = outputs_of(task, model, features, tokenizer)
-    wanted = task.predictions(examples, outputs, features)
-    every = [texts_of(task, n, examples, outputs, features) for n in (1, 2, 3)]
-    assert every[0] != every[1] != every[2]
+    folder, task = tmp_path / "model", question_task(head)
+    model_dir(folder, pretrained_dir, task)
+    model = QuestionAnswerer.load(folder)
+    wanted = model.predictions(QUESTIONS, CONTEXTS)
+    for longest in (1, 3):
+        model.task = task.with_config(TaskConfig(max_answer_length=longest))
+        other = model.predictions(QUESTIONS, CONTEXTS)
+        assert texts_of(other) != texts_of(wanted)
     task = with_threshold(task, [p.null_odds for p in wanted])
     task.save(str(folder))
     threshold = task.config.null_score_diff_threshold
@@ -102,33 +88,22 @@ def test_answers_equal_the_task_in_python(
         served(question=strings(["who", "what"]), context=strings(["a"]))
 
 
-def test_choices_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
+def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Probabilities are Python's; blanks are filled; missing ones are none."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = dataclasses.replace(find("race"), number=3).with_config(config)
-    model = model_dir(tmp_path / "model", pretrained_dir, task)
+    folder = tmp_path / "model"
+    model_dir(folder, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "what is it")
     choices = (
         ("writes", "paints", "reads"),
         ("a teacher", "the river", ""),
         ("night", "day", "a long walk over the bridge and the river"),
     )
-    examples = [
-        Choices("", context, question, tuple(filter(None, row)), None)
-        for context, question, row in zip(
-            CONTEXTS, questions, choices, strict=False
-        )
-    ]
-    features = task.features(examples, tokenizer)
-    rows = next(batches(features, 9, 9))
-    inputs = {
-        k: tf.reshape(tf.constant(v), [3, 3, -1]) for k, v in rows.items()
-    }
-    mask = tf.constant(features.arrays["choice_mask"])
-    logits = task.head.outputs(model, inputs | {"choice_mask": mask})["logits"]
-    wanted = tf.nn.softmax(logits).numpy()
-    server = server_of(tmp_path / "model")
-    found = server.call(
+    present = [[text for text in row if text] for row in choices]
+    model = MultipleChoice.load(folder)
+    wanted = model.predict(CONTEXTS[:3], questions, present, verbose=0)
+    found = server_of(folder).call(
         "choose",
         strings(CONTEXTS[:3]),
         strings(questions),
@@ -146,42 +121,25 @@ TAGGED = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
 WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
-def entities_by_hand(tags, starts, ends):
-    """Return (start, end, kind) of tags in BIO, as conlleval has them."""
-    found, before = [], "O"
-    for tag, start, end in zip(tags, starts, ends, strict=True):
-        kind = tag[2:]
-        if tag != "O":
-            if tag[0] == "B" or before[2:] != kind:
-                found.append([start, end, kind])
-            else:
-                found[-1][1] = end
-        before = tag
-    return found
-
-
-def test_entities_equal_the_task_in_python(pretrained_dir, tokenizer, tmp_path):
+def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Tags of words are Python's; entities are the runs that they mark."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.with_config(TaskConfig(max_seq_length=14, doc_stride=5))
-    model = model_dir(tmp_path / "model", pretrained_dir, task)
-    server = server_of(tmp_path / "model")
-    served = concrete(server, "entities")["entities"]
+    folder = tmp_path / "model"
+    model_dir(folder, pretrained_dir, task)
+    served = concrete(server_of(folder), "entities")["entities"]
     tagged = {
         k: v.numpy() for k, v in served(strings(["", TAGGED, "she"])).items()
     }
     words = WORDS.split() * 3
     assert [w.decode() for w in tagged["words"][1]] == words
-    example = Sentence(tuple(words), None, "", 1)
-    features = task.features([example], tokenizer)
-    outputs = outputs_of(task, model, features, tokenizer)
-    (wanted,) = task.predictions([example], outputs, features)
+    (wanted,) = Tagger.load(folder).predictions([words])
     tags = [tag.decode() for tag in tagged["tags"][1]]
     assert tags == list(wanted.tags)
     close(tagged["tag_probabilities"][1], wanted.probabilities)
     starts, ends = tagged["word_starts"][1], tagged["word_ends"][1]
     assert [TAGGED[a:b] for a, b in zip(starts, ends, strict=True)] == words
-    spans = entities_by_hand(tags, starts, ends)
+    spans = [[starts[a], ends[b], kind] for a, b, kind in entity_spans(tags)]
     assert spans and list(tagged["entity_count"][:2]) == [0, len(spans)]
     for i, span in enumerate(spans):
         row = {k: v[1, i] for k, v in tagged.items() if v.ndim == 2}
