@@ -24,10 +24,12 @@ def script(tmp_path, monkeypatch):
     return "script.py"
 
 
-def test_a_step_runs_once_for_one_command(script, tmp_path):
+@pytest.mark.parametrize("scheme", ["{}", "file://{}"])
+def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
     """A step that has succeeded is skipped; a changed command runs again."""
     for argument in ("1", "1", "2"):
-        pipeline.run_step(str(tmp_path), "write", [script, argument])
+        folder = scheme.format(tmp_path)
+        pipeline.run_step(folder, "write", [script, argument])
     assert (tmp_path / "out").read_text() == "12"
 
 
