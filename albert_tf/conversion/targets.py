@@ -83,14 +83,6 @@ MODULES = {
 }
 
 
-def without_pretraining_heads(source: Source) -> Source:
-    """Return the encoder of a source alone."""
-    tensors = source.tensors.where(
-        lambda name: not name.startswith(PRETRAINING_HEADS)
-    )
-    return dataclasses.replace(source, tensors=tensors)
-
-
 def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a folder whose vectors are means of tokens, of length one."""
     require(
@@ -99,7 +91,10 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
         "or fine-tuned for embedding.",
         task=source.task and source.task.name,
     )
-    source = without_pretraining_heads(source)
+    encoder = source.tensors.where(
+        lambda name: not name.startswith(PRETRAINING_HEADS)
+    )
+    source = dataclasses.replace(source, tensors=encoder)
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions
