@@ -8,6 +8,7 @@ listed here: the compiler itself says how much of it a program may use.
 """
 
 import dataclasses
+import math
 import re
 
 from albert_tf.base.errors import InputError
@@ -70,10 +71,7 @@ ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
 
 def chips_of(shape: str) -> int:
     """Return the number of chips of a shape like 2x4."""
-    product = 1
-    for side in shape.split("x"):
-        product *= int(side)
-    return product
+    return math.prod(map(int, shape.split("x")))
 
 
 @dataclasses.dataclass(frozen=True)

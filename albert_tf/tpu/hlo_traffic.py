@@ -239,12 +239,3 @@ class Module:
                     }
                 )
         return exchanged
-
-    def loops(self) -> list[int]:
-        """Return the trips of every loop of a step."""
-        return [
-            self.trips(x)
-            for name in self.times()
-            for x in self.computations[name].values()
-            if x.opcode == "while"
-        ]
