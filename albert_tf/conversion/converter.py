@@ -44,7 +44,6 @@ def convert(
         )
         if source.tokenizer:
             source.config.check_pieces(source.tokenizer.vocab_size, source.path)
-        lines = describe_source(source)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
@@ -52,6 +51,7 @@ def convert(
                 f"`output` must be writable: {reason(error)}. Is the disk "
                 f"full? Received: output={output}"
             ) from None
+        lines = describe_source(source)
     left_out = len(source.tensors) - count
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out:

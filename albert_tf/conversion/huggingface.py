@@ -273,8 +273,8 @@ def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
     return Tensors(tensors.shapes | shapes, read)
 
 
-def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
-    """Write a vocabulary, and what Hugging Face makes its tokenizer of.
+def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
+    """Write a vocabulary, and return whether Hugging Face can read it.
 
     Args:
       folder: where to write.
@@ -291,6 +291,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
         files.join(folder, fast_tokenizer.TOKENIZER_CONFIG),
         fast_tokenizer.tokenizer_config(tokenizer, length),
     )
+    return bool(content)
 
 
 def architecture_of(tensors: Tensors) -> str:

@@ -64,9 +64,12 @@ def write_huggingface(
     head = source.task and head_of(source.task)
     places = head_places(source.task, config)
     tensors = from_ours(source.tensors, config, HUGGING_FACE, places)
-    if source.tokenizer:
-        huggingface.write_tokenizer(
-            folder, source.tokenizer, config.max_position_embeddings
+    if source.tokenizer and not huggingface.write_tokenizer(
+        folder, source.tokenizer, config.max_position_embeddings
+    ):
+        source.warnings.append(
+            "transformers loads no tokenizer of this SentencePiece model, "
+            "which is not of the kind unigram"
         )
     if source.task:
         source.task.save(folder)

@@ -15,16 +15,7 @@ from albert_tf.base.errors import InputError
 
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 SQUARES = ("2x2", "4x4", "8x8", "8x16", "16x16", "16x32", "32x32")
-CUBES = (
-    "2x2x1",
-    "2x2x2",
-    "2x2x4",
-    "2x4x4",
-    "4x4x4",
-    "4x4x8",
-    "4x8x8",
-    "8x8x8",
-)
+CUBES = tuple("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8".split())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,11 +26,6 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 
 
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
-
-
 @pytest.mark.parametrize(
     ("name", "slots"),
     [("g1", False), ("g1", True), ("g3", False), ("g4", True)],

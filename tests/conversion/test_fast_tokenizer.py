@@ -5,6 +5,7 @@ import json
 
 import pytest
 import vocabularies
+from conversions import release
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
@@ -135,6 +136,19 @@ def test_pieces_that_were_added_there(pretrained_dir, tmp_path):
     path.write_text(json.dumps(content))
     lines = convert(str(tmp_path / "there"), str(tmp_path / "a"), "model_dir")
     assert "warning: no pieces here for the added x" in lines
+
+
+def test_another_kind_of_sentencepiece(golden, tmp_path):
+    """The library has no rules that make the same pieces of BPE."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
+    model = vocabularies.trained(
+        vocab_size=50, input=str(tmp_path / "text"), model_type="bpe"
+    )
+    (tmp_path / "in" / "spiece.model").write_bytes(model)
+    lines = convert(source, str(tmp_path / "out"), "huggingface")
+    assert any("loads no tokenizer" in line for line in lines)
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
 
 
 def test_other_files(tmp_path):

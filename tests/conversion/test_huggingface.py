@@ -19,11 +19,6 @@ from albert_tf.conversion.huggingface import LocalCopy, config_json
 from albert_tf.model.config import AlbertConfig
 
 
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
-
-
 def test_backbone_without_prefix(golden, tmp_path):
     """`AlbertModel` saves no prefix and no heads; so do we for such a model."""
     folder, tensors = huggingface(tmp_path, golden)

@@ -1,18 +1,11 @@
 """Weights that do not fit or are damaged stop a conversion."""
 
-import goldens
 import numpy as np
 import pytest
 import released_files
 from conversions import huggingface, refuse, release
 
 from albert_tf.conversion.converter import convert
-
-
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
-
 
 POOLER = "bert/pooler/dense/bias"
 
