@@ -169,7 +169,7 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
     require(kind.legal(value), rule, **{field.name: repr(value)})
     try:
         return kind.typed(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"`{field.name}`: {error}") from None
 
 

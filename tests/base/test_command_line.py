@@ -124,6 +124,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"steps": 0}, "`steps` must be at least 1"),
         ({"rate": "fast"}, "`rate` must be a number. Received: rate='fast'"),
         ({"rate": None}, "rate=None"),
+        ({"rate": 10**400}, "`rate`: int too large to convert to float"),
         ({"policy": "often"}, "must be a number or one of auto"),
         ({"policy": [1]}, "`policy` must be a number or a word. Received"),
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
