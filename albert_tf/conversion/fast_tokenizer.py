@@ -67,13 +67,6 @@ def text_rules(config: TextConfig) -> list[dict]:
     return rules
 
 
-def first_of_words(pieces: Iterable[str]) -> str:
-    """Return an expression for what can follow the word mark in a piece."""
-    return character_class(
-        piece[1] for piece in pieces if piece[:1] == WORD_MARK and piece[1:]
-    )
-
-
 def scored(proto, config: TextConfig) -> list[list]:
     """Return [piece, score] of each, as SentencePiece uses the scores."""
     best = max(p.score for p in proto.pieces if p.type == 1)
@@ -102,7 +95,9 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
     # Behind `[MASK]` a mark stands where a piece can begin with it.
-    letters = first_of_words(piece.piece for piece in proto.pieces)
+    pieces = [piece.piece for piece in proto.pieces]
+    words = (x for x in pieces if x[:1] == WORD_MARK and x[1:])
+    letters = character_class(x[1] for x in words)
     rules.append(replace(f"^(?={letters})", " "))
     mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
     return {
