@@ -68,7 +68,10 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     atexit.register(gc.freeze)
     # The programs print; what TensorFlow logs at lower levels is noise.
     logging.set_verbosity(logging.WARNING)
-    app.run(guarded)
+    try:
+        app.run(guarded)
+    except UnicodeDecodeError as error:
+        sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
 
 
 class _NumberOrWord(flags.ArgumentParser):

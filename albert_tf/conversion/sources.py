@@ -133,7 +133,7 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
         config,
         to_ours(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
-        [f"averaged weights are left out; {BEST}/ has them"] * averaged,
+        [f"the averages of weights are left out; see {BEST}/"] * averaged,
         folder,
         task,
     )

@@ -172,6 +172,21 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert told.startswith(f"error: {said}")
 
 
+def test_a_flagfile_is_utf_8(tmp_path):
+    """Some shells of Windows write another code."""
+    path = tmp_path / "run.flags"
+    path.write_text("--steps=1\n", "utf-16")
+    code = "from albert_tf.base.command_line import run; run(print)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, f"--flagfile={path}"],
+        capture_output=True,
+        text=True,
+    )
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: A flagfile must be UTF-8: ")
+    assert ended.returncode == 1 and not ended.stdout
+
+
 def test_a_reader_may_leave_early():
     """`program | head` is no mistake: nothing is said, as of other tools."""
     code = (

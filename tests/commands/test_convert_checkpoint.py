@@ -171,7 +171,7 @@ def test_averages_stay_behind(tmp_path):
     variables = {n: tf.Variable(v) for n, v in (state | averages).items()}
     prefix = checkpoints.save(folder, variables, 7)
     lines = convert(prefix, str(tmp_path / "copy"), "model_dir")
-    assert "warning: averaged weights are left out; best/ has them" in lines
+    assert "warning: the averages of weights are left out; see best/" in lines
     copy = str(tmp_path / "copy" / "ckpt-7")
     read = checkpoints.reader(copy)
     table = {name: read(name) for name in checkpoints.read_table(copy)}
