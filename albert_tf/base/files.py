@@ -197,10 +197,12 @@ def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the body succeeds.
 
     It is local. Stores such as `gs://` cannot rename a folder as one thing,
-    and not every library writes to them; nor can a disk's own folder be
-    renamed, such as a volume of a container.
+    and not every library writes to them. A disk's own folder, such as a volume
+    of a container, and one inside another user's cannot be renamed at all.
     """
-    if is_remote(path) or os.path.ismount(path):
+    parent = os.path.dirname(os.path.realpath(path))
+    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
+    if is_remote(path) or fixed or os.path.ismount(path):
         with tempfile.TemporaryDirectory() as temporary:
             yield temporary
             _upload(temporary, path.rstrip("/"))

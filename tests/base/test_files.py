@@ -197,15 +197,24 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
     assert not [n for n in files.names(folder) if ".tmp" in n or ".old" in n]
 
 
-def test_a_disk_s_own_folder_is_filled(folder, monkeypatch):
-    """A volume of a container has no other name; what it held is replaced."""
-    path = str(folder)
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("path.ismount", lambda path: path.endswith("sub")),
+        ("access", lambda path, mode: False),
+    ],
+)
+def test_a_folder_that_cannot_be_renamed_is_filled(
+    name, answer, folder, monkeypatch
+):
+    """A volume of a container, and one's own folder inside another user's."""
+    path = str(folder / "sub")
 
     def rename(name, to):
         assert path not in (name, to), "Device or resource busy"
         os.rename(name, to)
 
-    monkeypatch.setattr(os.path, "ismount", lambda name: name == path)
+    monkeypatch.setattr(f"os.{name}", answer)
     monkeypatch.setattr(os, "replace", rename)
     with files.atomic_folder(path) as temporary:
         files.write_text(f"{temporary}/new/a", "")
