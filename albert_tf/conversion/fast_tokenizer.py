@@ -275,8 +275,10 @@ def settings_in(folder: str) -> dict[str, bool]:
     values = read_if_there(folder, TOKENIZER_CONFIG)
     if isinstance(values.get("keep_accents"), bool):
         values["strip_accents"] = not values["keep_accents"]
-    told = ((n, values.get(n)) for n in ("do_lower_case", "strip_accents"))
-    return known | {n: value for n, value in told if isinstance(value, bool)}
+    for name in ("do_lower_case", "strip_accents"):
+        if isinstance(values.get(name), bool):
+            known[name] = values[name]
+    return known
 
 
 def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
