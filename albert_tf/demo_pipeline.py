@@ -7,6 +7,7 @@ answers raw strings; see `albert_tf/demo/pipeline.py`.
 import dataclasses
 
 from albert_tf.base import command_line, program
+from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
@@ -27,6 +28,7 @@ class DemoConfig(Checked):
 @command_line.program(DemoConfig)
 def demo(config: DemoConfig) -> None:
     """Run what is not yet done, and print what came out of it."""
+    require(config.output_dir, "`output_dir` must be given.", output_dir="")
     pipeline.demo(**dataclasses.asdict(config))
 
 

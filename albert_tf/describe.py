@@ -32,8 +32,9 @@ class DescribeConfig:
 @command_line.program(DescribeConfig, positional="config")
 def describe(c: DescribeConfig) -> None:
     """Print how large and how costly the models of configs are."""
-    require(c.config, "`config` must be given.", config=c.config)
-    for i, path in enumerate(files.listed(c.config)):
+    paths = files.listed(c.config)
+    require(paths, "`config` must be given.", config=c.config)
+    for i, path in enumerate(paths):
         lines = model_size.describe(path, c.sequence_length)
         print("\n\n" * bool(i) + "\n".join(lines))
 

@@ -14,22 +14,11 @@ from albert_tf.base import command_line, files, program
 
 with program.quiet_start():
     from albert_tf.tpu.chips import parse
-    from albert_tf.tpu.step_check import TpuCheckConfig, check, make_plan
+    from albert_tf.tpu.step_check import OPTIONAL, SETTINGS, check, make_plan
     from albert_tf.tpu.step_file import write_plan
-    from albert_tf.training.distribution import DistributionConfig
-    from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.pretraining_config import PretrainingConfig
-    from albert_tf.training.training_config import TrainingConfig
 
 
-@command_line.program(
-    TpuCheckConfig,
-    PretrainingConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    DistributionConfig,
-    optional=("data_dir", "output_dir"),
-)
+@command_line.program(*SETTINGS, optional=OPTIONAL)
 def tpu_check(config, run, optimizer, training, devices) -> None:
     """Compile the step of a pretraining run for a TPU."""
     plan = make_plan(config, run, optimizer, training)

@@ -18,6 +18,7 @@ with program.quiet_start():
     import tensorflow_text  # noqa: F401
 
     programs.server()  # while no device was looked for
+    import goldens
     import tiny
     import tiny_pretraining
     import tiny_runs
@@ -65,6 +66,12 @@ def _same_weights_in_a_module():
 def _same_weights():
     """Keras draws the same first weights whatever ran before."""
     random.seed(0)
+
+
+@pytest.fixture
+def golden():
+    """What was recorded of the first configuration."""
+    return goldens.load("g1")
 
 
 WORDS = """a the and on in under over river bridge small large garden teacher

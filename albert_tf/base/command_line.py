@@ -68,7 +68,10 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     atexit.register(gc.freeze)
     # The programs print; what TensorFlow logs at lower levels is noise.
     logging.set_verbosity(logging.WARNING)
-    app.run(guarded)
+    try:
+        app.run(guarded)
+    except UnicodeDecodeError as error:
+        sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
 
 
 class _NumberOrWord(flags.ArgumentParser):
@@ -169,7 +172,7 @@ def typed(field: dataclasses.Field, value: Any) -> Any:
     require(kind.legal(value), rule, **{field.name: repr(value)})
     try:
         return kind.typed(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"`{field.name}`: {error}") from None
 
 

@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from glob import escape
 from glob import glob as local_glob
@@ -159,27 +158,17 @@ def remove_folder(path: str) -> None:
     remote("rmtree", path) if is_remote(path) else shutil.rmtree(path)
 
 
-class LocalCopy:
-    """A file for a library that reads local disks only.
-
-    Attributes:
-      path: the file itself, or a copy that lasts as long as this object.
-    """
-
-    def __init__(self, path: str):
-        self.path = path
-        if is_remote(path):
-            folder = tempfile.mkdtemp()
-            weakref.finalize(self, shutil.rmtree, folder)
-            self.path = join(folder, os.path.basename(path))
-            copy(path, self.path)
-
-
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yield a temporary name that becomes `path` only if the body succeeds."""
+    """Yield a temporary name that becomes `path` only if the body succeeds.
+
+    A pipe or a device, such as `/dev/stdout`, is written as it stands.
+    """
     rule = "A file must not be written where a folder is."
     require(not os.path.isdir(path), rule, path=path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        yield path
+        return
     temporary = unfinished(path)
     try:
         yield temporary
@@ -191,9 +180,10 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace a remote folder by a local one."""
-    if is_folder(path):
-        remove_folder(path)
+    """Replace what a folder holds by what a local one does."""
+    for name in names(path) if is_folder(path) else ():
+        old = join(path, name)
+        (remove_folder if is_folder(old) else remove)(old)
     for place, _, file_names in os.walk(folder):
         there = path + place.removeprefix(folder)
         make_folder(there)
@@ -206,9 +196,12 @@ def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the body succeeds.
 
     It is local. Stores such as `gs://` cannot rename a folder as one thing,
-    and not every library writes to them.
+    and not every library writes to them. A disk's own folder, such as a volume
+    of a container, and one inside another user's cannot be renamed at all.
     """
-    if is_remote(path):
+    parent = os.path.dirname(os.path.realpath(path))
+    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
+    if is_remote(path) or fixed or os.path.ismount(path):
         with tempfile.TemporaryDirectory() as temporary:
             yield temporary
             _upload(temporary, path.rstrip("/"))

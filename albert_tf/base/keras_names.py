@@ -40,12 +40,16 @@ class AfterKeras(importlib.abc.MetaPathFinder):
         if name != "keras":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:  # others look for Keras and do not import it
+            sys.meta_path.insert(0, self)
         if spec and spec.loader:
             execute = spec.loader.exec_module
 
             def exec_module(module: types.ModuleType) -> None:
                 execute(module)
+                sys.meta_path.remove(self)
                 self.then(module)
 
             spec.loader.exec_module = exec_module

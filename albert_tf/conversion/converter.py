@@ -2,11 +2,15 @@
 
 import dataclasses
 
+import safetensors
+import tensorflow as tf
+
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.conversion.sources import describe_source, open_source
 from albert_tf.conversion.targets import TARGETS
+from albert_tf.training.checkpoint_files import reason
 
 
 def convert(
@@ -40,8 +44,14 @@ def convert(
         )
         if source.tokenizer:
             source.config.check_pieces(source.tokenizer.vocab_size, source.path)
+        try:
+            count = TARGETS[to](temporary, source)
+        except (tf.errors.OpError, safetensors.SafetensorError) as error:
+            raise InputError(
+                f"`output` must be writable: {reason(error)}. Is the disk "
+                f"full? Received: output={output}"
+            ) from None
         lines = describe_source(source)
-        count = TARGETS[to](temporary, source)
     left_out = len(source.tensors) - count
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out:

@@ -8,10 +8,11 @@ comma inside a word, see `digit_comma`; and a word that stands right behind a
 """
 
 import base64
+import contextlib
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -51,11 +52,6 @@ def replace(pattern: str, content: str) -> dict:
     return {"type": "Replace", "pattern": regex, "content": content}
 
 
-def sequence(normalizers: list[dict]) -> dict:
-    """Return the rule that follows some rules one after the other."""
-    return {"type": "Sequence", "normalizers": normalizers}
-
-
 def text_rules(config: TextConfig) -> list[dict]:
     """Return the rules that do what `normalization.normalize` does."""
     every = [chr(i) for i in range(sys.maxunicode + 1)]
@@ -69,13 +65,6 @@ def text_rules(config: TextConfig) -> list[dict]:
     if config.do_lower_case:
         rules += [replace(FINAL_SIGMA, "ς"), {"type": "Lowercase"}]
     return rules
-
-
-def first_of_words(pieces: Iterable[str]) -> str:
-    """Return an expression for what can follow the word mark in a piece."""
-    return character_class(
-        piece[1] for piece in pieces if piece[:1] == WORD_MARK and piece[1:]
-    )
 
 
 def scored(proto, config: TextConfig) -> list[list]:
@@ -106,11 +95,13 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
     # Behind `[MASK]` a mark stands where a piece can begin with it.
-    letters = first_of_words(piece.piece for piece in proto.pieces)
+    pieces = [piece.piece for piece in proto.pieces]
+    words = (x for x in pieces if x[:1] == WORD_MARK and x[1:])
+    letters = character_class(x[1] for x in words)
     rules.append(replace(f"^(?={letters})", " "))
     mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
     return {
-        "normalizer": sequence(rules),
+        "normalizer": {"type": "Sequence", "normalizers": rules},
         "pre_tokenizer": mark | {"prepend_scheme": "first"},
         "decoder": mark | {"prepend_scheme": "always"},
         "model": {
@@ -173,6 +164,8 @@ def template(tokenizer: Tokenizer) -> dict:
 def special_pieces(tokenizer: Tokenizer) -> list[dict]:
     """Return what is found in text as it stands; a mask eats a space."""
     mask = tokenizer.special[-1]
+    first = tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id
+    ids = *first, tokenizer.sep_id, tokenizer.mask_id
     return [
         {
             "id": id,
@@ -183,16 +176,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
             "normalized": False,
             "special": True,
         }
-        for id, name in sorted(
-            zip(
-                (
-                    *(tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id),
-                    *(tokenizer.sep_id, tokenizer.mask_id),
-                ),
-                tokenizer.special,
-                strict=True,
-            )
-        )
+        for id, name in sorted(zip(ids, tokenizer.special, strict=True))
     ]
 
 
@@ -239,6 +223,23 @@ def wordpiece_list(content: dict) -> bytes:
     return "\n".join(sorted(ids, key=ids.__getitem__)).encode()
 
 
+def read_if_there(folder: str, name: str) -> dict:
+    """Return the content of one of a tokenizer's files, {} without it."""
+    path, what = files.join(folder, name), f"`{name}`"
+    return files.read_json_object(path, what) if files.exists(path) else {}
+
+
+@contextlib.contextmanager
+def whole(folder: str) -> Iterator[None]:
+    """Refuse a `tokenizer.json` in which the body misses something."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        path = files.join(folder, TOKENIZER_JSON)
+        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
+        raise InputError(f"{rule} Received: {path}: {error!r}") from None
+
+
 # By the type of the model: the kind of the tokenizer, and what makes its file.
 VOCABULARIES = {
     "Unigram": ("sentencepiece", sentencepiece_model),
@@ -246,32 +247,62 @@ VOCABULARIES = {
 }
 
 
+def settings_of_rules(rule: dict | None) -> dict[str, bool]:
+    """Return the settings of `TextConfig` that a normalizer has."""
+    rules = (rule or {}).get("normalizers", [rule or {}])
+    known = {rule.get("type"): rule for rule in rules}
+    if bert := known.get("BertNormalizer"):
+        # Accents go with capitals where nothing is said of them.
+        return {
+            "do_lower_case": bert["lowercase"],
+            "strip_accents": bert["strip_accents"] is not False,
+        }
+    return {
+        "do_lower_case": "Lowercase" in known,
+        "strip_accents": "StripAccents" in known,
+    }
+
+
+def settings_in(folder: str) -> dict[str, bool]:
+    """Return the settings of `TextConfig` that a folder's tokenizer has.
+
+    `tokenizer_config.json` tells, and of what it does not say the rules.
+    """
+    known, content = {}, read_if_there(folder, TOKENIZER_JSON)
+    if content:
+        with whole(folder):
+            known = settings_of_rules(content["normalizer"])
+    values = read_if_there(folder, TOKENIZER_CONFIG)
+    if isinstance(values.get("keep_accents"), bool):
+        values["strip_accents"] = not values["keep_accents"]
+    for name in ("do_lower_case", "strip_accents"):
+        if isinstance(values.get(name), bool):
+            known[name] = values[name]
+    return known
+
+
 def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
     """Return the tokenizer of a `tokenizer.json`; None of none, or another.
 
     Its vocabulary alone is read; the text is treated as the config says.
     """
-    path = files.join(folder, TOKENIZER_JSON)
-    if not files.exists(path):
+    content = read_if_there(folder, TOKENIZER_JSON)
+    if not content:
         return None
-    content = files.read_json(path, f"`{TOKENIZER_JSON}`")
-    try:
+    with whole(folder):
         if content["model"]["type"] not in VOCABULARIES:
             return None
         kind, vocabulary_of = VOCABULARIES[content["model"]["type"]]
         vocabulary = vocabulary_of(content)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
-        raise InputError(f"{rule} Received: {path}: {error!r}") from None
     return KINDS[kind](vocabulary, config)
 
 
-def read_tokenizer_config(folder: str) -> dict:
-    """Return the content of a folder's `tokenizer_config.json`, {} of none."""
-    path = files.join(folder, TOKENIZER_CONFIG)
-    there = files.exists(path)
-    what = f"`{TOKENIZER_CONFIG}`"
-    return files.read_json_object(path, what) if there else {}
+def added_pieces(folder: str, tokenizer: Tokenizer) -> list[str]:
+    """Return what was added to a folder's vocabulary, and ours has not."""
+    pieces = {*tokenizer.pieces(range(tokenizer.vocab_size))}
+    with whole(folder):
+        tokens = read_if_there(folder, TOKENIZER_JSON).get("added_tokens", ())
+        return [t["content"] for t in tokens if t["content"] not in pieces]
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:

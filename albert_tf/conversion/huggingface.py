@@ -1,7 +1,12 @@
 """Folders of the Hugging Face hub: `config.json` and the weights beside it."""
 
 import json
+import os
 import pickle
+import shutil
+import tempfile
+import weakref
+import zipfile
 
 import keras
 import numpy as np
@@ -11,7 +16,7 @@ import safetensors.numpy
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.conversion import fast_tokenizer
-from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER, TaskHead
+from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -83,13 +88,12 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     return config, warnings
 
 
-def config_json(config: AlbertConfig, architecture: str) -> dict:
-    """Return the `config.json` of a config."""
+def config_json(config: AlbertConfig) -> dict:
+    """Return the `config.json` of a config, but for its head."""
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
-        "architectures": [architecture],
         "model_type": "albert",
         **values,
         "hidden_act": names[config.hidden_act],
@@ -101,10 +105,26 @@ def config_json(config: AlbertConfig, architecture: str) -> dict:
     }
 
 
+class LocalCopy:
+    """A file for a library that reads local disks only.
+
+    Attributes:
+      path: the file itself, or a copy that lasts as long as this object.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        if files.is_remote(path):
+            folder = tempfile.mkdtemp()
+            weakref.finalize(self, shutil.rmtree, folder)
+            self.path = files.join(folder, os.path.basename(path))
+            files.copy(path, self.path)
+
+
 def _open_safetensors(path: str) -> Tensors:
     # Opened anew for each tensor: pages of a mapped file count as memory
     # until it is closed.
-    file_copy = files.LocalCopy(path)
+    file_copy = LocalCopy(path)
 
     def opened():
         return safetensors.safe_open(file_copy.path, framework="numpy")
@@ -135,11 +155,14 @@ def _open_pickle(path: str) -> Tensors:
             f"model as {SAFETENSORS}. Received: {path}"
         ) from None
 
-    file_copy = files.LocalCopy(path)
+    file_copy = LocalCopy(path)
 
     def opened() -> dict:
         return torch.load(
-            file_copy.path, map_location="cpu", weights_only=True, mmap=True
+            file_copy.path,
+            map_location="cpu",
+            weights_only=True,
+            mmap=zipfile.is_zipfile(file_copy.path),  # older ones are read
         )
 
     try:
@@ -155,7 +178,9 @@ def _open_pickle(path: str) -> Tensors:
             "The weights must be a whole file of tensors and nothing else: "
             f"{str(error).splitlines()[0]}. Received: {path}"
         ) from None
-    return Tensors(shapes, lambda name: opened()[name].numpy().copy())
+    return Tensors(
+        shapes, lambda name: opened()[name].detach().float().numpy().copy()
+    )
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
@@ -248,19 +273,8 @@ def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
     return Tensors(tensors.shapes | shapes, read)
 
 
-def text_settings(folder: str) -> dict[str, bool]:
-    """Return the settings of `TextConfig` that a folder's tokenizer has."""
-    values = fast_tokenizer.read_tokenizer_config(folder)
-    known = {}
-    if isinstance(values.get("do_lower_case"), bool):
-        known["do_lower_case"] = values["do_lower_case"]
-    if isinstance(values.get("keep_accents"), bool):
-        known["strip_accents"] = not values["keep_accents"]
-    return known
-
-
-def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
-    """Write a vocabulary, and what Hugging Face makes its tokenizer of.
+def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
+    """Write a vocabulary, and return whether Hugging Face can read it.
 
     Args:
       folder: where to write.
@@ -277,6 +291,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> None:
         files.join(folder, fast_tokenizer.TOKENIZER_CONFIG),
         fast_tokenizer.tokenizer_config(tokenizer, length),
     )
+    return bool(content)
 
 
 def architecture_of(tensors: Tensors) -> str:
@@ -292,20 +307,27 @@ def write(
     folder: str,
     config: AlbertConfig,
     tensors: Tensors,
-    head: TaskHead | None = None,
+    head: dict | None = None,
 ) -> None:
-    """Write `config.json` and `model.safetensors` into a folder."""
+    """Write `config.json` and `model.safetensors` into a folder.
+
+    Args:
+      folder: where to write.
+      config: the architecture.
+      tensors: the weights, with the names of the layout.
+      head: see `head_of`; None if there is none of a task.
+    """
     arrays = tensors.read_all()
-    if head and head.architecture in WITHOUT_POOLER:
+    if head and head["architectures"][0] in WITHOUT_POOLER:
         arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
-    head = head or TaskHead(architecture_of(tensors), {})
+    head = head or {"architectures": [architecture_of(tensors)]}
     if config.embedding_size == config.hidden_size:
         width = config.hidden_size
         arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)
         arrays[PROJECTION + "bias"] = np.zeros(width, np.float32)
-    if head.architecture == "AlbertModel":
+    if head["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
-    values = config_json(config, head.architecture) | head.config
+    values = config_json(config) | head
     files.write_json(files.join(folder, CONFIG), values)
     safetensors.numpy.save_file(
         arrays, files.join(folder, SAFETENSORS), metadata={"format": "pt"}

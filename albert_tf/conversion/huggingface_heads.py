@@ -3,7 +3,10 @@
 import dataclasses
 
 from albert_tf.base.errors import require
-from albert_tf.conversion.fast_tokenizer import read_tokenizer_config
+from albert_tf.conversion.fast_tokenizer import (
+    TOKENIZER_CONFIG,
+    read_if_there,
+)
 from albert_tf.conversion.released_names import Place
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.labels import label_text
@@ -36,19 +39,6 @@ WITHOUT_POOLER = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskHead:
-    """The head of a fine-tuned model as Hugging Face has it.
-
-    Attributes:
-      architecture: the class.
-      config: what `config.json` says of it.
-    """
-
-    architecture: str
-    config: dict
-
-
 def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
     """Return {our name: its place there} of a task's head, if it has one."""
     name = HEADS[task.kind][1] if task else ""
@@ -62,8 +52,11 @@ def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
     return {"classifier/kernel": kernel, "classifier/bias": bias}
 
 
-def head_of(task: Task) -> TaskHead:
-    """Return a task's head, or refuse one that Hugging Face has not."""
+def head_of(task: Task) -> dict:
+    """Return what `config.json` says of a task's head, its class first.
+
+    One that Hugging Face has not is refused.
+    """
     require(
         task.kind in HEADS and task.config.answer_head != "beam",
         "Hugging Face must have the task's head; there is none like "
@@ -71,16 +64,17 @@ def head_of(task: Task) -> TaskHead:
         task=task.name,
     )
     architecture, name = HEADS[task.kind]
+    values: dict = {"architectures": [architecture]}
     if not name:
-        return TaskHead(architecture, {})
-    values: dict = {"classifier_dropout_prob": task.config.classifier_dropout}
+        return values
+    values["classifier_dropout_prob"] = task.config.classifier_dropout
     if task.kind in PROBLEMS:
         values["problem_type"] = PROBLEMS[task.kind]
     labels = getattr(task, "labels", ()) or ("score",)
     if task.kind in PROBLEMS or task.kind == "token_classification":
         values["id2label"] = dict(enumerate(labels))
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    return TaskHead(architecture, values)
+    return values
 
 
 def labels_in(values: dict) -> tuple[str, ...]:
@@ -169,7 +163,8 @@ def read_task(
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
-        limit = read_tokenizer_config(folder).get("model_max_length")
+        of_tokenizer = read_if_there(folder, TOKENIZER_CONFIG)
+        limit = of_tokenizer.get("model_max_length")
         task = task_in(values, limit, positions, pairs)
     if not is_finetuned(folder):
         return task

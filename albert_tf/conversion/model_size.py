@@ -95,28 +95,16 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     heads = str(config.num_attention_heads)
     if config.attention_head_size:  # not the H / A that the paper has
         heads += f" of {config.attention_head_size}"
-    return table(
-        [
-            (
-                "Table 1",
-                "Parameters",
-                "Layers",
-                "Hidden",
-                "Embedding",
-                "Heads",
-                "Parameter-sharing",
-            ),
-            (
-                name,
-                f"{millions:.0f}M",
-                str(config.num_hidden_layers),
-                str(config.hidden_size),
-                str(config.embedding_size),
-                heads,
-                SHARED[config.sharing] if shared else "False",
-            ),
-        ]
-    )
+    row = {
+        "Table 1": name,
+        "Parameters": f"{millions:.0f}M",
+        "Layers": str(config.num_hidden_layers),
+        "Hidden": str(config.hidden_size),
+        "Embedding": str(config.embedding_size),
+        "Heads": heads,
+        "Parameter-sharing": SHARED[config.sharing] if shared else "False",
+    }
+    return table([tuple(row), tuple(row.values())])
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
@@ -124,23 +112,13 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
-    rows = [
-        (
-            f"GFLOPs, {tokens} tokens, {predictions} predictions",
-            "forward",
-            "training",
-            "share",
-        )
-    ]
+    title = f"GFLOPs, {tokens} tokens, {predictions} predictions"
+    rows = [(title, "forward", "training", "share")]
     parts = {f"  {part}": count for part, count in flops.items()}
-    for title, count in {**parts, "one sequence": total}.items():
+    for part, count in {**parts, "one sequence": total}.items():
+        passes = count / 1e9, count * TRAINING_FACTOR / 1e9
         rows.append(
-            (
-                title,
-                f"{count / 1e9:,.3f}",
-                f"{count * TRAINING_FACTOR / 1e9:,.3f}",
-                f"{count / total:.1%}",
-            )
+            (part, *(f"{x:,.3f}" for x in passes), f"{count / total:.1%}")
         )
     return table(rows)
 

@@ -58,22 +58,22 @@ class Tensors:
         return {name: convert(self.read(name)) for name in names}
 
 
-def _moved(tensors: Tensors, moves: dict[str, tuple[Place, bool]]) -> Tensors:
+def _moved(tensors: Tensors, moves: dict[str, Place]) -> Tensors:
     """Return the tensors under other names.
 
     Args:
       tensors: what there is.
-      moves: {new name: (place in `tensors`, whether to transpose it)}.
+      moves: {new name: its place in `tensors`}.
     """
 
     def read(name: str) -> np.ndarray:
-        place, transposed = moves[name]
+        place = moves[name]
         array = tensors.read(place.name)
-        return np.ascontiguousarray(array.T) if transposed else array
+        return np.ascontiguousarray(array.T) if place.transposed else array
 
     shapes = {
-        name: place.shape[::-1] if transposed else place.shape
-        for name, (place, transposed) in moves.items()
+        name: place.shape[::-1] if place.transposed else place.shape
+        for name, place in moves.items()
     }
     return Tensors(shapes, read)
 
@@ -151,8 +151,7 @@ def to_ours(
     )
     rule = f"The {layout.title} must fit its config.{layout.advice}"
     require(not differences, f"{rule} Received: {source}\n  {differences}")
-    moves = {name: (p, p.transposed) for name, p in expected.items()}
-    return _moved(tensors, moves)
+    return _moved(tensors, expected)
 
 
 def from_ours(
@@ -173,7 +172,7 @@ def from_ours(
     if layout.step and MODEL_DIR.step in tensors.shapes:
         targets[MODEL_DIR.step] = Place(layout.step, ())
     moves = {
-        place.name: (Place(name, tensors.shapes[name]), place.transposed)
+        place.name: Place(name, tensors.shapes[name], place.transposed)
         for name, place in targets.items()
     }
     return _moved(tensors, moves)

@@ -1,13 +1,13 @@
 """Models as they lie in the files of other projects and of this one."""
 
 import dataclasses
+import itertools
 import math
 import os
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.fast_tokenizer import read_tokenizer_json
+from albert_tf.conversion import fast_tokenizer, huggingface, tf1
 from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
     head_places,
@@ -32,11 +32,18 @@ from albert_tf.text.tokenizers import (
     tokenizer_in,
 )
 from albert_tf.training import checkpoints
-from albert_tf.training.checkpoints import OPTIMIZER
+from albert_tf.training.checkpoints import BEST, OPTIMIZER
+from albert_tf.training.weight_average import AVERAGE
 
 HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
+
+# By the setting that names a vocabulary: its files' names, the surest first.
+VOCABULARIES = {
+    "spm_model_file": ("spiece.model", "*.model"),
+    "vocab_file": ("vocab.txt", "vocab*.txt"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,18 +71,6 @@ class Source:
     task: Task | None = None
 
 
-def _one_file(folders: list[str], patterns: tuple[str, ...]) -> str | None:
-    """Return the file of the first pattern that matches in any folder."""
-    for pattern in patterns:
-        for folder in folders:
-            paths = files.matches(pattern, folder)
-            rule = "Only one vocabulary may stand beside the weights."
-            require(len(paths) < 2, rule, vocabularies=", ".join(paths))
-            if paths:
-                return paths[0]
-    return None
-
-
 def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
     """Return the tokenizer of a vocabulary in one of some folders, or None.
 
@@ -83,12 +78,13 @@ def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
       folders: where to look.
       **text: settings of `TextConfig` that differ from the released ones.
     """
-    model = _one_file(folders, ("spiece.model", "*.model"))
-    if model:
-        return tokenizer_from_files(spm_model_file=model, **text)
-    vocabulary = _one_file(folders, ("vocab.txt", "vocab*.txt"))
-    if vocabulary:
-        return tokenizer_from_files(vocab_file=vocabulary, **text)
+    for setting, patterns in VOCABULARIES.items():
+        for pattern, folder in itertools.product(patterns, folders):
+            paths = files.matches(pattern, folder)
+            rule = "Only one vocabulary may stand beside the weights."
+            require(len(paths) < 2, rule, vocabularies=", ".join(paths))
+            if paths:
+                return tokenizer_from_files(**{setting: paths[0]}, **text)
     return None
 
 
@@ -119,14 +115,16 @@ def is_of_head(name: str) -> bool:
 def open_model_dir(prefix: str, config_file: str | None) -> Source:
     """Open a checkpoint of a model directory."""
     folder = os.path.dirname(prefix)
-    if os.path.basename(folder) == checkpoints.BEST:
+    if os.path.basename(folder) == BEST:
         folder = os.path.dirname(folder)
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
     task = load_task(folder) if is_finetuned(folder) else None
     head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
     tensors = Tensors(shapes, checkpoints.reader(prefix))
-    if task:  # what was frozen has no slots
-        tensors = tensors.where(lambda name: not name.startswith(OPTIMIZER))
+    # Of a task, what was frozen has no slots; averages have no place.
+    left_out = OPTIMIZER if task else AVERAGE
+    averaged = any(name.startswith(AVERAGE) for name in shapes)
+    tensors = tensors.where(lambda name: not name.startswith(left_out))
     config_file = config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
@@ -135,7 +133,7 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
         config,
         to_ours(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
-        [],
+        [f"the averages of weights are left out; see {BEST}/"] * averaged,
         folder,
         task,
     )
@@ -162,14 +160,19 @@ def open_huggingface(
         tensors = huggingface.with_pooler(tensors, config)
         warnings.append("no pooler there; the new one has learnt nothing")
     head = head_places(task, config)
-    text = huggingface.text_settings(folder)
+    text = fast_tokenizer.settings_in(folder)
+    tokenizer = find_tokenizer(
+        [folder], **text
+    ) or fast_tokenizer.read_tokenizer_json(folder, TextConfig(**text))
+    added = tokenizer and fast_tokenizer.added_pieces(folder, tokenizer)
+    if added:
+        warnings.append(f"no pieces here for the added {', '.join(added)}")
     return Source(
         HUGGING_FACE,
         weights,
         config,
         to_ours(tensors, config, HUGGING_FACE, weights, head),
-        find_tokenizer([folder], **text)
-        or read_tokenizer_json(folder, TextConfig(**text)),
+        tokenizer,
         warnings,
         task=task,
     )
@@ -194,7 +197,9 @@ def open_source(
     require(
         prefix is not None,
         "`input` must be a folder with a model (a TF1 checkpoint, a model "
-        "directory or a Hugging Face folder) or a checkpoint's prefix.",
+        "directory, or a Hugging Face folder with its weights in one file, "
+        f"{huggingface.SAFETENSORS} or {huggingface.PICKLE}) or a checkpoint's "
+        "prefix.",
         input=path,
     )
     if tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes:

@@ -64,9 +64,12 @@ def write_huggingface(
     head = source.task and head_of(source.task)
     places = head_places(source.task, config)
     tensors = from_ours(source.tensors, config, HUGGING_FACE, places)
-    if source.tokenizer:
-        huggingface.write_tokenizer(
-            folder, source.tokenizer, config.max_position_embeddings
+    if source.tokenizer and not huggingface.write_tokenizer(
+        folder, source.tokenizer, config.max_position_embeddings
+    ):
+        source.warnings.append(
+            "transformers loads no tokenizer of this SentencePiece model, "
+            "which is not of the kind unigram"
         )
     if source.task:
         source.task.save(folder)
@@ -83,14 +86,6 @@ MODULES = {
 }
 
 
-def without_pretraining_heads(source: Source) -> Source:
-    """Return the encoder of a source alone."""
-    tensors = source.tensors.where(
-        lambda name: not name.startswith(PRETRAINING_HEADS)
-    )
-    return dataclasses.replace(source, tensors=tensors)
-
-
 def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a folder whose vectors are means of tokens, of length one."""
     require(
@@ -99,7 +94,10 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
         "or fine-tuned for embedding.",
         task=source.task and source.task.name,
     )
-    source = without_pretraining_heads(source)
+    encoder = source.tensors.where(
+        lambda name: not name.startswith(PRETRAINING_HEADS)
+    )
+    source = dataclasses.replace(source, tensors=encoder)
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions

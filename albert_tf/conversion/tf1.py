@@ -12,6 +12,8 @@ from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_names import ALBERT_ZH, GOOGLE, Layout
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training import checkpoint_files
+from albert_tf.training.checkpoint_files import damage_named
 
 INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # the name in the released archives
@@ -21,9 +23,6 @@ SPM_NAME = "30k-clean.model"  # the released exporter asks for this name
 
 # Only object-based checkpoints, such as a model directory's, have this key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-
-# What TF's reader raises for files that end too early or have other bytes.
-DAMAGE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 # Written beside the architecture, because released code asks for the first.
 HISTORICAL = {
@@ -49,13 +48,9 @@ def find_prefix(path: str) -> str | None:
     paths = files.matches("*" + INDEX, path)
     prefixes = [path.removesuffix(INDEX) for path in paths]
     hub = files.join(path, HUB_PREFIX)
-    wishes = (
-        files.join(path, BEST_PREFIX),
-        tf.train.latest_checkpoint(path),
-        hub if files.exists(hub + INDEX) else None,
-    )
-    for wish in wishes:
-        if wish and files.exists(wish + INDEX):
+    newest = checkpoint_files.listed(path)[:1]
+    for wish in (files.join(path, BEST_PREFIX), *newest, hub):
+        if files.exists(wish + INDEX):
             return wish
     rule = "`input` holds several checkpoints; name one by its prefix: "
     rule += f"{', '.join(prefixes)}."
@@ -65,27 +60,16 @@ def find_prefix(path: str) -> str | None:
 
 def open_checkpoint(prefix: str) -> Tensors:
     """Open a checkpoint of any kind; damage is an `InputError`."""
-    try:
+    files.require_no_pattern("The path of a checkpoint", prefix)
+    with damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-    except DAMAGE as error:
-        raise _damaged(prefix, error) from None
 
     def read(name: str):
-        try:
+        with damage_named(prefix):
             return reader.get_tensor(name)
-        except DAMAGE as error:
-            raise _damaged(prefix, error) from None
 
     return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
-
-
-def _damaged(prefix: str, error: Exception) -> InputError:
-    reason = str(error).splitlines()[0]
-    return InputError(
-        f"The checkpoint must be whole and readable: {reason}. "
-        f"Received: {prefix}"
-    )
 
 
 def layout_of(tensors: Tensors) -> Layout:

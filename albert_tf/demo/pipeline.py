@@ -84,7 +84,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     """Run Python on arguments unless a marker says that it has succeeded."""
     marker = files.join(output_dir, "steps", f"{name}.txt")
     shown = shlex.join(["python", *words]) + "\n"
-    if os.path.exists(marker) and files.read_text(marker, "") == shown:
+    if files.exists(marker) and files.read_text(marker, "") == shown:
         print(f"{name}: already done", flush=True)
         return
     print(f"\n{name}\n$ {shown}", end="", flush=True)
@@ -103,7 +103,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
 def make_corpus(folder: str) -> None:
     """Make the corpus and the task, unless they are there, and show sizes."""
     path = files.join(folder, corpus.STATISTICS_FILE)
-    if not os.path.exists(path):
+    if not files.exists(path):
         corpus.write_corpus(folder, np.random.default_rng(0))
     statistics = files.read_json(path, "The statistics")
     print(f"corpus: {statistics['words']:,} words, {folder}")

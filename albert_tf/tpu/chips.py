@@ -8,22 +8,14 @@ listed here: the compiler itself says how much of it a program may use.
 """
 
 import dataclasses
+import math
 import re
 
 from albert_tf.base.errors import InputError
 
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 SQUARES = ("2x2", "4x4", "8x8", "8x16", "16x16", "16x32", "32x32")
-CUBES = (
-    "2x2x1",
-    "2x2x2",
-    "2x2x4",
-    "2x4x4",
-    "4x4x4",
-    "4x4x8",
-    "4x8x8",
-    "8x8x8",
-)
+CUBES = tuple("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8".split())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +62,7 @@ ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
 
 def chips_of(shape: str) -> int:
     """Return the number of chips of a shape like 2x4."""
-    product = 1
-    for side in shape.split("x"):
-        product *= int(side)
-    return product
+    return math.prod(map(int, shape.split("x")))
 
 
 @dataclasses.dataclass(frozen=True)

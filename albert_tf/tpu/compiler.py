@@ -116,19 +116,6 @@ def replica_program(strategy: CompileOnlyStrategy, step):
     return program
 
 
-def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
-    """Return a replica's step as XLA's serialized module.
-
-    Args:
-      strategy: of the replicas.
-      step: function of tensors, to be called in a replica.
-      specs: the tensors' static shapes and types.
-    """
-    program = replica_program(strategy, step)
-    make = program.experimental_get_compiler_ir(*specs)
-    return make(stage="hlo_serialized")
-
-
 def _use_own_generator(philox, ir, dialect) -> None:
     """Draw bits as TensorFlow's `auto_select` does on a TPU."""
     with ir.InsertionPoint(philox), philox.location:
@@ -220,10 +207,12 @@ class Compiler:
 
     Args:
       topology: the slice.
+
+    Attributes:
+      devices: its replicas, as the compiler sees them.
     """
 
     def __init__(self, topology: Topology):
-        self.topology = topology
         self.mlir, _, self.xla, topologies, self.ir, _ = libraries()
         chip = topology.chip
         options = {}
@@ -237,26 +226,16 @@ class Compiler:
             **options,
         ).devices
 
-    @property
-    def replicas(self) -> int:
-        """The number of replicas, as the compiler sees it."""
-        return len(self.devices)
-
-    def _options(self, replicas: int):
+    def _executable(self, module, replicas: int):
+        devices = self.devices[:replicas]
         options = self.xla.CompileOptions()
         options.num_replicas = replicas
         options.num_partitions = 1
         # The type of array is the bindings' own wish.
-        numbers = [[device.id] for device in self.devices[:replicas]]
-        options.device_assignment = self.xla.DeviceAssignment.create(
-            tf.constant(numbers).numpy()
-        )
-        return options
-
-    def _executable(self, module, replicas: int):
-        devices = self.xla.DeviceList(tuple(self.devices[:replicas]))
-        return self.devices[0].client.compile(
-            module, devices, self._options(replicas)
+        numbers = tf.constant([[device.id] for device in devices]).numpy()
+        options.device_assignment = self.xla.DeviceAssignment.create(numbers)
+        return devices[0].client.compile(
+            module, self.xla.DeviceList(tuple(devices)), options
         )
 
     def memory(self) -> int:
@@ -278,7 +257,7 @@ class Compiler:
             start, cpu = time.monotonic(), time.process_time()
             executable, message = None, ""
             try:
-                executable = self._executable(module, self.replicas)
+                executable = self._executable(module, len(self.devices))
             except RuntimeError as error:
                 message = str(error)
                 if "RESOURCE_EXHAUSTED" not in message:

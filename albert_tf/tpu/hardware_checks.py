@@ -131,8 +131,8 @@ class Bench:
     def __init__(
         self, config: HardwareReportConfig, devices: DistributionConfig
     ):
-        if config.topology and not devices.peak_tflops:
-            chip = parse(config.topology).chip
+        chip = parse(config.topology).chip if config.topology else None
+        if chip and not devices.peak_tflops:
             peak = chip.flops / chip.replicas / 1e12
             devices = dataclasses.replace(devices, peak_tflops=peak)
         self.config, self.devices = config, devices

@@ -13,7 +13,7 @@ import re
 BITS = re.compile(r"[a-z]+(\d+)")  # of a type such as bf16
 SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\](\{[^}]*\})?")
 INSTRUCTION = re.compile(
-    r"^ +(?P<root>ROOT )?%(?P<name>\S+) = (?P<shape>.*?) "
+    r"^ +(?:ROOT )?%(?P<name>\S+) = (?P<shape>.*?) "
     r"(?P<opcode>[a-z][a-z0-9-]*)\((?P<operands>[^)]*)\)(?P<rest>.*)$"
 )
 HEADER = re.compile(r"^(ENTRY )?%?(\S+) \(.*\{$")
@@ -56,14 +56,13 @@ def size(shape: str, scratch: bool = False) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """One line of a computation; a parameter's operand is its number."""
 
     name: str
     shape: str
     opcode: str
     operands: tuple[str, ...]
     rest: str
-    root: bool
 
 
 class Module:
@@ -74,24 +73,17 @@ class Module:
         self.bounds: dict[str, list[int]] = collections.defaultdict(list)
         self.entry = current = ""
         for line in text.splitlines():
-            header = HEADER.match(line)
-            if header:
+            if header := HEADER.match(line):
                 current = header[2]
                 self.computations[current] = {}
                 self.entry = current if header[1] else self.entry
-            match = INSTRUCTION.match(line)
-            if match and current:
-                operands = tuple(OPERAND.findall(match["operands"]))
-                if match["opcode"] == "parameter":
-                    operands = (match["operands"],)  # its number
-                self.computations[current][match["name"]] = Instruction(
-                    match["name"],
-                    match["shape"],
-                    match["opcode"],
-                    operands,
-                    match["rest"],
-                    bool(match["root"]),
-                )
+            if current and (match := INSTRUCTION.match(line)):
+                x = match.groupdict()
+                if x["opcode"] == "parameter":
+                    x["operands"] = (x["operands"],)
+                else:
+                    x["operands"] = tuple(OPERAND.findall(x["operands"]))
+                self.computations[current][x["name"]] = Instruction(**x)
                 self.bounds[current] += map(int, CONSTANT.findall(line))
 
     def trips(self, loop: Instruction) -> int:
@@ -164,7 +156,10 @@ class Module:
             users = self._users(called, self._parameter(called, number))
             if users and all(u.opcode == "dynamic-slice" for u, *_ in users):
                 total += sum(size(u.shape, True) for u, *_ in users)
-            elif users and all(self._updates(u, name) for u, _, name in users):
+            elif users and all(
+                u.opcode == "dynamic-update-slice" and u.operands[0] == name
+                for u, _, name in users  # which write into it in place
+            ):
                 for u, inside, _ in users:
                     update = inside[u.operands[1]].shape
                     total += size(update, True)
@@ -172,13 +167,6 @@ class Module:
             else:
                 total += size(shapes[operand])
         return total + max(output, 0)
-
-    @staticmethod
-    def _updates(user: Instruction, name: str) -> bool:
-        """Return whether an instruction writes into an array in place."""
-        return (
-            user.opcode == "dynamic-update-slice" and user.operands[0] == name
-        )
 
     def _bytes(self, x: Instruction, shapes: dict[str, str]) -> int:
         if x.opcode in FREE or (x.opcode == "custom-call" and not x.operands):
@@ -239,12 +227,3 @@ class Module:
                     }
                 )
         return exchanged
-
-    def loops(self) -> list[int]:
-        """Return the trips of every loop of a step."""
-        return [
-            self.trips(x)
-            for name in self.times()
-            for x in self.computations[name].values()
-            if x.opcode == "while"
-        ]

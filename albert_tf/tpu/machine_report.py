@@ -6,11 +6,12 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import tensorflow as tf
 
 from albert_tf.base import files
+from albert_tf.base.errors import require
 from albert_tf.tpu.hardware_checks import (
     CHECKS,
     Bench,
@@ -107,19 +108,13 @@ def markdown_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> list[str]:
     return [lines[0], "|---" * len(head) + "|", *lines[1:], ""]
 
 
-def page(facts: Mapping[str, str], rows: Iterable[Row]) -> str:
+def page(facts: Mapping[str, str], rows: Collection[Row]) -> str:
     """Return the report as Markdown."""
-    shown, tables, verdicts = [], [], []
+    verdicts = [row.verdict for row in rows]
+    shown, tables = [], []
     for r in rows:
-        verdicts.append(r.verdict)
-        cells = (
-            r.name,
-            r.expected,
-            r.got,
-            f"**{r.verdict}**",
-            f"{r.seconds:.0f}",
-        )
-        shown.append(cells)
+        verdict, seconds = f"**{r.verdict}**", f"{r.seconds:.0f}"
+        shown.append((r.name, r.expected, r.got, verdict, seconds))
         if r.table:
             tables += [f"## {r.name}", "", *markdown_table(*r.table)]
     counts = [f"{verdicts.count(v)} {v}" for v in ("pass", "fail", "not run")]
@@ -133,23 +128,32 @@ def page(facts: Mapping[str, str], rows: Iterable[Row]) -> str:
     )
 
 
+def write(
+    output_dir: str, facts: Mapping[str, str], rows: Collection[Row]
+) -> None:
+    """Write the report, and the same as JSON."""
+    data = {"machine": facts, "checks": list(map(dataclasses.asdict, rows))}
+    files.write_text(files.join(output_dir, PAGE), page(facts, rows))
+    files.write_json(files.join(output_dir, DATA), data)
+
+
 def report(
     config: HardwareReportConfig,
     devices: DistributionConfig,
     checks: Mapping[str, tuple[str, Callable]] = CHECKS,
 ) -> list[Row]:
-    """Make every check, and write what is known after each of them."""
+    """Make every check, and write what is known before and after each."""
     bench = Bench(config, devices)
     if files.exists(bench.folder):
+        rule = f"`output_dir` must have no `runs` but those of its {DATA}."
+        earlier = files.exists(files.join(config.output_dir, DATA))
+        require(earlier, rule, output_dir=config.output_dir)
         files.remove_folder(bench.folder)
     facts = machine(bench)
     rows = {name: Row(name, expected) for name, (expected, _) in checks.items()}
+    write(config.output_dir, facts, rows.values())
     for name, (_, function) in checks.items():
         rows[name] = row = tried(rows[name], function, bench)
         print(f"{name}: {row.verdict}: {row.got}", flush=True)
-        values = [dataclasses.asdict(row) for row in rows.values()]
-        text = page(facts, rows.values())
-        files.write_text(files.join(config.output_dir, PAGE), text)
-        data = {"machine": facts, "checks": values}
-        files.write_json(files.join(config.output_dir, DATA), data)
+        write(config.output_dir, facts, rows.values())
     return list(rows.values())

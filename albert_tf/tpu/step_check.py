@@ -1,7 +1,6 @@
 """A pretraining step, compiled for a TPU without one: memory and times."""
 
 import dataclasses
-from collections.abc import Callable
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
@@ -12,6 +11,7 @@ from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.batch_rules import with_half_life
+from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizers import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.precision import with_dtype
@@ -47,6 +47,14 @@ class TpuCheckConfig(Checked):
         "Zip file to write the step to instead of compiling it; JAX runs it, "
         "see benchmarks/accelerator_step.py.",
     )
+
+
+# What a check takes; nothing is read or written where a run would.
+SETTINGS = (
+    *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
+    *(TrainingConfig, DistributionConfig),
+)
+OPTIONAL = ("data_dir", "output_dir")
 
 
 def lengths(
@@ -109,8 +117,8 @@ def plan_lines(plan: Plan, topology: Topology) -> list[str]:
     """Say what is compiled."""
     t, bodies = plan.training, len(plan.config.shared_layers())
     pieces = t.gradient_accumulation_steps
-    loop = f"{plan.loop.form}"
-    if plan.loop.form == "while":
+    loop = plan.loop.form
+    if loop == "while":
         loop += f", {bodies} bodies for {plan.config.num_hidden_layers} layers"
     return [
         f"{topology} ({topology.accelerator_type}): {topology.chips} chips, "
@@ -184,12 +192,11 @@ def cost_lines(facts: dict) -> list[str]:
     ]
 
 
-def check(config: TpuCheckConfig, plan: Plan, say: Callable = print) -> dict:
+def check(config: TpuCheckConfig, plan: Plan) -> dict:
     """Compile, say what was found, and return it."""
     topology = parse(config.topology)
     require_versions()
-    for line in plan_lines(plan, topology):
-        say(line)
+    print(*plan_lines(plan, topology), sep="\n")
     step = Step(plan, topology)
     memory = step.compiler.memory()
     micro_batch = plan.micro_batch(topology.replicas)
@@ -208,26 +215,23 @@ def check(config: TpuCheckConfig, plan: Plan, say: Callable = print) -> dict:
         costs = roofline(step, micro_batch, compiled)
         lines += cost_lines(costs)
         result |= costs
-    for line in lines:
-        say(line)
+    print(*lines, sep="\n")
     if config.find_largest_batch:
-        result |= search(step, {micro_batch: compiled}, memory, say)
+        result |= search(step, {micro_batch: compiled}, memory)
     return result
 
 
-def search(
-    step: Step, tried: dict[int, Compiled], memory: int, say: Callable
-) -> dict:
+def search(step: Step, tried: dict[int, Compiled], memory: int) -> dict:
     """Find the largest micro-batch; return it for JSON."""
 
     def compile_size(size: int) -> Compiled:
         compiled = step.compile(size)
         facts = compiled_facts(compiled, memory)
         said = compiled_lines(facts, step.topology)[0]
-        say(f"micro-batch of {size}: {said}")
+        print(f"micro-batch of {size}: {said}")
         return compiled
 
     most = largest(compile_size, tried, memory)
-    say(f"largest micro-batch of a replica that fits: {most}")
+    print(f"largest micro-batch of a replica that fits: {most}")
     facts = {n: compiled_facts(c, memory) for n, c in sorted(tried.items())}
     return {"largest_micro_batch": most, "tried": facts}

@@ -16,19 +16,11 @@ from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Step
 from albert_tf.tpu.compiler import GIB
 from albert_tf.tpu.fingerprint import Fingerprint
-from albert_tf.tpu.step_check import TpuCheckConfig, make_plan
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining_config import PretrainingConfig
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.tpu.step_check import OPTIONAL, SETTINGS, make_plan
 
 TOLERANCE = 0.02  # of memory
 SLICE = re.compile(r"^# .*tpu_check --topology=(\S+)", re.MULTILINE)
 FLAG = re.compile(r"^--(\w+)=(.*)$", re.MULTILINE)
-SETTINGS = (
-    *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
-    *(TrainingConfig, DistributionConfig),
-)
 
 
 def _value(text: str):
@@ -45,8 +37,7 @@ def read_step(path: str) -> tuple[Step, int]:
     named = SLICE.search(text)
     require(named, "The flagfile must name its `tpu_check` command.", file=path)
     values = {name: _value(value) for name, value in FLAG.findall(text)}
-    optional = ("data_dir", "output_dir")
-    settings = Program(make_plan, SETTINGS, optional=optional)
+    settings = Program(make_plan, SETTINGS, optional=OPTIONAL)
     *configs, _ = settings.configs(topology=named[1], **values)
     plan, topology = make_plan(*configs), parse(named[1])
     return Step(plan, topology), plan.micro_batch(topology.replicas)

@@ -124,6 +124,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"steps": 0}, "`steps` must be at least 1"),
         ({"rate": "fast"}, "`rate` must be a number. Received: rate='fast'"),
         ({"rate": None}, "rate=None"),
+        ({"rate": 10**400}, "`rate`: int too large to convert to float"),
         ({"policy": "often"}, "must be a number or one of auto"),
         ({"policy": [1]}, "`policy` must be a number or a word. Received"),
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
@@ -169,6 +170,21 @@ def test_a_program_ends_with_a_line(line, status, said):
     assert ended.returncode == status
     (told,) = ended.stderr.decode().splitlines()
     assert told.startswith(f"error: {said}")
+
+
+def test_a_flagfile_is_utf_8(tmp_path):
+    """Some shells of Windows write another code."""
+    path = tmp_path / "run.flags"
+    path.write_text("--steps=1\n", "utf-16")
+    code = "from albert_tf.base.command_line import run; run(print)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, f"--flagfile={path}"],
+        capture_output=True,
+        text=True,
+    )
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: A flagfile must be UTF-8: ")
+    assert ended.returncode == 1 and not ended.stdout
 
 
 def test_a_reader_may_leave_early():

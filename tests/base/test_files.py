@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -125,6 +124,18 @@ def test_a_file_is_not_written_where_a_folder_is(folder):
             pytest.fail("the body began")
 
 
+def test_a_pipe_stays_a_pipe(folder):
+    """A file in its place would be no `/dev/stdout`, or `/dev/null`, any more.
+
+    What is written comes out of it.
+    """
+    os.mkfifo(folder / "pipe")
+    end = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(f"{folder}/pipe", "abc")
+    assert os.read(end, 9) == b"abc" and (folder / "pipe").is_fifo()
+    os.close(end)
+
+
 def test_only_unfinished_files_are_left_out(folder):
     """A user's own file may end in `.tmp` or a number; globs find it."""
     for name in ("a.tmp", "a.tmp1", "a.tmp1-2"):
@@ -197,6 +208,30 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
     assert not [n for n in files.names(folder) if ".tmp" in n or ".old" in n]
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("path.ismount", lambda path: path.endswith("sub")),
+        ("access", lambda path, mode: False),
+    ],
+)
+def test_a_folder_that_cannot_be_renamed_is_filled(
+    name, answer, folder, monkeypatch
+):
+    """A volume of a container, and one's own folder inside another user's."""
+    path = str(folder / "sub")
+
+    def rename(name, to):
+        assert path not in (name, to), "Device or resource busy"
+        os.rename(name, to)
+
+    monkeypatch.setattr(f"os.{name}", answer)
+    monkeypatch.setattr(os, "replace", rename)
+    with files.atomic_folder(path) as temporary:
+        files.write_text(f"{temporary}/new/a", "")
+    assert files.names(path) == ["new"] and files.names(f"{path}/new") == ["a"]
+
+
 def test_glob_says_what_is_wrong(folder):
     """Patterns without a file, folders, and nothing at all are errors."""
     both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
@@ -224,7 +259,6 @@ def test_glob_says_what_is_wrong(folder):
         lambda path: files.copy(path, "/tmp/x"),
         lambda path: files.copy(__file__, path),
         lambda path: files.write_bytes(path, b"x"),
-        lambda path: files.LocalCopy(path),
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
@@ -269,18 +303,6 @@ def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
         files.write_text(files.join(folder, "b", "c"), "2")
     assert files.names(path) == ["a", "b"]
     assert files.read_bytes(f"{path}/b/c") == b"2"
-
-
-def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """A local file is its own copy; a remote one's goes away by itself."""
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-    assert files.LocalCopy(str(path)).path == str(path)
-    copy = files.LocalCopy(f"file://{path}")
-    place = pathlib.Path(copy.path)
-    assert place.read_bytes() == b"abc" and place != path
-    del copy
-    assert not place.parent.exists() and path.exists()
 
 
 def test_a_remote_file_is_a_python_file(tmp_path):

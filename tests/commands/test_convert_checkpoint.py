@@ -1,6 +1,5 @@
 """Conversions are exact both ways."""
 
-import dataclasses
 import json
 import os
 
@@ -25,11 +24,6 @@ from albert_tf.conversion.converter import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
-
-
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +146,58 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
         assert (found[name] == factor * golden.weights[name]).all()
 
 
+def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
+    """Its `checkpoint` file names the newest with the path that it had."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    for file in (tmp_path / "in").glob("model.ckpt-best*"):
+        for step in ("9", "10"):
+            name = file.name.replace("best", step)
+            file.with_name(name).write_bytes(file.read_bytes())
+        file.unlink()
+    line = 'model_checkpoint_path: "gs://bucket/run/model.ckpt-10"\n'
+    (tmp_path / "in" / "checkpoint").write_text(line)
+    lines = convert(source, str(tmp_path / "dir"), "model_dir")
+    assert lines[0].endswith("in/model.ckpt-10")
+
+
+def test_averages_stay_behind(tmp_path):
+    """A checkpoint of a run with `ema_decay` has its weights and slots."""
+    weights = goldens.random_weights(goldens.CONFIG)
+    pairs = {f"optimizer/{n}/{s}": w for n, w in weights.items() for s in "mv"}
+    state = weights | pairs | {"optimizer/iterations": np.int64(7)}
+    averages = {f"optimizer/average/{n}": 2 * w for n, w in weights.items()}
+    folder = str(tmp_path / "dir")
+    checkpoints.claim(folder, goldens.CONFIG)
+    variables = {n: tf.Variable(v) for n, v in (state | averages).items()}
+    prefix = checkpoints.save(folder, variables, 7)
+    lines = convert(prefix, str(tmp_path / "copy"), "model_dir")
+    assert "warning: the averages of weights are left out; see best/" in lines
+    copy = str(tmp_path / "copy" / "ckpt-7")
+    read = checkpoints.reader(copy)
+    table = {name: read(name) for name in checkpoints.read_table(copy)}
+    table["optimizer/iterations"] = np.int64(table["optimizer/iterations"])
+    released_files.assert_same(table, state)
+
+
+FULL_DISK = """
+import resource
+from albert_tf.convert_checkpoint import cli
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+cli()
+"""
+
+
+@pytest.mark.parametrize("to", ["model_dir", "tf1", "huggingface"])
+def test_a_full_disk_is_said(to, golden, tmp_path):
+    """An error is one line on stderr, status 1, and no output."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    flags = f"--input={source}", f"--output={tmp_path / 'out'}", f"--to={to}"
+    done = programs.run("-c", FULL_DISK, *flags)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "must be writable" in done.stderr and "disk full?" in done.stderr
+    check_nothing_left(tmp_path, {"in"})
+
+
 @pytest.mark.parametrize("rule", ["adam", "lamb"])
 def test_albert_zh_first_release(tmp_path, rule):
     """brightmart's names and norm are found in the file, and written back.
@@ -241,15 +287,3 @@ def test_outputs_are_new(golden, tmp_path):
     with pytest.raises(InputError, match="`output` must be a new or empty"):
         convert(source, str(tmp_path / "empty"), "model_dir")
     assert (tmp_path / "empty" / "albert_config.json").exists()
-
-
-def test_command_line(golden, tmp_path):
-    """A mistake is one line on stderr, status 1, and no output."""
-    wrong = dataclasses.replace(golden.config, hidden_size=36)
-    source = release(tmp_path / "in", wrong, golden.weights)
-    flags = f"--input={source}", f"--output={tmp_path / 'out'}", "--to=tf1"
-    done = programs.run("-m", "albert_tf.convert_checkpoint", *flags)
-    assert done.returncode == 1
-    assert "error: The TF1 checkpoint" in done.stderr
-    assert "Traceback" not in done.stderr
-    check_nothing_left(tmp_path, {"in"})

@@ -5,12 +5,14 @@ import json
 
 import pytest
 import vocabularies
+from conversions import release
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
 from albert_tf.conversion.fast_tokenizer import (
     read_tokenizer_json,
+    settings_in,
     tokenizer_json,
 )
 from albert_tf.text.normalization import TextConfig
@@ -94,6 +96,59 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
         ids = load_tokenizer(f"{again}{cased}").encode("The FILM was good")
         before = load_tokenizer(pretrained_dir).encode("the film was good")
         assert (ids == before) == (not cased)
+
+
+BERT = {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "lower", "strip"),
+    [
+        (BERT, {}, True, True),
+        (BERT | {"lowercase": False}, {}, False, True),
+        (BERT | {"strip_accents": False}, {}, True, False),
+        (BERT, {"strip_accents": False}, True, False),
+        (BERT, {"strip_accents": None, "do_lower_case": False}, False, True),
+        ({"normalizers": [{"type": "Lowercase"}]}, {}, True, False),
+        ({"normalizers": [{"type": "StripAccents"}]}, {}, False, True),
+        (None, {}, False, False),
+        (None, {"do_lower_case": True, "keep_accents": False}, True, True),
+    ],
+)
+def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
+    """What the settings do not say, the rules do; released are the last."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    known = settings_in(write(tmp_path, {"normalizer": rule}))
+    assert known == {"do_lower_case": lower, "strip_accents": strip}
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert settings_in(str(tmp_path)) == {}
+
+
+def test_pieces_that_were_added_there(pretrained_dir, tmp_path):
+    """Ours has no place for them: a warning names them."""
+    convert(pretrained_dir, str(tmp_path / "there"), "huggingface")
+    path = tmp_path / "there" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["added_tokens"].append(
+        content["added_tokens"][0] | {"content": "x"}
+    )
+    path.write_text(json.dumps(content))
+    lines = convert(str(tmp_path / "there"), str(tmp_path / "a"), "model_dir")
+    assert "warning: no pieces here for the added x" in lines
+
+
+def test_another_kind_of_sentencepiece(golden, tmp_path):
+    """The library has no rules that make the same pieces of BPE."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
+    model = vocabularies.trained(
+        vocab_size=50, input=str(tmp_path / "text"), model_type="bpe"
+    )
+    (tmp_path / "in" / "spiece.model").write_bytes(model)
+    lines = convert(source, str(tmp_path / "out"), "huggingface")
+    assert any("loads no tokenizer" in line for line in lines)
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
 
 
 def test_other_files(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 import goldens
 import numpy as np
@@ -14,13 +15,8 @@ from exporting import finetuned
 
 from albert_tf.conversion.converter import convert
 from albert_tf.conversion.fast_tokenizer import character_class
-from albert_tf.conversion.huggingface import config_json
+from albert_tf.conversion.huggingface import LocalCopy, config_json
 from albert_tf.model.config import AlbertConfig
-
-
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
 
 
 def test_backbone_without_prefix(golden, tmp_path):
@@ -125,12 +121,21 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     (folder / "model.safetensors").unlink()
     path = folder / "pytorch_model.bin"
     state = {n: torch.from_numpy(v) for n, v in tensors.items()}
-    torch.save(state, path)
-    convert(str(folder), str(tmp_path / "back"), "huggingface")
-    released_files.assert_same(
-        safetensors.numpy.load_file(tmp_path / "back/model.safetensors"),
-        tensors,
+    half = {n: x.bfloat16() for n, x in state.items()}
+    forms = (
+        (state, state, True),
+        (state, state, False),  # as torch wrote until 2020
+        ({n: torch.nn.Parameter(x) for n, x in state.items()}, state, True),
+        (half, half, True),
     )
+    for i, (saved, values, zipped) in enumerate(forms):
+        torch.save(saved, path, _use_new_zipfile_serialization=zipped)
+        out = tmp_path / f"back{i}"
+        convert(str(folder), str(out), "huggingface")
+        released_files.assert_same(
+            safetensors.numpy.load_file(out / "model.safetensors"),
+            {n: x.float().numpy() for n, x in values.items()},
+        )
     torch.save(state | {"classifier.weight": torch.zeros(3, 32)}, path)
     refuse(tmp_path, folder, r"unexpected classifier.weight \[3, 32\]")
 
@@ -146,7 +151,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
 
 def test_a_config_says_what_the_released_ones_do():
     """Ids of special pieces and the epsilon are those of albert-base-v2."""
-    written = config_json(tiny.CONFIG, "AlbertModel")
+    written = config_json(tiny.CONFIG)
     released = {
         "pad_token_id": 0,
         "bos_token_id": 2,
@@ -196,3 +201,15 @@ def test_characters_as_ranges():
     """A class matches its characters and no others."""
     pattern = character_class("cab\U0001d165")
     assert pattern == r"[\x{61}-\x{63}\x{1d165}-\x{1d165}]"
+
+
+def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
+    """A local file is its own copy; a remote one's goes away by itself."""
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    assert LocalCopy(str(path)).path == str(path)
+    copy = LocalCopy(f"file://{path}")
+    place = pathlib.Path(copy.path)
+    assert place.read_bytes() == b"abc" and place != path
+    del copy
+    assert not place.parent.exists() and path.exists()

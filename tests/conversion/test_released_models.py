@@ -25,11 +25,6 @@ from albert_tf.model.config import AlbertConfig
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
 
-@pytest.fixture
-def golden():
-    return goldens.load("g1")
-
-
 def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
     """A released config without `embedding_size` loads with a warning."""
     source = release(

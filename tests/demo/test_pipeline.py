@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import demo_pipeline
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
@@ -24,11 +25,21 @@ def script(tmp_path, monkeypatch):
     return "script.py"
 
 
-def test_a_step_runs_once_for_one_command(script, tmp_path):
+@pytest.mark.parametrize("scheme", ["{}", "file://{}"])
+def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
     """A step that has succeeded is skipped; a changed command runs again."""
     for argument in ("1", "1", "2"):
-        pipeline.run_step(str(tmp_path), "write", [script, argument])
+        folder = scheme.format(tmp_path)
+        pipeline.run_step(folder, "write", [script, argument])
     assert (tmp_path / "out").read_text() == "12"
+
+
+def test_a_folder_is_needed(tmp_path, monkeypatch):
+    """An empty name, of a variable that is not set, is no folder."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="`output_dir` must be given"):
+        demo_pipeline.demo(output_dir="")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_step_is_not_marked(script, tmp_path):

@@ -2,8 +2,9 @@
 
 import pytest
 import tensorflow as tf
+from lowered_function import lower
 
-from albert_tf.tpu.compiler import CompileOnlyStrategy, lower
+from albert_tf.tpu.compiler import CompileOnlyStrategy
 from albert_tf.tpu.fingerprint import Fingerprint, fingerprint
 
 

@@ -118,7 +118,7 @@ def test_a_slice_gives_the_peak_of_a_replica(tmp_path):
     assert Bench(config, DistributionConfig()).devices.peak_tflops == 61.5
     with pytest.raises(InputError, match="`topology` must be one of"):
         config = HardwareReportConfig(output_dir="", topology="v3-7")
-        Bench(config, DistributionConfig())
+        Bench(config, DistributionConfig(peak_tflops=1))
 
 
 def test_the_module_is_compared_where_the_recipes_are(tmp_path, monkeypatch):

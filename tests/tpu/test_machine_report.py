@@ -5,6 +5,7 @@ import json
 import programs
 import pytest
 
+from albert_tf.base.errors import InputError
 from albert_tf.tpu.hardware_checks import HardwareReportConfig, NotRun, Outcome
 from albert_tf.tpu.machine_report import report
 from albert_tf.training.distribution import DistributionConfig
@@ -18,8 +19,7 @@ def test_whatever_a_check_does_the_others_are_made(tmp_path):
 
     def kept(outcome):
         def function(bench):
-            path = tmp_path / "report.md"
-            pages.append(path.read_text() if path.exists() else "")
+            pages.append((tmp_path / "report.md").read_text())
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
@@ -40,7 +40,7 @@ def test_whatever_a_check_does_the_others_are_made(tmp_path):
     assert rows[1].got == "ZeroDivisionError: by zero"
     assert "in function" in rows[1].trace and not rows[2].trace
     # What is known is on disk before the next check begins.
-    assert [page.count(ABSENT) for page in pages] == [0, 3, 2, 1]
+    assert [page.count(ABSENT) for page in pages] == [4, 3, 2, 1]
     page = (tmp_path / "report.md").read_text()
     assert "1 pass, 2 fail, 1 not run" in page
     assert "| bad | as expected | else | **fail** | 0 |" in page
@@ -48,6 +48,20 @@ def test_whatever_a_check_does_the_others_are_made(tmp_path):
     data = json.loads((tmp_path / "report.json").read_text())
     assert [row["verdict"] for row in data["checks"]] == verdicts
     assert data["machine"]["replicas"] == "1"
+
+
+def test_runs_of_something_else_stay(tmp_path):
+    """A folder of that name is removed where a report was made alone."""
+    (tmp_path / "runs").mkdir()
+    config = HardwareReportConfig(output_dir=str(tmp_path))
+    with pytest.raises(InputError, match="must have no `runs` but those"):
+        report(config, DistributionConfig(), {})
+    assert (tmp_path / "runs").exists()
+    (tmp_path / "runs").rmdir()
+    report(config, DistributionConfig(), {})
+    (tmp_path / "runs").mkdir()
+    report(config, DistributionConfig(), {})
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

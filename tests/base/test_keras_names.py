@@ -1,0 +1,39 @@
+"""Keras knows our classes, whatever is imported or looked for first."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tiny_corpus import ROOT
+
+KERAS = """
+import types
+known = {}
+saving = types.SimpleNamespace(get_custom_objects=lambda: known)
+"""
+FIND = "importlib.util.find_spec('keras')"  # as others do that can use it
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import albert_tf, keras",
+        "import keras, albert_tf",
+        f"import albert_tf; {FIND}; import keras",
+        f"{FIND}; import albert_tf; {FIND}; {FIND}; import keras",
+    ],
+)
+def test_names_are_there_once_keras_is(order, tmp_path):
+    """A look for Keras is no import of it."""
+    (tmp_path / "keras.py").write_text(KERAS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            f"import importlib.util; {order}; print(len(keras.known))",
+        ],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert int(done.stdout) > 10, done.stderr
