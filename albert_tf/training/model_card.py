@@ -80,7 +80,7 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     if splits or not files.exists(files.join(folder, HISTORY_FILE)):
         return splits
     rows = [r for r in History.read(folder).rows if r["split"] == "eval"]
-    return {"eval": rows[-1] | {"split": "held out"}} if rows else {}
+    return {row.pop("split"): row for row in rows[-1:]}
 
 
 def loading(form: str, kind: str, name: str) -> str:
