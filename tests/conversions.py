@@ -13,8 +13,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
 from albert_tf.conversion.released_names import ALBERT_ZH, places
 
-NO_VOCABULARY = "warning: no vocabulary stands beside the weights"
-
 
 def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:
     """Return TF1 variables with the slots of an optimizer and a step."""
