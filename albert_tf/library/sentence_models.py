@@ -4,20 +4,31 @@ Shapes: N examples, C classes, H hidden width.
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.library.raw_data import TableColumns, table_of
+from albert_tf.library.raw_data import TableColumns, is_source, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
 from albert_tf.tasks.labels import class_name, shown
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentence_embedding import NEGATIVE
+from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL
 from albert_tf.tasks.sentences import PAIR
+from albert_tf.tasks.task import Task
+
+
+def nameless(task: Task, x: Any) -> Task:
+    """Return the task for examples in memory, which need no names of rows.
+
+    Nor have they columns of their own where they are to be predicted.
+    """
+    is_path = isinstance(x, str | os.PathLike)
+    return task if is_path else task.with_columns({"id_column": ""})
 
 
 class SentenceModel(TaskModel):
@@ -40,6 +51,11 @@ class SentenceModel(TaskModel):
         c = self.task.columns
         pair = (c.text_pair,) if c.text_pair else ()
         return TableColumns((c.text, *pair), c.label[0])
+
+    def codec(self, x, y):
+        task = nameless(self.task, x)
+        is_table = y is None and is_source(x)
+        return task if is_table else dataclasses.replace(task, layout="")
 
 
 @registered
@@ -149,9 +165,13 @@ class Embedder(TaskModel):
         nested = isinstance(x, tuple) and x and isinstance(x[0], tuple | dict)
         return super().unpacked(x, y, weights) if nested else (x, y, weights)
 
+    def codec(self, x, y):
+        if y is None and is_source(x):
+            return nameless(self.task, x)
+        return dataclasses.replace(self.task, columns=USUAL)
+
     def table(self, x, y):
-        c = self.task.columns
-        names = (c.text, c.text_pair or PAIR, NEGATIVE)
+        names = (USUAL.text, USUAL.text_pair, NEGATIVE)
         rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
         columns = x[0] if rows else x
         number = len(columns) if rows or isinstance(x, tuple) else 1
@@ -159,7 +179,7 @@ class Embedder(TaskModel):
         require(number <= len(names), rule, columns=number)
         rule = "Scores must be of pairs, a tuple of two lists."
         require(y is None or number == 2, rule, columns=number)
-        return table_of(x, y, TableColumns(names[:number], c.label[0]))
+        return table_of(x, y, TableColumns(names[:number], USUAL.label[0]))
 
     def _streamed(self, dataset, batch_size, part):
         spec = dataset.element_spec

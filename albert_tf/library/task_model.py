@@ -96,6 +96,10 @@ class TaskModel(NetworkModel):
         """Return the columns that the task reads texts and labels from."""
         raise NotImplementedError
 
+    def codec(self, x: Any, y: Any) -> Task:
+        """Return the task, with the columns of what is passed."""
+        return self.task
+
     def labels_for_codec(self, y: list) -> list:
         """Return labels as they stand in a table; y may be [N, 1]."""
         return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
@@ -123,7 +127,8 @@ class TaskModel(NetworkModel):
         rule = "`y` must be given, unless `x` is a table with labels."
         known = self.unlabelled or y is not None or raw_data.is_source(x)
         require(part == "predict" or known, f"{rule} Received: none")
-        examples = raw_data.read_examples(self.task, part, self.table(x, y))
+        task = self.codec(x, y)
+        examples = raw_data.read_examples(task, part, self.table(x, y))
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
