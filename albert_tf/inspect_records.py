@@ -90,7 +90,7 @@ def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
 
 def _text(piece: str) -> str:
     for mark in WORD_MARKS:
-        piece = piece.removeprefix(mark) or piece
+        piece = piece.removeprefix(mark)
     return piece
 
 
@@ -111,8 +111,8 @@ def _words(
         if place in ends:
             yield True, paint("special", piece)
         elif place in masked:
-            text = f"[{_text(piece)} → {_text(original)}]"
-            yield blank, paint("masked", text)
+            text = " → ".join(_text(x) or x for x in (piece, original))
+            yield blank, paint("masked", f"[{text}]")
         else:
             yield blank or place - 1 in ends, paint("ab"[segment], _text(piece))
 

@@ -13,7 +13,6 @@ import pytest
 from albert_tf.base import program
 
 with program.quiet_start():
-    import keras
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
@@ -113,7 +112,6 @@ def words(tmp_path_factory):
 @pytest.fixture(scope="session")
 def pretrained_dir(tmp_path_factory, tokenizer):
     """A model directory; the weights are random, and far from 0."""
-    folder = str(tmp_path_factory.mktemp("pretrained"))
     config = AlbertConfig(
         vocab_size=tokenizer.vocab_size,
         embedding_size=8,
@@ -124,12 +122,8 @@ def pretrained_dir(tmp_path_factory, tokenizer):
         max_position_embeddings=24,
         initializer_range=0.5,
     )
-    config.save(folder)
-    tokenizer.save(folder)
-    keras.utils.set_random_seed(1)
-    model = AlbertForPretraining(config)
-    checkpoints.save(folder, checkpoints.named_variables(model))
-    return folder
+    folder = tmp_path_factory.mktemp("pretrained")
+    return tiny_tasks.write_model(folder, config, tokenizer)
 
 
 @pytest.fixture(scope="session")

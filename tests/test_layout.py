@@ -5,13 +5,8 @@ import graphlib
 from pathlib import Path
 
 import pytest
+from project_file import PROJECT, ROOT
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10, where pytest brings it
-    import tomli as tomllib
-
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 MAX_LINES = 350
@@ -159,9 +154,6 @@ def test_every_test_states_its_property():
         and not ast.get_docstring(node)
     ]
     assert silent == []
-
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())

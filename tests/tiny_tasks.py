@@ -26,20 +26,25 @@ def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
     return tokenizer_from_files(vocab_file=str(path))
 
 
+def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
+    """Write a model directory as pretraining leaves it; return its path."""
+    keras.utils.set_random_seed(1)
+    model = AlbertForPretraining(config)
+    config.save(str(folder))
+    tokenizer.save(str(folder))
+    checkpoints.save(str(folder), checkpoints.named_variables(model))
+    return str(folder)
+
+
 def make_model_dir(directory: pathlib.Path, **changes) -> str:
-    """Write a model directory as pretraining leaves it; return its path.
+    """Return a model directory with the words of the tables.
 
     With `initializer_range=0.2` its weights are far enough from 0 for tasks to
     be learnt at once; else that is a matter of the seed.
     """
-    keras.utils.set_random_seed(1)
     config = dataclasses.replace(tiny.CONFIG, **changes)
-    model = AlbertForPretraining(config)
-    model_dir = str(directory / "pretrained")
-    config.save(model_dir)
-    checkpoints.save(model_dir, checkpoints.named_variables(model))
-    make_tokenizer(directory).save(model_dir)
-    return model_dir
+    tokenizer = make_tokenizer(directory)
+    return write_model(directory / "pretrained", config, tokenizer)
 
 
 def opinion(rng: np.random.Generator, word: str) -> str:

@@ -222,10 +222,12 @@ class Job:
         length = self.task.config.max_seq_length
         lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
         for split in (*self.train, *self.eval, *self.predict):
-            full = split.features.full_rows()
+            examples, rows = len(split.examples), len(split.features.lengths)
+            in_rows = f" in {rows} rows" * (rows != examples)
             lines.append(
-                f"  {split.name}: {len(split.examples)} examples, {full} of "
-                f"them fill or exceed {length} tokens"
+                f"  {split.name}: {examples} examples{in_rows}, "
+                f"{split.features.full_rows()} of them fill or exceed "
+                f"{length} tokens"
             )
         return "\n".join(lines)
 

@@ -53,7 +53,9 @@ class MultipleChoice(TaskModel):
         texts = c.text, c.text_pair, *choices
         return TableColumns(texts, c.label[0], lists=choices)
 
-    def task_of_columns(self):
+    def codec(self, x, named):
+        if named:
+            return self.task
         c, choices = self.task.layout.columns, self.task.layout.choice_columns
         columns = Columns(c.text, c.text_pair, c.label)
         layout = Layout(columns=columns, choice_columns=choices[:1])

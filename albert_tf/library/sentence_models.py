@@ -4,6 +4,7 @@ Shapes: N examples, C classes, H hidden width.
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,16 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL, Texts
 from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.tables import Columns
+from albert_tf.tasks.task import Task
+
+
+def nameless(task: Task, x: Any) -> Task:
+    """Return the task for examples in memory, which need no names of rows.
+
+    Nor have they columns of their own where they are to be predicted.
+    """
+    is_path = isinstance(x, str | os.PathLike)
+    return task if is_path else task.with_columns({"id_column": ""})
 
 
 class SentenceModel(TaskModel):
@@ -42,7 +53,9 @@ class SentenceModel(TaskModel):
         pair = (c.text_pair,) if c.text_pair else ()
         return TableColumns((c.text, *pair), c.label[0])
 
-    def task_of_columns(self):
+    def codec(self, x, named):
+        if named:
+            return nameless(self.task, x)
         c = self.task.columns
         columns = Columns(c.text, c.text_pair, c.label[:1])
         how = {"columns": columns, "predict_columns": None, "layout": ""}
@@ -160,7 +173,9 @@ class Embedder(TaskModel):
         texts = USUAL.text, USUAL.text_pair, NEGATIVE
         return TableColumns(texts, USUAL.label[0])
 
-    def task_of_columns(self):
+    def codec(self, x, named):
+        if named:
+            return nameless(self.task, x)
         return dataclasses.replace(self.task, columns=USUAL)
 
     def table(self, x, y):

@@ -96,8 +96,13 @@ class TaskModel(NetworkModel):
         """Return the columns that the task reads texts and labels from."""
         raise NotImplementedError
 
-    def task_of_columns(self) -> Task:
-        """Return the task as it reads those columns alone, of any data set."""
+    def codec(self, x: Any, named: bool) -> Task:
+        """Return the task as it reads what is passed.
+
+        Args:
+          x: what is passed.
+          named: whether it has the columns of the task, or is columns alone.
+        """
         return self.task
 
     def labels_for_codec(self, y: list) -> list:
@@ -129,7 +134,7 @@ class TaskModel(NetworkModel):
         named = y is None and raw_data.is_source(x)
         known = self.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
-        task = self.task if named else self.task_of_columns()
+        task = self.codec(x, named)
         examples = raw_data.read_examples(task, part, self.table(x, y))
         if part == "train":
             self.task = self.task.fitted(examples)

@@ -224,7 +224,9 @@ class AlbertConfig:
     def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
         """Read the config of a model directory; say how one is made."""
         path = files.join(model_dir, CONFIG_FILE)
-        names = files.names(model_dir) if files.is_folder(model_dir) else ()
+        rule = "The folder of a model directory must exist."
+        require(files.is_folder(model_dir), rule, model_dir=model_dir)
+        names = files.names(model_dir)
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must have {CONFIG_FILE} and checkpoints of "

@@ -1,8 +1,10 @@
 """Write what a model directory serves, in the format that is asked for."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -168,6 +170,18 @@ def report(server: Server, config: ExportConfig, folder: str) -> None:
     )
 
 
+@contextlib.contextmanager
+def without_notes() -> Iterator[None]:
+    """Keep TensorFlow from telling the temporary place where it writes."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def export(config: ExportConfig, serving: ServingConfig) -> None:
     """Write what a model directory serves, whole or not at all."""
     require(
@@ -181,7 +195,7 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
     if config.to == "litert":
         serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)
-    with files.atomic_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary, without_notes():
         FORMATS[config.to](server, config, temporary)
         if serving.null_score_diff_threshold is not None:
             assets = "assets" if config.to == "saved_model" else ""

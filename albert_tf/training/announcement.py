@@ -13,13 +13,15 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     size = sum(v.shape.num_elements() for v in trainer.weights.values())
     excluded = optimizer.excluded()
     replicas = trainer.strategy.num_replicas_in_sync
+    has_ratio = optimizer.config.optimizer == "lamb"
     print(
-        f"{size:,} parameters, {replicas} replicas, batches of "
-        f"{first.batch_size} x {first.metadata.max_seq_length} "
+        f"{size:,} parameters, {replicas} replica{'s' * (replicas > 1)}, "
+        f"batches of {first.batch_size} x {first.metadata.max_seq_length} "
         f"tokens, {optimizer.config.optimizer} at "
         f"{optimizer.config.learning_rate:g}\n"
-        f"Without weight decay and trust ratio: {len(excluded)} of "
-        f"{len(trainer.trained)} variables: {', '.join(excluded)}"
+        f"Without weight decay{' and trust ratio' * has_ratio}: "
+        f"{len(excluded)} of {len(trainer.trained)} variables: "
+        f"{', '.join(excluded)}"
     )
     if len(run_phases) > 1 or first.masked_lm_prob is not None:
         print(table_of(run_phases))

@@ -94,9 +94,8 @@ def batch_size(means: Means, values: dict) -> Choice:
     unit = means.replicas * values["gradient_accumulation_steps"]
     power = 2 ** round(math.log2(max(examples, 1.0)))
     batch = max(power // unit, 1) * unit
-    return Choice(
-        batch, f"{batch * means.tokens:,} tokens, for a run of {tokens:.2g}"
-    )
+    of_run = f"for a run of {float(f'{tokens:.2g}'):,.0f}"
+    return Choice(batch, f"{batch * means.tokens:,} tokens, {of_run}")
 
 
 def train_steps(means: Means, values: dict) -> Choice:

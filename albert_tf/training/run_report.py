@@ -15,6 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE
+from albert_tf.data.builder.statistics import TITLES
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.training.history import HEALTH, HISTORY_FILE, History
 from albert_tf.training.phases import folders
@@ -137,6 +138,8 @@ def page(model_dir: str) -> str:
     last = folders(flags.get("data_dir", ""))[-1]
     metadata = read_if_there(last, "metadata.json")
     data = {name: metadata[name] for name in SHAPES if name in metadata}
+    data |= metadata.get("statistics", {})
+    groups = {k: data.pop(k) for k in [*data] if isinstance(data[k], dict)}
     template = importlib.resources.files(__package__) / "run_report.html"
     environment = jinja2.Environment(autoescape=True)
     environment.filters["number"] = number
@@ -150,7 +153,8 @@ def page(model_dir: str) -> str:
         },
         tables={
             "Architecture": read_if_there(model_dir, CONFIG_FILE),
-            "Data": data | metadata.get("statistics", {}),
+            "Data": data,
+            **{TITLES[k].capitalize(): rows for k, rows in groups.items()},
             "Flags": flags,
         },
     )

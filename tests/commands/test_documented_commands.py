@@ -1,19 +1,13 @@
 """Commands in README.md and docs/ are ones that the programs take."""
 
 import json
-import pathlib
 import re
 import shlex
 
 import programs
 import pytest
+from project_file import PROJECT, ROOT
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10, where pytest brings it
-    import tomli as tomllib
-
-ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [
     path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -100,8 +94,7 @@ def test_documented_commands_are_taken(mistakes, page):
 def test_every_program_is_documented_by_a_command(mistakes):
     """The commands that the other test reads are there, of each program."""
     found = {c.split()[0] for page in mistakes.values() for c in page}
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    places = tomllib.loads(text)["project"]["scripts"].values()
+    places = PROJECT["scripts"].values()
     modules = {place.removesuffix(":cli") for place in places}
     commands = {name for name in modules if name.count(".") == 1}
     scripts = {"create_pretraining_data", "pretrain", "finetune"}

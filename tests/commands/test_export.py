@@ -1,6 +1,7 @@
 """What an export writes, where it loads, and what it never overwrites."""
 
 import json
+import logging
 import os
 import shutil
 
@@ -179,3 +180,12 @@ def test_a_model_directory_must_be_whole(tmp_path):
     with pytest.raises(InputError, match="albert_config.json"):
         written(tmp_path, tmp_path / "out")
     assert os.listdir(tmp_path) == []
+
+
+def test_no_temporary_place_is_told(pretrained_dir, tmp_path, caplog):
+    """TensorFlow's line on what it wrote names a folder that is gone."""
+    caplog.set_level("INFO", "tensorflow")
+    source = without_tokenizer(pretrained_dir, tmp_path / "ids")
+    written(source, tmp_path / "out")
+    assert ".tmp" not in caplog.text
+    assert tf.get_logger().level == logging.INFO

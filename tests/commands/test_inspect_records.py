@@ -5,6 +5,7 @@ from pathlib import Path
 
 import programs
 import pytest
+import vocabularies
 from tiny_records import serialized, write
 
 from albert_tf import inspect_records
@@ -64,6 +65,26 @@ def test_examples_as_text(folder, capsys):
     assert "A 4, B 4; 2 of 3 predictions (18.2%)" in text
     assert "Example 1: sentence order 1, swapped" in text
     assert "\033" not in text
+
+
+def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
+    """The mark is a blank, unless it is what was masked."""
+    tokenizer = vocabularies.english()
+    tokenizer.save(str(tmp_path))
+    tokens = tokenizer.encode("the bed bed")
+    assert tokenizer.pieces(tokens) == ["▁the", *"▁bed", *"▁bed"]
+    example = {
+        "input_ids": [2, *tokens, 3],
+        "input_mask": [1] * 11,
+        "segment_ids": [0] * 11,
+        "masked_lm_positions": [6],
+        "masked_lm_ids": tokens[5:6],
+        "masked_lm_weights": [1.0],
+        "next_sentence_labels": [0],
+    }
+    write(tmp_path / "a.tfrecord", [serialized(**example)])
+    said = "[CLS] the bed [▁ → ▁]bed [SEP]"
+    assert said in printed(capsys, tmp_path / "a.tfrecord")
 
 
 def test_a_record_of_one_segment(folder, capsys):

@@ -2,6 +2,7 @@
 
 import base64
 import html.parser
+import json
 import shutil
 from xml.etree import ElementTree
 
@@ -60,9 +61,9 @@ def run_dir(tmp_path):
     """A run's folder, with 1,000 training rows and a warning."""
     data = tmp_path / "data"
     data.mkdir()
-    (data / "metadata.json").write_text(
-        '{"max_seq_length": 128, "statistics": {"swapped_share": 0.4987}}'
-    )
+    statistics = {"swapped_share": 0.4987, "eval": {"padding_share": 0.125}}
+    metadata = {"max_seq_length": 128, "statistics": statistics}
+    (data / "metadata.json").write_text(json.dumps(metadata))
     folder = tmp_path / "run <b>"
     folder.mkdir()
     history = History(str(folder))
@@ -93,6 +94,7 @@ def test_the_page_holds_everything_and_links_nothing(run_dir):
         assert piece in shown
     for piece in ("1,000 of 2,000", "swapped_share", "0.4987", "128", "7.7"):
         assert piece in shown
+    assert "Held-out records" in page.text and "padding_share" in page.text
     assert list(page.pictures) == ["loss", "trust_ratio", "odd_metric"]
     loss, trust = (page.pictures[k].decode() for k in ("loss", "trust_ratio"))
     assert ">train<" in loss and ">eval<" in loss

@@ -4,14 +4,18 @@ import dataclasses
 import os
 import shutil
 
+import numpy as np
+import pytest
 import tiny
 import tiny_tasks
 from tiny_runs import build, refusal
 
 from albert_tf.finetuning import finetune
 from albert_tf.finetuning.job import FinetuningConfig, Job
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
+from albert_tf.tasks.task_config import TaskConfig
 
 
 def test_workers_need_the_same_settings_and_examples(
@@ -50,6 +54,23 @@ def test_the_first_split_chooses_the_best_weights():
     splits = tuple(Split(name, (), None) for name in names)
     job = Job(find("mnli"), None, None, (), splits, ())
     assert job.best_metric == "matched_accuracy"
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        (3, "3 examples, 2 of them fill or exceed 4 tokens"),
+        (1, "1 examples in 3 rows, 2 of them fill or exceed 4 tokens"),
+    ],
+)
+def test_rows_are_counted_where_they_are_not_examples(examples, said):
+    """A long text has several, of which more can be full than texts."""
+    rows = [(np.arange(n), n) for n in (4, 2, 4)]
+    features = Features.from_rows(rows, {}, 0, max_seq_length=4)
+    split = Split("train", range(examples), features)
+    task = find("ner").with_config(TaskConfig(max_seq_length=4))
+    summary = Job(task, None, None, (split,), (), ()).summary()
+    assert summary.endswith(f"train: {said}")
 
 
 def test_steps_follow_from_epochs():

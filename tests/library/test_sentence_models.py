@@ -1,5 +1,6 @@
 """Classes, sets of classes, numbers and vectors of texts and pairs."""
 
+import exporting
 import keras
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from albert_tf.library.sentence_models import (
     PairClassifier,
     Regressor,
 )
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.keras_optimizers import AdamW
 
 LABELS = ("bad", "good")
@@ -41,6 +44,33 @@ def test_pairs_come_as_columns_or_rows(shallow, ways):
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     model.fit(pairs, NAMES[:6], verbose=0)
     model.fit((pairs, NAMES[:6]), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "columns"),
+    [
+        ("sst-2", Classifier, 1),
+        ("mrpc", PairClassifier, 2),
+        ("sts-b", Regressor, 2),
+        ("sts-b-embedding", Embedder, 1),
+    ],
+)
+def test_a_model_of_official_files_takes_texts(
+    name, cls, columns, pretrained_dir, tmp_path
+):
+    """Names of rows, and what files to predict are like, are the files'."""
+    task = find(name).with_config(TaskConfig(max_seq_length=12))
+    exporting.model_dir(tmp_path / "model", pretrained_dir, task)
+    model = cls.load(tmp_path / "model")
+    texts = (TEXTS[:4], TEXTS[4:8])[:columns]
+    found = model.predict(*texts)
+    assert len(found) == 4
+    if cls is not Embedder:
+        names = task.columns.text, task.columns.text_pair
+        table = dict(zip(names, texts, strict=False))
+        np.testing.assert_array_equal(model.predict(table), found)
+        x = texts if columns == 2 else texts[0]
+        assert model.score(x, [0, 1, 0, 1])
 
 
 def test_a_set_of_classes(shallow, tmp_path):

@@ -86,6 +86,13 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
         AlbertConfig.from_model_dir(str(tmp_path))
 
 
+def test_a_folder_that_is_not_there_is_told_so(tmp_path):
+    """There is nothing to convert."""
+    message = f"must exist. Received: model_dir={tmp_path}/gone$"
+    with pytest.raises(InputError, match=message):
+        AlbertConfig.from_model_dir(f"{tmp_path}/gone")
+
+
 def test_pruned_heads_are_written_and_others_not(tmp_path):
     """The width of a head stands in a file only where it is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))

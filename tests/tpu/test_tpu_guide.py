@@ -1,23 +1,14 @@
 """`docs/cloud_tpu.md` says what the code says."""
 
-import pathlib
 import re
 import shlex
 
 import pytest
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10, where pytest brings it
-    import tomli as tomllib
+from project_file import PROJECT, ROOT
 
 from albert_tf.tpu.chips import CHIPS, parse
 
-ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "cloud_tpu.md").read_text(encoding="utf-8")
-
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_guide_installs_what_is_required():

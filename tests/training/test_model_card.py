@@ -36,7 +36,10 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
-    """Its metrics are the last held-out ones; its records are counted."""
+    """Its metrics, all of them numbers, are the last held-out ones.
+
+    Its records are counted.
+    """
     records = tmp_path / "records"
     records.mkdir()
     statistics = {"documents": 7, "sentences": 4321}

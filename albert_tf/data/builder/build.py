@@ -280,7 +280,7 @@ def summary(
             f"  {split}: {metadata.count(split):,} records of "
             f"{metadata.max_seq_length} tokens and "
             f"{metadata.max_predictions_per_seq} predictions in "
-            f"{len(entries)} files"
+            f"{len(entries)} file{'s' * (len(entries) > 1)}"
         )
     notes = warnings(metadata.statistics, masking, pairs.max_seq_length)
     return "\n".join(lines + [f"Warning: {warning}" for warning in notes])

@@ -1,0 +1,29 @@
+"""What a run says of itself before its first step."""
+
+import pytest
+import tiny
+
+from albert_tf.data.records import Metadata
+from albert_tf.training.announcement import describe_run
+from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.phases import Phase
+
+PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
+
+
+@pytest.mark.parametrize(
+    "name, replicas, said",
+    [
+        ("lamb", 1, "1 replica, batches of 16 x 8 tokens, lamb at 0.5"),
+        ("adamw", 2, "2 replicas, batches of 16 x 8 tokens, adamw at 0.5"),
+    ],
+)
+def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
+    """Nor has one replica the plural of two."""
+    config = OptimizerConfig(optimizer=name, learning_rate=0.5)
+    trainer = tiny.new_trainer(replicas, optimizer=config)
+    describe_run(trainer, PHASES)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(f" parameters, {said}")
+    assert second.startswith("Without weight decay")
+    assert ("trust ratio" in second) == (name == "lamb")
