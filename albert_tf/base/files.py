@@ -83,6 +83,8 @@ def matches(pattern: str, folder: str = "") -> list[str]:
         paths = remote_glob(pattern)
     else:
         paths = local_glob(pattern, recursive=True)
+    if "**" in pattern:  # folders are on the way to what is meant
+        paths = [path for path in paths if not os.path.isdir(path)]
     return sorted(path for path in paths if not is_unfinished(path))
 
 
@@ -324,7 +326,6 @@ def glob(
     """Return the sorted files of a comma-separated list of glob patterns.
 
     Args:
-      patterns: the list.
       what: names it in errors.
       legal_folder: returns whether a folder may be among the files.
     """

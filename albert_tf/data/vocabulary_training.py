@@ -78,7 +78,7 @@ class Sentences:
         try:
             for line in self._lines():
                 line = normalize(line, self._config)
-                self.counts["sentences"] += 1
+                self.counts["sentences"] += bool(line)
                 self.counts["long"] += len(line.encode()) > MAX_SENTENCE_BYTES
                 yield line
         except (Exception, KeyboardInterrupt) as error:

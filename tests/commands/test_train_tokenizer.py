@@ -98,7 +98,7 @@ def test_too_small_vocabulary(corpus, tmp_path):
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"\n \n", "0 sentences, 0 longer"),
+        ("\n \n\u0301\n".encode(), "0 sentences, 0 longer"),
         (b"x" * 5000, "1 sentences, 1 longer"),
         (b"fine\nbad \xff\n", "input.txt, line 2"),
     ],

@@ -33,13 +33,6 @@ def rewrite(change):
     return damage
 
 
-def without_mask(record):
-    """Return an example without `input_mask`."""
-    changed = tf.train.Example.FromString(record)
-    del changed.features.feature["input_mask"]
-    return [changed.SerializeToString()]
-
-
 def with_float_mask(record):
     """Return an example whose `input_mask` is of another type."""
     changed = tf.train.Example.FromString(record)
@@ -76,7 +69,7 @@ FAULTS = {
     "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is no tf.train"),
     "half": (rewrite(lambda r: [r[:99]]), ", record 2 is no tf.train.Example"),
     "key": (
-        rewrite(without_mask),
+        rewrite(lambda r: [example(1, without=["input_mask"])]),
         ", record 2: `input_mask` holds 0 values instead of 8",
     ),
     "type": (rewrite(with_float_mask), ", record 2, Key: input_mask, "),

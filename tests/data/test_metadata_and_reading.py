@@ -163,9 +163,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """A missing, foreign or damaged metadata.json says what to do."""
-    with pytest.raises(InputError, match="create_pretraining_data.py"):
-        find.read_metadata(str(tmp_path / "nothing"))
+    """A foreign or damaged metadata.json says what to do."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
