@@ -102,16 +102,13 @@ def batches_of_text(
       keep: see `for_keras`.
     """
 
-    def converted(element) -> tuple:
-        features, weights = convert(element)
-        with tf.device("CPU"):
-            make = batcher(features, int(bucketed))
-            batch = make(tf.range(len(features)))
-        return for_keras(batch, weights, keep)
-
     def generate() -> Iterator[tuple]:
         for element in dataset:
-            yield converted(element)
+            features, weights = convert(element)
+            with tf.device("CPU"):
+                make = batcher(features, int(bucketed))
+                batch = make(tf.range(len(features)))
+            yield for_keras(batch, weights, keep)
 
     def any_shape(x):
         return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)

@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving.server import Server
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.task import Task
 
 
 def text_features(server: Server, path: str) -> Features:
@@ -24,20 +23,15 @@ def text_features(server: Server, path: str) -> Features:
     return Features.of_texts(encoder.tokenizer, texts, length)
 
 
-def read_examples(task: Task, path: str) -> Sequence:
+def task_features(server: Server, path: str) -> Features:
     """Return the examples of a file to predict, or else to evaluate on.
 
     The two have other columns in some data sets.
     """
     try:
-        return task.read("predict", path)
+        examples = server.task.read("predict", path)
     except InputError:
-        return task.read("eval", path)
-
-
-def task_features(server: Server, path: str) -> Features:
-    """Return the examples of a file as the model's task reads them."""
-    examples = read_examples(server.task, path)
+        examples = server.task.read("eval", path)
     rule = "`calibration_file` must have an example."
     require(examples, rule, calibration_file=path)
     return server.task.features(examples, server.encoder.tokenizer)

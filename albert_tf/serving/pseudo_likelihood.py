@@ -24,7 +24,6 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.compiled_ops import cross_entropy
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -122,7 +121,8 @@ class Scorer:
             f"A sentence must have 1 to {limit} pieces for this model.",
             sentence=f"{sentence!r}, {len(ids)} pieces",
         )
-        return packed_row(self.tokenizer, np.array(ids), [], len(ids) + 2)[0]
+        first, last = self.tokenizer.cls_id, self.tokenizer.sep_id
+        return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
         """Yield numbers of rows of one length, as many as go together."""

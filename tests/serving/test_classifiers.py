@@ -1,18 +1,19 @@
-"""What models of sentences serve, against the Python model."""
+"""What models of sentences serve, against the Keras models."""
 
 import numpy as np
 import tensorflow as tf
-from exporting import TEXTS, close, finetuned, packed, server_of, strings
+from exporting import TEXTS, close, finetuned, server_of, strings
 from tiny_records import serialized
 
+from albert_tf.library.sentence_models import Classifier, Regressor
 
-def test_classification_names_its_labels(tmp_path, pretrained_dir, tokenizer):
+
+def test_classification_names_its_labels(tmp_path, pretrained_dir):
     """`classify` gives Python's probabilities and the label of the largest."""
     labels = ("bad", "fair", "好")
     folder = tmp_path / "model"
-    model = finetuned(folder, pretrained_dir, "classification", labels)
-    inputs = packed(tokenizer, TEXTS, length=12)
-    wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
+    finetuned(folder, pretrained_dir, "classification", labels)
+    wanted = Classifier.load(folder).predict(TEXTS, verbose=0)
     server = server_of(folder)
     assert server.default == "classify"
     found = server.call("classify", strings(TEXTS))
@@ -27,23 +28,21 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir, tokenizer):
     assert found["sequence_output"].shape == [len(TEXTS), 12, 16]
 
 
-def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir, tokenizer):
+def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
     """Every class has its own probability, chosen above a half."""
     folder = tmp_path / "model"
-    model = finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
-    inputs = packed(tokenizer, TEXTS, length=12)
-    wanted = tf.sigmoid(model(*map(tf.constant, inputs))).numpy()
+    finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
+    wanted = Classifier.load(folder).predict(TEXTS, verbose=0)
     found = server_of(folder).call("classify", strings(TEXTS))
     close(found["probabilities"], wanted)
     np.testing.assert_array_equal(found["chosen"], wanted > 0.5)
 
 
-def test_regression_gives_the_score(tmp_path, pretrained_dir, tokenizer):
+def test_regression_gives_the_score(tmp_path, pretrained_dir):
     """`score` is the model's number, of pairs in serialized examples too."""
     folder = tmp_path / "model"
-    model = finetuned(folder, pretrained_dir, "regression", pair="b")
-    inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
-    wanted = model(*map(tf.constant, inputs))[:, 0]
+    finetuned(folder, pretrained_dir, "regression", pair="b")
+    wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)
     both = strings(TEXTS), strings(TEXTS[::-1])
     server = server_of(folder)
     close(server.call("score", *both)["score"], wanted)

@@ -20,6 +20,7 @@ from albert_tf.serving.exporting import ExportConfig
 from albert_tf.serving.litert_model import MODEL_FILE, Runner
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns
+from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
@@ -50,17 +51,15 @@ def test_fills_masks_as_the_python_model(
     """Every mask of a text gets Python's likeliest pieces, of many too."""
     runner = Runner(pretrained)
     for text in MASKED:
-        ids = np.array([tokenizer.encode_masked(text)])
-        inputs = packed(tokenizer, [""])
-        row = [2, *ids[0][:22], 3]  # [CLS] and [SEP]
-        inputs[0][0, : len(row)], inputs[1][0, : len(row)] = row, 1
-        places = np.flatnonzero(inputs[0][0] == tokenizer.mask_id)
+        ids = tokenizer.encode_masked(text)
+        inputs = pack(tokenizer, ids, [], runner.length)
+        places = np.flatnonzero(inputs[0] == tokenizer.mask_id)
         found = runner.fill_mask(text, 3)
         assert len(found) == len(places)
         if not len(places):
             continue
-        batch = [*inputs, places[None].astype(np.int32)]
-        logits = pretrained_model(*map(tf.constant, batch))["mlm_logits"][0]
+        batch = [tf.constant(x[None], tf.int32) for x in (*inputs, places)]
+        logits = pretrained_model(*batch)["mlm_logits"][0]
         for answer, p in zip(found, tf.nn.softmax(logits).numpy(), strict=True):
             best = np.argsort(-p)[:3]
             assert [piece for piece, _ in answer] == tokenizer.pieces(best)

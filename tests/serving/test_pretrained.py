@@ -38,8 +38,8 @@ def test_masks_are_filled_as_by_the_python_model(
         assert found["mask_count"][row] == len(places)
         for i, place in enumerate(places):
             assert found["positions"][row, i] == place
-            batch = [tf.constant(x[None]) for x in (*inputs, places[i : i + 1])]
-            batch[3] = tf.cast(batch[3], tf.int32)
+            rows = *inputs, places[i : i + 1]
+            batch = [tf.constant(row[None], tf.int32) for row in rows]
             logits = pretrained_model(*batch)["mlm_logits"]
             probabilities = tf.nn.softmax(logits)[0, 0].numpy()
             best = np.argsort(-probabilities)[:5]
