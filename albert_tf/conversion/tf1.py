@@ -67,7 +67,9 @@ def open_checkpoint(prefix: str) -> Tensors:
 
     def read(name: str):
         with damage_named(prefix):
-            return reader.get_tensor(name)
+            array = reader.get_tensor(name)
+        # Half precision is widened, which is exact.
+        return array.astype("f4") if array.dtype.itemsize == 2 else array
 
     return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
 

@@ -29,14 +29,17 @@ PROBE = """func.func @main(%x: tensor<68719476736xf32>)
 }"""
 
 
+def version(package: str) -> str:
+    """Return the installed version of a package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def require_versions() -> None:
     """Refuse a missing extra and other versions, before any work."""
-    installed = {}
-    for package in VERSIONS:
-        try:
-            installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            installed[package] = "none"
+    installed = {package: version(package) for package in VERSIONS}
     if all(installed[p].startswith(v) for p, v in VERSIONS.items()):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())

@@ -1,7 +1,6 @@
 """A report of a machine: what it is, and what came of each check."""
 
 import dataclasses
-import importlib.metadata
 import os
 import platform
 import time
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.tpu.compiler import version
 from albert_tf.tpu.hardware_checks import (
     CHECKS,
     Bench,
@@ -64,14 +64,6 @@ def tried(row: Row, function: Callable[[Bench], Outcome], bench: Bench) -> Row:
     seconds = round(time.monotonic() - start, 1)
     more = seconds, outcome.table, trace
     return Row(row.name, row.expected, outcome.got, verdict, *more)
-
-
-def version(package: str) -> str:
-    """Return the installed version of a package."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def device_names(bench: Bench) -> str:

@@ -47,6 +47,16 @@ def test_tf1_round_trip(name, slots, tmp_path):
     assert left == right
 
 
+def test_half_precision_is_widened(golden, tmp_path):
+    """Weights of 16 bits become float32, as a model's are, exactly."""
+    half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
+    source = release(tmp_path / "in", golden.config, half)
+    convert(source, str(tmp_path / "out"), "tf1")
+    wide = {n: v.astype(np.float32) for n, v in half.items()}
+    back = released_files.read_all(str(tmp_path / "out/model.ckpt-best"))
+    released_files.assert_same(back, wide)
+
+
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
     """The model directory restores strictly and gives the golden outputs."""
     source = release(tmp_path / "in", golden.config, golden.weights)

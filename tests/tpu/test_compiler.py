@@ -44,7 +44,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
 @pytest.mark.parametrize(
     "found, received",
     [
-        ({}, "jax none, jaxlib none, libtpu none"),
+        ({}, "jax not installed, jaxlib not installed, libtpu not installed"),
         (
             {"jax": "0.10.3", "jaxlib": "0.10.3", "libtpu": "0.0.43"},
             "jax 0.10.3, jaxlib 0.10.3, libtpu 0.0.43",
