@@ -213,10 +213,6 @@ def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
 
 def describe(choices: dict[str, Choice]) -> list[str]:
     """Return choices as aligned lines: the flag, then its reason."""
-    flags = [f"--{name}={choice.value}" for name, choice in choices.items()]
-    width = max(map(len, flags), default=0)
-    reasons = (choice.reason for choice in choices.values())
-    return [
-        f"  {flag:{width}}  {reason}"
-        for flag, reason in zip(flags, reasons, strict=True)
-    ]
+    reasons = {f"--{k}={c.value}": c.reason for k, c in choices.items()}
+    width = max(map(len, reasons), default=0)
+    return [f"  {flag:{width}}  {why}" for flag, why in reasons.items()]

@@ -26,31 +26,17 @@ Folders = dict[str, Metadata]
 
 def check_records(config: AlbertConfig, metadata: Metadata) -> None:
     """Refuse records that do not fit the model."""
-    limits = {
-        "max_seq_length": "max_position_embeddings",
-        "vocab_size": "vocab_size",
-    }
-    for record_key, config_key in limits.items():
-        value, limit = (
-            getattr(metadata, record_key),
-            getattr(config, config_key),
-        )
-        require(
-            value <= limit,
-            f"`{record_key}` of the records must be at most the model's "
-            f"`{config_key}`, {limit}.",
-            **{record_key: value},
-        )
+    config.check_length("max_seq_length", metadata.max_seq_length)
+    size, most = metadata.vocab_size, config.vocab_size
+    rule = "`vocab_size` of the records must be at most the model's "
+    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
     require(
         config.type_vocab_size >= 2,
         "`type_vocab_size` must be at least 2, for records have two segments.",
         type_vocab_size=config.type_vocab_size,
     )
-    if 0 < metadata.vocab_size < config.vocab_size:
-        print(
-            f"Note: the records use {metadata.vocab_size} of the model's "
-            f"{config.vocab_size} word embeddings"
-        )
+    if 0 < size < most:
+        print(f"Note: the records use {size} of {most} word embeddings")
 
 
 def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:

@@ -79,14 +79,6 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
         checkpoints.restore_latest(str(folder), {"b": state["a/kernel"]})
 
 
-def test_weights_alone_are_no_run(tmp_path):
-    """As of a converted model; what goes on with it is another setting."""
-    checkpoints.save(str(tmp_path), variables())
-    state = variables() | {"optimizer/iterations": tf.Variable(0)}
-    with pytest.raises(InputError, match="this has weights alone; .*init_ch"):
-        checkpoints.restore_latest(str(tmp_path), state)
-
-
 def test_no_whole_checkpoint_is_an_error(folder):
     """A run must not begin anew over what is left of another."""
     for path in folder.glob("ckpt-*.data*"):

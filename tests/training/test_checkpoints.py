@@ -152,19 +152,6 @@ class TestSeveralFiles:
         assert checkpoints.latest(str(tmp_path)).endswith("ckpt-1")
         assert not list(tmp_path.glob("ckpt-2*"))
 
-    def test_what_a_kill_leaves_goes_with_the_next_one(self, tmp_path):
-        """Files of a checkpoint without its index do not count."""
-        for step in (1, 2):
-            checkpoints.save(str(tmp_path), self.variables(), step, keep=2)
-        state = (tmp_path / "checkpoint").read_text()
-        checkpoints.save(str(tmp_path), self.variables(), 3, keep=3)
-        (tmp_path / "checkpoint").write_text(state)
-        for name in ("ckpt-3.index", "ckpt-3.json"):
-            (tmp_path / name).unlink()
-        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-2")
-        checkpoints.save(str(tmp_path), self.variables(), 4, keep=2)
-        assert {p.stem for p in tmp_path.glob("ckpt-*")} == {"ckpt-2", "ckpt-4"}
-
 
 def test_a_small_model_has_one_file(saved):
     """As before there were several."""

@@ -1,6 +1,7 @@
 """Warm starts take exactly the weights that they say."""
 
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -59,25 +60,35 @@ def test_shared_weights_serve_more_layers(tmp_path):
     assert "6 layers from 2" in said
 
 
-def test_groups_come_from_the_same_depth(tmp_path):
-    """Four groups from two: blocks of layers."""
-    source = change(num_hidden_layers=4, num_hidden_groups=2)
-    expected = saved(tmp_path, source)
-    target = change(num_hidden_layers=8, num_hidden_groups=4)
-    found, said, _ = started(tmp_path, target)
+@pytest.mark.parametrize(
+    "source, target, origins, told",
+    [
+        ({"num_hidden_groups": 2}, {}, [0], ""),
+        (
+            {"num_hidden_groups": 2},
+            {"num_hidden_layers": 8, "num_hidden_groups": 4},
+            [0, 0, 1, 1],
+            "ffn_3_* from ffn_1_*",
+        ),
+        (
+            {"num_hidden_layers": 2, "sharing": "attention"},
+            {"sharing": "attention"},
+            [0, 0, 1, 1],
+            "4 layers from 2",
+        ),
+    ],
+)
+def test_blocks_come_from_the_same_depth(
+    tmp_path, source, target, origins, told
+):
+    """Of groups or of layers; a group's first layer decides, not its last."""
+    layers = {"num_hidden_layers": 4}
+    expected = saved(tmp_path, change(**layers | source))
+    found, said, _ = started(tmp_path, change(**layers | target))
     for name, value in found.items():
-        for group, origin in enumerate([0, 0, 1, 1]):
-            name = name.replace(f"_{group}_0/", f"_@{origin}_0/")
-        np.testing.assert_array_equal(value, expected[name.replace("@", "")])
-    assert "ffn_3_* from ffn_1_*" in said
-
-
-def test_one_group_comes_from_the_lowest_that_it_replaces(tmp_path):
-    """A group's first layer decides, not its last."""
-    expected = saved(tmp_path, change(num_hidden_layers=4, num_hidden_groups=2))
-    found, _, _ = started(tmp_path, change(num_hidden_layers=4))
-    assert found.keys() < expected.keys()
-    assert_equal(found, expected, found)
+        theirs = re.sub(r"_(\d)_", lambda m: f"_{origins[int(m[1])]}_", name)
+        np.testing.assert_array_equal(value, expected[theirs], name)
+    assert told in said
 
 
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
@@ -89,19 +100,6 @@ def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
     found, said, _ = started(tmp_path, tiny.CONFIG)
     assert_equal(found, table(model))
     assert f"{checkpoints.BEST}/ckpt-0" in said
-
-
-def test_unshared_layers_are_stacked_in_blocks(tmp_path):
-    """Three unshared layers from a shared one and a half: by depth."""
-    source = change(num_hidden_layers=2, sharing="attention")
-    expected = saved(tmp_path, source)
-    target = change(num_hidden_layers=4, sharing="attention")
-    found, _, _ = started(tmp_path, target)
-    for layer, origin in enumerate([0, 0, 1, 1]):
-        kernel = "albert/encoder/ffn_{}_0/intermediate/kernel"
-        np.testing.assert_array_equal(
-            found[kernel.format(layer)], expected[kernel.format(origin)]
-        )
 
 
 POSITIONS = "albert/embeddings/position_embeddings"
