@@ -6,14 +6,12 @@ import inspect
 import pathlib
 import re
 import shutil
-from unittest import mock
 
 import keras
 from docutils import nodes
 from sphinx.errors import SphinxError
 
 import albert_tf
-from albert_tf.base import command_line
 from albert_tf.base.command_line import Program
 
 try:
@@ -49,16 +47,6 @@ def program_modules() -> dict[str, str]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     scripts = tomllib.loads(text)["project"]["scripts"]
     return {name: place.removesuffix(":cli") for name, place in scripts.items()}
-
-
-def program_of(module) -> Program:
-    """Return the record of a program, which its command line begins with."""
-    with (
-        mock.patch.object(Program, "define_flags", autospec=True) as define,
-        mock.patch.object(command_line, "run"),
-    ):
-        module.cli()
-    return define.call_args.args[0]
 
 
 def shown_type(field: dataclasses.Field) -> str:
@@ -97,7 +85,7 @@ def flag_entry(program: Program, field: dataclasses.Field) -> str:
 def flag_page(command: str, place: str) -> str:
     """Return the page of a program: its docstring, and every flag."""
     module = importlib.import_module(place)
-    program = program_of(module)
+    program = module.cli.__self__
     script = command.removeprefix("albert-").replace("-", "_")
     typed = f"{script}.py" if script in SCRIPTS else f"-m {place}"
     lines = [

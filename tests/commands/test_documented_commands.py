@@ -19,22 +19,13 @@ PAGES = [
 SCRIPT = """
 import importlib, json, sys
 from absl import flags
-from albert_tf.base.command_line import Program
 
 FLAGS = flags.FLAGS
-programs = []
-Program.cli = lambda program: programs.append(program)
-
-def clear():
-    for flag in set(FLAGS) - before:
-        delattr(FLAGS, flag)
 
 def mistake(name, arguments):
-    clear()
-    module = importlib.import_module(name)
-    clear()
-    module.cli()
-    program = programs.pop()
+    program = importlib.import_module(name).cli.__self__
+    for flag in set(FLAGS) - before:
+        delattr(FLAGS, flag)
     program.define_flags()
     given = [x for x in arguments if x != "..."]
     if len(given) < len(arguments):  # the reader knows the others
