@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import TableObject, rows_of
-from albert_tf.library.raw_data import TableColumns, listed
+from albert_tf.library.raw_data import TableColumns, is_source, listed
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
@@ -50,6 +50,13 @@ class MultipleChoice(TaskModel):
         c, choices = layout.columns, layout.choice_columns[:1]
         texts = c.text, c.text_pair, *choices
         return TableColumns(texts, c.label[0], lists=choices)
+
+    def codec(self, x, y):
+        if y is None and is_source(x):
+            return self.task
+        # Texts are columns, also for a model that has learnt from articles.
+        choices = self.task.layout.choice_columns
+        return self.task.with_columns({"choice_columns": choices})
 
     def answers(self, predictions):
         return np.stack([p.probabilities for p in predictions])
