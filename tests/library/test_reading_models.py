@@ -1,5 +1,6 @@
 """Answers, tags and choices from raw strings."""
 
+import exporting
 import keras
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from albert_tf.library.reading_models import (
     QuestionAnswerer,
     Tagger,
 )
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.keras_optimizers import AdamW
 
 QUESTIONS = ["film", "plot"] * 8
@@ -177,3 +180,14 @@ def test_choices_are_learnt(shallow, tmp_path):
     logs = np.log(np.array([row[:2] for row in shares[1::2]]))
     first = np.log([row[:2] for row in model.predict(*x, verbose=0)[1::2]])
     np.testing.assert_allclose(np.diff(logs), np.diff(first), atol=1e-4)
+
+
+def test_a_model_of_race_takes_texts(pretrained_dir, tmp_path):
+    """Its files hold articles; texts are columns, as of any choices."""
+    config = TaskConfig(max_seq_length=12, max_qa_length=6)
+    task = find("race").with_config(config)
+    exporting.model_dir(tmp_path / "model", pretrained_dir, task)
+    model = MultipleChoice.load(tmp_path / "model")
+    x = ["she walks"], ["where"], [["night", "river", "bridge", "house"]]
+    assert model.predict(x).shape == (1, 4)
+    assert model.score(x, [2])
