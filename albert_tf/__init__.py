@@ -15,23 +15,23 @@ __version__ = "0.1.0"
 
 # Each public name and the module that defines it.
 PUBLIC = {
-    "AdamW": "albert_tf.training.keras_optimizers",
+    "AdamW": "albert_tf.training.optimization.keras_optimizers",
     "Albert": "albert_tf.library.pretrained_model",
     "AlbertConfig": "albert_tf.model.config",
     "AlbertForPretraining": "albert_tf.model.albert",
     "AlbertModel": "albert_tf.model.albert",
     "Classifier": "albert_tf.library.sentence_models",
     "Embedder": "albert_tf.library.sentence_models",
-    "Hook": "albert_tf.training.run",
+    "Hook": "albert_tf.training.runs.run",
     "InputError": "albert_tf.base.errors",
-    "Lamb": "albert_tf.training.keras_optimizers",
+    "Lamb": "albert_tf.training.optimization.keras_optimizers",
     "MultipleChoice": "albert_tf.library.reading_models",
     "PairClassifier": "albert_tf.library.sentence_models",
     "Preprocessor": "albert_tf.library.preprocessor",
     "QuestionAnswerer": "albert_tf.library.reading_models",
     "Regressor": "albert_tf.library.sentence_models",
     "Tagger": "albert_tf.library.reading_models",
-    "WarmupDecay": "albert_tf.training.keras_optimizers",
+    "WarmupDecay": "albert_tf.training.optimization.keras_optimizers",
     "convert_checkpoint": "albert_tf.convert_checkpoint",
     "create_pretraining_data": "albert_tf.data.builder.build_program",
     "embed": "albert_tf.embed",
@@ -40,7 +40,7 @@ PUBLIC = {
     "load": "albert_tf.library.pretrained_model",
     "load_tokenizer": "albert_tf.text.tokenizers",
     "minimal_pairs": "albert_tf.minimal_pairs",
-    "pretrain": "albert_tf.training.pretraining_program",
+    "pretrain": "albert_tf.training.pretraining.pretraining_program",
     "train_tokenizer": "albert_tf.train_tokenizer",
 }
 

@@ -13,7 +13,7 @@ from albert_tf.base import command_line, program
 with program.quiet_start():
     from albert_tf.tpu import machine_report
     from albert_tf.tpu.hardware_checks import HardwareReportConfig
-    from albert_tf.training.distribution import DistributionConfig
+    from albert_tf.training.machines.distribution import DistributionConfig
 
 
 @command_line.program(HardwareReportConfig, DistributionConfig)

@@ -12,7 +12,7 @@ from albert_tf.base import command_line, files, program
 from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
-    from albert_tf.training.run_report import page, runs_in
+    from albert_tf.training.runs.run_report import page, runs_in
 
 REPORT_FILE = "report.html"
 

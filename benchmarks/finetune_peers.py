@@ -23,9 +23,9 @@ def our_trainer(case: dict):
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.registry import find
     from albert_tf.tasks.task import TaskConfig
-    from albert_tf.training import distribution
-    from albert_tf.training.optimizers import OptimizerConfig
-    from albert_tf.training.training_config import TrainingConfig
+    from albert_tf.training.machines import distribution
+    from albert_tf.training.optimization.optimizers import OptimizerConfig
+    from albert_tf.training.step.training_config import TrainingConfig
 
     wanted = TaskConfig(max_seq_length=case["max_seq_length"])
     head = find(case["task"]).with_config(wanted).head

@@ -31,7 +31,8 @@ with program.quiet_start():
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.text.tokenizers import load_tokenizer
-    from albert_tf.training import checkpoints, hooks
+    from albert_tf.training.model_directory import checkpoints
+    from albert_tf.training.runs import hooks
 
 # What is imported stays, and tracing makes many objects that stay for a while:
 # without this a tenth of the time goes into looking at them.

@@ -1,6 +1,6 @@
 """What the tests of `fit` share: an optimizer under which tiny models learn."""
 
-from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
+from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
 
 
 def optimizer(steps: int, rate: float = 0.003) -> AdamW:

@@ -8,7 +8,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.finetune import Settings
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULTS = {

@@ -10,7 +10,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.conversion.sources import describe_source, open_source
 from albert_tf.conversion.targets import TARGETS
-from albert_tf.training.checkpoint_files import reason
+from albert_tf.training.model_directory.checkpoint_files import reason
 
 
 def convert(

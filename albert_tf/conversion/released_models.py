@@ -13,7 +13,7 @@ from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_names import variable_shapes
 from albert_tf.data.records.framing import masked_crc32c
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.training.checkpoints import OPTIMIZER
+from albert_tf.training.model_directory.checkpoints import OPTIMIZER
 
 # Small tensors that differ between any two trainings.
 CHECKED = (

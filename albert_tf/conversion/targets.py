@@ -17,8 +17,8 @@ from albert_tf.conversion.released_names import (
 )
 from albert_tf.conversion.sources import Source
 from albert_tf.model.config import PRETRAINING_HEADS
-from albert_tf.training import checkpoints
-from albert_tf.training.model_card import write_card
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.model_directory.model_card import write_card
 
 
 def write_model_dir(folder: str, source: Source) -> int:

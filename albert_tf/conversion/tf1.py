@@ -12,8 +12,8 @@ from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.released_names import ALBERT_ZH, GOOGLE, Layout
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training import checkpoint_files
-from albert_tf.training.checkpoint_files import damage_named
+from albert_tf.training.model_directory import checkpoint_files
+from albert_tf.training.model_directory.checkpoint_files import damage_named
 
 INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # the name in the released archives

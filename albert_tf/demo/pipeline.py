@@ -20,7 +20,7 @@ from albert_tf.data.records import find, input_pipeline
 from albert_tf.demo import corpus
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.scoring import METRICS_FILE
-from albert_tf.training.history import CURVES_FILE, History
+from albert_tf.training.runs.history import CURVES_FILE, History
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 

@@ -12,8 +12,8 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning.job import FinetuningConfig, Job
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.scoring import METRICS_FILE, Judge
-from albert_tf.training import checkpoints
-from albert_tf.training.model_card import write_card
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.model_directory.model_card import write_card
 
 Metrics = dict[str, dict[str, float]]  # of each split
 

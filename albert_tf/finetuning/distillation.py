@@ -18,7 +18,8 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
-from albert_tf.training import checkpoints, distribution
+from albert_tf.training.machines import distribution
+from albert_tf.training.model_directory import checkpoints
 
 
 def check_targets(recipe: RecipeConfig, task: Task) -> None:

@@ -9,8 +9,9 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning.job import Job, load_other
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.task import Task
-from albert_tf.training import checkpoints, distribution
-from albert_tf.training.evaluator import Batch, Evaluator
+from albert_tf.training.machines import distribution
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.step.evaluator import Batch, Evaluator
 
 
 def load_evaluator(

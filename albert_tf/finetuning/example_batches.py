@@ -12,7 +12,7 @@ from albert_tf.finetuning.job import FinetuningConfig
 from albert_tf.model.devices import is_tpu
 from albert_tf.tasks.batches import length_step, training_batches
 from albert_tf.tasks.features import Features
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.step.training_config import TrainingConfig
 
 SORTED = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
 

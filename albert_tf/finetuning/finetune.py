@@ -29,15 +29,16 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge
 from albert_tf.tasks.task import DataConfig, TaskConfig
-from albert_tf.training import checkpoints, distribution
-from albert_tf.training.evaluator import Evaluator, Objective
-from albert_tf.training.hooks import KeepBest, StopInTime, standard
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.precision import with_dtype
-from albert_tf.training.run import Hook, Run
-from albert_tf.training.run import train as train_run
-from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
-from albert_tf.training.workers import vanishing_explained
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.precision import with_dtype
+from albert_tf.training.machines.workers import vanishing_explained
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.runs.hooks import KeepBest, StopInTime, standard
+from albert_tf.training.runs.run import Hook, Run
+from albert_tf.training.runs.run import train as train_run
+from albert_tf.training.step.evaluator import Evaluator, Objective
+from albert_tf.training.step.training_config import LARGEST_SEED, TrainingConfig
 
 ENCODER = ("albert/",)
 

@@ -8,9 +8,9 @@ with program.quiet_start():
     from albert_tf.finetuning import finetune as runs
     from albert_tf.finetuning.job import DEFAULTS
     from albert_tf.finetuning.multitask import finetune_together
-    from albert_tf.training.history import RunResult
-    from albert_tf.training.hooks import check_hooks
-    from albert_tf.training.run import Hook
+    from albert_tf.training.runs.history import RunResult
+    from albert_tf.training.runs.hooks import check_hooks
+    from albert_tf.training.runs.run import Hook
 
 # The released fine-tuning scripts' names of the same settings.
 RELEASED_NAMES = {

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.evaluator import Objective
+from albert_tf.training.step.evaluator import Objective
 
 # The axis along which a block's weights belong to heads, one after the other.
 HEAD_AXES = {

@@ -30,9 +30,10 @@ from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
 from albert_tf.tasks.registry import find, is_finetuned
 from albert_tf.tasks.scoring import Judge
-from albert_tf.training import checkpoints, distribution
-from albert_tf.training.hooks import KeepBest
-from albert_tf.training.workers import vanishing_explained
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.workers import vanishing_explained
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.runs.hooks import KeepBest
 
 BEST_METRIC = "mean"  # of the tasks' main metrics
 

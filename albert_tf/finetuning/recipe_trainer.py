@@ -18,10 +18,10 @@ from albert_tf.finetuning.recipes import (
     reductions,
 )
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.accumulation import add
-from albert_tf.training.evaluator import Batch
-from albert_tf.training.run import Hook
-from albert_tf.training.trainer import Trainer
+from albert_tf.training.runs.run import Hook
+from albert_tf.training.step.accumulation import add
+from albert_tf.training.step.evaluator import Batch
+from albert_tf.training.step.trainer import Trainer
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:

@@ -23,9 +23,12 @@ from albert_tf.tasks.task import (
     read_splits,
 )
 from albert_tf.text.tokenizers import tokenizer_in
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.machines.distribution import (
+    DistributionConfig,
+    make_strategy,
+)
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.step.evaluator import Evaluator
 
 EVAL_BATCH_SIZE = 32
 HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth

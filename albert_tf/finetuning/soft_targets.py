@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
-from albert_tf.training.evaluator import Batch, Objective
+from albert_tf.training.step.evaluator import Batch, Objective
 
 TEACHER = "teacher_"  # prefix of the teacher's outputs among the features
 

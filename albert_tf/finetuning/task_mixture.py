@@ -12,8 +12,8 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.dropout import fold_in
 from albert_tf.tasks.task import Task
-from albert_tf.training import checkpoints
-from albert_tf.training.evaluator import Batch
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.step.evaluator import Batch
 
 
 class SharedModel:

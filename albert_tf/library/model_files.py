@@ -11,7 +11,7 @@ from albert_tf.conversion.sources import Source, open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 ENCODER = "albert/"
 

@@ -20,7 +20,7 @@ from albert_tf.serving.model_servers import load_server, served_task
 from albert_tf.serving.server import Server
 from albert_tf.tasks.task import TASK_FILE
 from albert_tf.text.tokenizers import TOKENIZER_FILE
-from albert_tf.training.checkpoint_files import reason
+from albert_tf.training.model_directory.checkpoint_files import reason
 
 GRAPH_FILE = "saved_model.pb"
 

@@ -22,7 +22,7 @@ from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task, TaskConfig
 from albert_tf.text.tokenizers import tokenizer_in
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 # By the kind of the task that a model was fine-tuned for.
 KINDS = {

@@ -14,7 +14,7 @@ from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Rows, Signature, function
 from albert_tf.tasks.task import Task, TaskConfig
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.model_directory.checkpoints import named_variables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.head import LOSS_WEIGHTS
 from albert_tf.tasks.task import Task
-from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.step.evaluator import Evaluator
 
 METRICS_FILE = "metrics.json"
 

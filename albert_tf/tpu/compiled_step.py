@@ -19,9 +19,9 @@ from albert_tf.tpu.compiler import (
 )
 from albert_tf.tpu.hlo_traffic import Module
 from albert_tf.tpu.step_module import StepModule, lower_step
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import make_trainer
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.pretraining.pretraining_run import make_trainer
+from albert_tf.training.step.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

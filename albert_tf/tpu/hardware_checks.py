@@ -22,13 +22,14 @@ from albert_tf.tpu.compiler import GIB
 from albert_tf.tpu.fingerprint import fingerprint
 from albert_tf.tpu.made_up_records import VOCABULARY, write_records
 from albert_tf.tpu.tpu_recipes import accepted, read_step
-from albert_tf.training import checkpoints, distribution
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.history import History
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining_config import PretrainingConfig
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.distribution import DistributionConfig
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
+from albert_tf.training.pretraining.pretraining_run import pretrain
+from albert_tf.training.runs.history import History
+from albert_tf.training.step.training_config import TrainingConfig
 
 RECIPE = "base_v5e-8"
 STEPS, STRETCH = 200, 20

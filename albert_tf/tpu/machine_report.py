@@ -19,7 +19,7 @@ from albert_tf.tpu.hardware_checks import (
     NotRun,
     Outcome,
 )
-from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.machines.distribution import DistributionConfig
 
 PACKAGES = """albert-tf tensorflow tensorflow-tpu keras tensorflow-text libtpu
 numpy""".split()

@@ -35,7 +35,7 @@ from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training import run_report
+from albert_tf.training.runs import run_report
 
 
 @pytest.fixture(autouse=True)

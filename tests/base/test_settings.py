@@ -10,13 +10,13 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.finetuning.job import FinetuningConfig
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.machines.distribution import DistributionConfig
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.step.training_config import TrainingConfig
 
 SCRIPT = """
 from albert_tf.base import command_line
-from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.optimization.optimizers import OptimizerConfig
 command_line.Program(print, (OptimizerConfig,)).cli()
 """
 

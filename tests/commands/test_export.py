@@ -25,7 +25,7 @@ from albert_tf.demo import exported_model
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.server import Server
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):

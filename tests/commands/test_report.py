@@ -11,8 +11,8 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.report import report as write_report
-from albert_tf.training import run_report
-from albert_tf.training.history import History
+from albert_tf.training.runs import run_report
+from albert_tf.training.runs.history import History
 
 VOID = ("meta", "img")  # tags without an end
 SVG = "{http://www.w3.org/2000/svg}"

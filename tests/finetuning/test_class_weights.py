@@ -28,8 +28,8 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.training.accumulation import cut
-from albert_tf.training.history import History
+from albert_tf.training.runs.history import History
+from albert_tf.training.step.accumulation import cut
 
 CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 TEXTS = [

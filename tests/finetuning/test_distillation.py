@@ -21,7 +21,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 SHORT = TaskConfig(max_seq_length=16)
 

@@ -15,10 +15,13 @@ from albert_tf.finetuning.directory import summary
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
-from albert_tf.training import distribution
-from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import Evaluator
-from albert_tf.training.history import History
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.distribution import (
+    DistributionConfig,
+    make_strategy,
+)
+from albert_tf.training.runs.history import History
+from albert_tf.training.step.evaluator import Evaluator
 
 
 @pytest.fixture(scope="module")

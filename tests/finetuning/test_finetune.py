@@ -16,9 +16,9 @@ from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import Judge
 from albert_tf.finetuning.job import prepare
 from albert_tf.tasks.heads import ClassHead
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import make_strategy
-from albert_tf.training.history import History
+from albert_tf.training.machines.distribution import make_strategy
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.runs.history import History
 
 
 def test_a_keyword_is_learnt(finished):

@@ -34,8 +34,8 @@ from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.training import checkpoints
-from albert_tf.training.history import History
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.runs.history import History
 
 ONE_HOST = {"num_shards": 1, "shard": 0, "batch_size": 16}
 ONE_DEVICE = tf.distribute.get_strategy()

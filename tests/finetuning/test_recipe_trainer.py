@@ -17,13 +17,16 @@ from albert_tf.finetuning.recipe_trainer import (
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks.scoring import Judge
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.history import History
-from albert_tf.training.hooks import Evaluate
-from albert_tf.training.objectives import PretrainingObjective
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.machines.distribution import (
+    DistributionConfig,
+    make_strategy,
+)
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.runs.history import History
+from albert_tf.training.runs.hooks import Evaluate
+from albert_tf.training.step.objectives import PretrainingObjective
+from albert_tf.training.step.training_config import TrainingConfig
 
 WORDS = "albert/embeddings/word_embeddings"
 

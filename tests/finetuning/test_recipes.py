@@ -14,7 +14,7 @@ from albert_tf.finetuning.recipes import (
     reductions,
 )
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.model_directory.checkpoints import named_variables
 
 EMBEDDED = "albert/embeddings/word_embeddings"
 POOLED = "albert/pooler/kernel"

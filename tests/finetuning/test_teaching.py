@@ -26,7 +26,10 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.machines.distribution import (
+    DistributionConfig,
+    make_strategy,
+)
 
 T = 2.5  # the temperature
 TEXTS = (

@@ -13,8 +13,11 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.task import TaskConfig
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.machines.distribution import (
+    DistributionConfig,
+    make_strategy,
+)
+from albert_tf.training.model_directory import checkpoints
 
 # Layers share their weights: both have the same variables, of other meaning.
 SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)

@@ -17,7 +17,7 @@ from albert_tf.library.sentence_models import (
 )
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.keras_optimizers import AdamW
+from albert_tf.training.optimization.keras_optimizers import AdamW
 
 LABELS = ("bad", "good")
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))

@@ -12,9 +12,9 @@ import tiny_tasks
 from albert_tf.base.errors import InputError
 from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.tasks.batches import training_batches
-from albert_tf.training import checkpoints
-from albert_tf.training.keras_optimizers import AdamW
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.step.training_config import TrainingConfig
 
 LABELS = ("bad", "good")
 STEPS, BATCH, RATE = 6, 16, 0.01

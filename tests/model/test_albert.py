@@ -11,7 +11,7 @@ from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.devices import CompiledForTpu
-from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.model_directory.checkpoints import named_variables
 
 # Ten times the float32 reordering noise of the released code itself; g5 has
 # masks with holes and a row without any token, where scores near -10000 have

@@ -18,8 +18,8 @@ from albert_tf.model.shared_layers import (
     choose,
     rematerialized,
 )
-from albert_tf.training.checkpoints import named_variables
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.step.training_config import TrainingConfig
 
 WHILE = EncoderLoop("while")
 LAYER = EncoderLoop("unrolled", rematerialize=True)

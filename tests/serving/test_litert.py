@@ -21,7 +21,7 @@ from albert_tf.serving.litert_model import MODEL_FILE, Runner
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns
 from albert_tf.text.packing import pack
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 pytest.importorskip("ai_edge_litert")
 

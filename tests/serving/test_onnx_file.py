@@ -6,7 +6,7 @@ import tensorflow as tf
 from exporting import TEXTS, close, packed, written
 
 from albert_tf.text.packing import INPUTS
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 pytest.importorskip("tf2onnx")
 runtime = pytest.importorskip("onnxruntime")

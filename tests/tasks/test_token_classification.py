@@ -16,7 +16,7 @@ from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Judge, Split
 from albert_tf.tasks.task import DataConfig, TaskConfig
-from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.step.evaluator import Evaluator
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
 TAGS = "O O B-A I-A O O B-B O O O O B-A O O".split()

@@ -16,8 +16,8 @@ from albert_tf.tpu.compiled_step import (
 )
 from albert_tf.tpu.compiler import VERSIONS, Compiled, CompileOnlyStrategy
 from albert_tf.tpu.step_check import cost_lines
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.step.training_config import TrainingConfig
 
 GIB = 1 << 30
 

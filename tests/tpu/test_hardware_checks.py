@@ -24,8 +24,8 @@ from albert_tf.tpu.hardware_checks import (
 )
 from albert_tf.tpu.made_up_records import write_records
 from albert_tf.tpu.tpu_recipes import accepted
-from albert_tf.training import checkpoints
-from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.machines.distribution import DistributionConfig
+from albert_tf.training.model_directory import checkpoints
 
 TEXT = "6824a352d0598141"  # of 20 documents
 SEEDS = [[5.0, 4.0, 3.0], [5.2, 4.0, 3.4], [5.1, 4.0, 2.9]]

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.tpu.hardware_checks import HardwareReportConfig, NotRun, Outcome
 from albert_tf.tpu.machine_report import report
-from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.machines.distribution import DistributionConfig
 
 ABSENT = "the program ended before"
 

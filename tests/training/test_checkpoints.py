@@ -10,7 +10,7 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
-from albert_tf.training import checkpoints
+from albert_tf.training.model_directory import checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,16 @@ import tiny
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training import checkpoints
-from albert_tf.training.health import Monitor
-from albert_tf.training.hooks import KeepAverage, Measure, Warn, check_hooks
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import SIGTERM, Hook
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.runs.health import Monitor
+from albert_tf.training.runs.hooks import (
+    KeepAverage,
+    Measure,
+    Warn,
+    check_hooks,
+)
+from albert_tf.training.runs.run import SIGTERM, Hook
 
 
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
@@ -74,7 +79,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     """Four bad ones do; two batches of every three do not."""
-    monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
+    monkeypatch.setattr("albert_tf.training.runs.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
         go(make_run(tmp_path, **values), batches=poisoned(range(48)))

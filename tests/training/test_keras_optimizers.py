@@ -6,8 +6,15 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
-from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.optimization.keras_optimizers import (
+    AdamW,
+    Lamb,
+    WarmupDecay,
+)
+from albert_tf.training.optimization.optimizers import (
+    Optimizer,
+    OptimizerConfig,
+)
 
 SHAPES = {
     "kernel": (300, 256),  # large enough for the compiled update

@@ -2,7 +2,7 @@
 
 import json
 
-from albert_tf.training.model_card import CARD, MARK, write_card
+from albert_tf.training.model_directory.model_card import CARD, MARK, write_card
 
 
 def model(folder, **files):

@@ -9,8 +9,16 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.muon import MATRICES, RMS, muon_rule, orthogonalized
-from albert_tf.training.optimizers import Optimizer, OptimizerConfig
+from albert_tf.training.optimization.muon import (
+    MATRICES,
+    RMS,
+    muon_rule,
+    orthogonalized,
+)
+from albert_tf.training.optimization.optimizers import (
+    Optimizer,
+    OptimizerConfig,
+)
 
 SHAPES = [(6, 4), (4, 6), (5, 5)]
 

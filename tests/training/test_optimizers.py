@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.compat import with_compat
-from albert_tf.training.optimizers import (
+from albert_tf.training.optimization.optimizers import (
     FUSED_SIZE,
     SCHEDULES,
     OptimizerConfig,
     clip,
     update_rule,
 )
+from albert_tf.training.pretraining.compat import with_compat
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 

@@ -7,9 +7,9 @@ import tiny
 
 from albert_tf.data.records import Metadata
 from albert_tf.model.flops import training_flops
-from albert_tf.training.phase_work import work_ahead
-from albert_tf.training.phases import Phase
-from albert_tf.training.run import Run
+from albert_tf.training.budget.phase_work import work_ahead
+from albert_tf.training.pretraining.phases import Phase
+from albert_tf.training.runs.run import Run
 
 RECORDS = Metadata(16, 3, 50, "", {})
 CONFIG = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.model.devices import CompiledForTpu
-from albert_tf.training import precision
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.machines import precision
+from albert_tf.training.step.training_config import TrainingConfig
 
 AUTO = TrainingConfig(dtype="auto")
 

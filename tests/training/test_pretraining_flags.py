@@ -7,7 +7,7 @@ import re
 import programs
 import pytest
 
-from albert_tf.training import budget
+from albert_tf.training.budget import budget_rules
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "pretraining"
@@ -92,7 +92,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
-    chosen = {*budget.RULES, "mask_schedule", "depth_schedule"}
+    chosen = {*budget_rules.RULES, "mask_schedule", "depth_schedule"}
     text = (FOLDER / f"{name}.flags").read_text()
     assert not any(re.search(rf"^--{flag}\b", text, re.M) for flag in chosen)
     assert published["budget_hours"] == 0

@@ -13,15 +13,17 @@ from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
 from albert_tf.model.flops import training_flops
-from albert_tf.training import checkpoints, record_folders, warm_start
-from albert_tf.training.hooks import MeasureSpread, make_monitor
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.phases import Phase
-from albert_tf.training.pretraining import make_trainer
-from albert_tf.training.pretraining_hooks import pretraining_hooks
-from albert_tf.training.record_folders import check_records
-from albert_tf.training.run import Hook, Run
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.first_weights import warm_start
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import record_folders
+from albert_tf.training.pretraining.phases import Phase
+from albert_tf.training.pretraining.pretraining_hooks import pretraining_hooks
+from albert_tf.training.pretraining.pretraining_run import make_trainer
+from albert_tf.training.pretraining.record_folders import check_records
+from albert_tf.training.runs.hooks import MeasureSpread, make_monitor
+from albert_tf.training.runs.run import Hook, Run
+from albert_tf.training.step.training_config import TrainingConfig
 
 
 def trainer(compat="none"):

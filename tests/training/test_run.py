@@ -14,11 +14,12 @@ import tiny
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training import checkpoint_files, checkpoints, run
-from albert_tf.training.history import History, draw_curves
-from albert_tf.training.hooks import StopInTime
-from albert_tf.training.optimizers import OptimizerConfig
-from albert_tf.training.run import Hook, Run, StopOnSignal
+from albert_tf.training.model_directory import checkpoint_files, checkpoints
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.runs import run
+from albert_tf.training.runs.history import History, draw_curves
+from albert_tf.training.runs.hooks import StopInTime
+from albert_tf.training.runs.run import Hook, Run, StopOnSignal
 
 
 def copied(folder, target, step):

@@ -10,8 +10,8 @@ from tiny_pretraining import Look, assert_same_bits, run, values
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import find, input_pipeline
-from albert_tf.training.history import History
-from albert_tf.training.run import Hook
+from albert_tf.training.runs.history import History
+from albert_tf.training.runs.run import Hook
 
 RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
 

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.optimizers import Optimizer, OptimizerConfig
-from albert_tf.training.phases import Phase, at
-from albert_tf.training.run import Pace, Run, Stretch, next_stop
-from albert_tf.training.timetable import Course, KeepTime, Timetable
+from albert_tf.training.budget.timetable import Course, KeepTime, Timetable
+from albert_tf.training.optimization.optimizers import (
+    Optimizer,
+    OptimizerConfig,
+)
+from albert_tf.training.pretraining.phases import Phase, at
+from albert_tf.training.runs.run import Pace, Run, Stretch, next_stop
 
 HOURS = 0.25
 PLANNED = 1000

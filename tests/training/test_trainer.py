@@ -9,8 +9,8 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.training import optimizers
-from albert_tf.training.optimizers import OptimizerConfig
+from albert_tf.training.optimization import optimizers
+from albert_tf.training.optimization.optimizers import OptimizerConfig
 
 
 def trained(steps=6, **kwargs):
@@ -170,7 +170,9 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
     def unknown(**place):
         return tiny.train_batches(**place).filter(lambda _: True)
 
-    monkeypatch.setattr("albert_tf.training.trainer.distribute", distribute)
+    monkeypatch.setattr(
+        "albert_tf.training.step.trainer.distribute", distribute
+    )
     tiny.new_trainer().iterator(unknown, 0)
     assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
 

@@ -14,8 +14,13 @@ from albert_tf.data.records.piece_counts import PIECE_COUNTS_FILE
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import WordPieceTokenizer
-from albert_tf.training import checkpoints, warm_start
-from albert_tf.training.transplant import Transplant, origins, read_transplant
+from albert_tf.training.first_weights import warm_start
+from albert_tf.training.first_weights.transplant import (
+    Transplant,
+    origins,
+    read_transplant,
+)
+from albert_tf.training.model_directory import checkpoints
 
 # Of the Chinese pieces the English ones that they are made of.
 FROM_ENGLISH = {

@@ -1,0 +1,1 @@
+"""What a run begins with: nothing, or another model's weights."""

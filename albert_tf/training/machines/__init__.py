@@ -1,0 +1,1 @@
+"""Where a run happens: strategies, workers, the faster precision."""

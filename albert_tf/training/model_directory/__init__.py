@@ -1,0 +1,1 @@
+"""What a run keeps: checkpoints, and a card beside them."""

@@ -1,0 +1,1 @@
+"""How weights move: optimizers, rates, averages; for Keras too."""

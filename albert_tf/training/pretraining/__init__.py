@@ -1,0 +1,1 @@
+"""The pretraining run, and the program."""

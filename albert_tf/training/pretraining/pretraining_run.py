@@ -1,0 +1,282 @@
+"""A pretraining run: records in, a model directory out."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Sequence, Set
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base import settings
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Fact
+from albert_tf.data import records
+from albert_tf.data.records import input_pipeline
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.training.budget import budget_start
+from albert_tf.training.budget.timetable import KeepTime, rehearse
+from albert_tf.training.first_weights import warm_start
+from albert_tf.training.first_weights.new_model import start_new
+from albert_tf.training.first_weights.transplant import read_transplant
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.distribution import DistributionConfig
+from albert_tf.training.machines.precision import with_dtype
+from albert_tf.training.machines.workers import vanishing_explained
+from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.model_directory.model_card import write_card
+from albert_tf.training.optimization.batch_rules import (
+    with_half_life,
+    with_rate,
+)
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.pretraining import phases, record_folders
+from albert_tf.training.pretraining.compat import with_compat
+from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
+from albert_tf.training.pretraining.pretraining_hooks import pretraining_hooks
+from albert_tf.training.pretraining.record_folders import (
+    Folders,
+    fingerprint,
+    phases_of,
+)
+from albert_tf.training.runs.announcement import describe_run
+from albert_tf.training.runs.hooks import make_monitor
+from albert_tf.training.runs.run import Hook, Run, last_good_named, train
+from albert_tf.training.step.objectives import PretrainingObjective
+from albert_tf.training.step.trainer import Trainer
+from albert_tf.training.step.training_config import TrainingConfig
+
+
+def check_weights(run: PretrainingConfig) -> None:
+    """Refuse to evaluate where there are no weights, or no examples."""
+    require(
+        run.do_train
+        or run.init_checkpoint
+        or checkpoints.has_weights(run.output_dir),
+        "Without `do_train`, `output_dir` must hold a checkpoint, or "
+        "`init_checkpoint` name one.",
+        output_dir=run.output_dir,
+        init_checkpoint=None,
+    )
+
+
+def prepare(
+    run: PretrainingConfig, training: TrainingConfig
+) -> tuple[AlbertConfig, Folders, Tokenizer | None]:
+    """Check everything that can be wrong before any device is used."""
+    config = AlbertConfig.from_json_file(run.albert_config_file)
+    folders = record_folders.read(run.data_dir, config, run.do_train)
+    last = phases_of(run, config, folders, 1, training)[-1].data_dir
+    require(
+        folders[last].count(records.EVAL) or not run.do_eval,
+        "`do_eval` needs held-out records.",
+        data_dir=f"{last} with none",
+    )
+    first = next(iter(folders))
+    tokenizer = record_folders.tokenizer_of(first, run.init_checkpoint)
+    choices = run.init_checkpoint, run.init_state, run.init_vocabulary
+    warm_start.check(*choices, config, tokenizer)
+    checkpoints.check_claim(run.output_dir, config)
+    if tokenizer:
+        tokenizer.check_claim(run.output_dir)
+    check_weights(run)
+    return config, folders, tokenizer
+
+
+# Whose files may lie elsewhere on each machine.
+PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None,
+    model: AlbertConfig,
+    folders: Folders,
+    run: PretrainingConfig,
+    *configs,
+) -> None:
+    """Refuse workers of which one has other settings or other files."""
+    settings = {k: v for c in (run, *configs) for k, v in vars(c).items()}
+    schedule = phases.read_schedule("data_dir", run.data_dir)
+    contents = {
+        "albert_config_file": model,
+        "data_dir": fingerprint(folders),
+        "shares of data_dir": [share for _, share in schedule],
+        "held-out records": [m.count(records.EVAL) for m in folders.values()],
+    }
+    alike = {k: v for k, v in settings.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)
+
+
+def make_trainer(
+    config: AlbertConfig,
+    compat: str,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+) -> Trainer:
+    """Return the model with its optimizer and its steps, on a strategy."""
+    return Trainer(
+        strategy,
+        lambda: AlbertForPretraining(config, training.dtype_policy),
+        PretrainingObjective(),
+        with_compat(with_rate(optimizer, training), compat),
+        with_compat(training, compat),
+    )
+
+
+def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
+    """Give a new run its first state, as the flags say."""
+    source, model = run.init_checkpoint, trainer.model
+    config, (first, metadata) = model.config, next(iter(folders.items()))
+    if not source:
+        lines = ["Random weights"]
+        if with_compat(run, run.compat).initial_weights == "informed":
+            lines = start_new(model, first, metadata)
+    elif run.init_state == "run":
+        lines = warm_start.start_run(source, trainer.state())
+    else:
+        moved = None
+        if run.init_vocabulary == warm_start.TRANSPLANT:
+            tokenizer = record_folders.tokenizer_of(first, source)
+            moved = read_transplant(source, tokenizer, first, config.vocab_size)
+        lines = warm_start.start_weights(model, source, config, moved)
+    distribution.share(trainer.strategy, list(trainer.state().values()))
+    print("\n  ".join(lines))
+
+
+def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
+    """Return the metrics of the last folder's held-out records.
+
+    They judge the final model all along; as many layers run as in training.
+    -1 is all batches.
+    """
+    folder = run.phases[-1].data_dir
+    evaluator = run.trainer.at_depth(run.phase.layers).evaluator
+    return evaluator.evaluate(
+        lambda: input_pipeline.eval_batches(
+            folder, folders[folder], batch_size=evaluator.eval_batch_size
+        ).take(batches)
+    )
+
+
+def run_job(
+    config: PretrainingConfig,
+    run: Run,
+    folders: Folders,
+    devices: DistributionConfig,
+    hooks: Sequence[Hook],
+    keeper: KeepTime | None = None,
+) -> dict[str, float]:
+    """Train and evaluate as asked; return the last held-out metrics."""
+    training = run.trainer.training
+    judge = functools.partial(evaluate, run, folders)
+    peak = distribution.peak_flops(devices, run.trainer.strategy)
+    monitor_of = functools.partial(make_monitor, peak_flops=peak)
+    explained = record_folders.errors_explained(folders)
+    with last_good_named(run), explained:
+        if not run.last_good:
+            start(config, run.trainer, folders)
+        if config.do_train:
+            batches = functools.partial(
+                input_pipeline.train_batches, seed=training.random_seed
+            )
+            held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
+            if keeper:
+                number = -(-held_out // training.eval_batch_size)
+                keeper.timetable.again = int(config.do_eval)
+                keeper.rehearse = lambda: rehearse(run, judge, number)
+            more = [*hooks, *([keeper] if keeper else [])]
+            between = pretraining_hooks(
+                run, monitor_of, batches, judge if held_out else None, more
+            )
+            train(run, batches, between)
+        with run.trainer.evaluated_weights():
+            return judge() if config.do_eval else run.metrics
+
+
+def claim(
+    run: PretrainingConfig, config: AlbertConfig, tokenizer: Tokenizer | None
+) -> None:
+    """Write what a model is, or refuse a folder that has another one."""
+    checkpoints.claim(run.output_dir, config)
+    if tokenizer:
+        tokenizer.save(run.output_dir)
+
+
+def write_flags(run: PretrainingConfig, *configs) -> None:
+    """Write what replays a run, without a budget, to its model directory."""
+    again = dataclasses.replace(run, budget_hours=0.0)
+    settings.write_flagfile(run.output_dir, again, *configs)
+
+
+def make_run(
+    output_dir: str,
+    trainer: Trainer,
+    folders: Folders,
+    course: tuple[phases.Phase, ...],
+) -> Run:
+    """Return a run over its phases, and print what it trains."""
+    describe_run(trainer, course)
+    facts = {
+        "train_records": Fact(fingerprint(folders), "other data"),
+        "phases": Fact(phases.facts(course), "another schedule"),
+        "hosts": Fact(
+            distribution.hosts(trainer.strategy), "another order of examples"
+        ),
+    }
+    return Run(trainer, output_dir, facts, course)
+
+
+@vanishing_explained()
+def pretrain(
+    run: PretrainingConfig,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    devices: DistributionConfig,
+    hooks: Sequence[Hook] = (),
+    said: Set[str] = frozenset(),
+) -> dict[str, float]:
+    """Pretrain into a model directory; return the last held-out metrics.
+
+    Args:
+      run: what is read and written.
+      optimizer: the rule and its schedule.
+      training: batch, steps and cadence.
+      devices: where to run.
+      hooks: beside the usual ones, behind evaluations, before checkpoints.
+      said: names of the settings that a budget leaves as they are.
+    """
+    budget = budget_start.Budget(run.budget_hours * run.do_train, said)
+    prepared = distribution.prepare_devices(devices)
+    with distribution.agreed(prepared):
+        config, folders, tokenizer = prepare(run, training)
+        run = budget.prepare(run, optimizer, config, folders)
+    require_alike(prepared, config, folders, run, optimizer, training)
+    strategy = prepared or distribution.make_strategy(devices)
+    training = with_dtype(training, strategy)
+    chief = run.do_train and distribution.is_chief(strategy)
+    replicas = strategy.num_replicas_in_sync
+    phases_in = functools.partial(phases_of, run, config, folders, replicas)
+
+    def make(optimizer: OptimizerConfig, training: TrainingConfig) -> Trainer:
+        keras.utils.set_random_seed(training.random_seed)
+        tokens = phases_in(training)[0].tokens
+        memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
+        return make_trainer(config, run.compat, memory, training, strategy)
+
+    write = functools.partial(claim, run, config, tokenizer)
+    claims = checkpoints.claimed(strategy, run.output_dir, write)
+    with claims if run.do_train else contextlib.nullcontext():
+        shop = budget_start.Workshop(strategy, config, make, phases_in)
+        optimizer, training = budget.settle(shop, optimizer, training)
+        trainer, course = make(optimizer, training), phases_in(training)
+        job = make_run(run.output_dir, trainer, folders, course)
+        if chief:  # once nothing that the folder holds speaks against it
+            write_flags(run, optimizer, training, devices)
+        metrics = run_job(run, job, folders, devices, hooks, budget.keeper)
+        if chief:
+            write_flags(run, optimizer, budget.closed(training), devices)
+            write_card(run.output_dir, run.output_dir)
+        return metrics

@@ -1,0 +1,145 @@
+"""The folders of records that a run reads, checked before it begins."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from albert_tf.base.errors import require
+from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.records import (
+    TRAIN,
+    Metadata,
+    checks,
+    dynamic,
+    find,
+    is_described,
+)
+from albert_tf.data.records.metadata import paths_of
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
+from albert_tf.training.pretraining import phases
+from albert_tf.training.step.training_config import TrainingConfig
+
+# {folder, or globs: what its records are}, in the order of the run.
+Folders = dict[str, Metadata]
+
+
+def check_records(config: AlbertConfig, metadata: Metadata) -> None:
+    """Refuse records that do not fit the model."""
+    config.check_length("max_seq_length", metadata.max_seq_length)
+    size, most = metadata.vocab_size, config.vocab_size
+    rule = "`vocab_size` of the records must be at most the model's "
+    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
+    require(
+        config.type_vocab_size >= 2,
+        "`type_vocab_size` must be at least 2, for records have two segments.",
+        type_vocab_size=config.type_vocab_size,
+    )
+    if 0 < size < most:
+        print(f"Note: the records use {size} of {most} word embeddings")
+
+
+def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a folder's records.
+
+    Records of the released code have none beside them: it is then that of a
+    source of weights, or else unknown.
+    """
+    if is_described(data_dir):
+        return load_tokenizer(data_dir)
+    for folder in filter(None, (data_dir, source)):
+        if tokenizer := tokenizer_in(folder):
+            return tokenizer
+    print(
+        "Note: no tokenizer is known; a model directory without its files "
+        "exports the signature `ids` alone"
+    )
+    return None
+
+
+def are_dynamic(folders: Folders) -> bool:
+    """Return whether all records are masked while they are read."""
+    return all(m.masking(TRAIN) == DYNAMIC for m in folders.values())
+
+
+def check_alike(folders: Folders) -> None:
+    """Refuse folders whose ids or masks mean different things."""
+    kinds = {
+        folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
+        for folder, m in folders.items()
+    }
+    first, *_ = kinds.values()
+    others = [folder for folder, kind in kinds.items() if kind != first]
+    require(
+        not others,
+        "The folders of `data_dir` must have one tokenizer, one vocabulary "
+        "and one kind of masking.",
+        data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
+    )
+
+
+def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
+    """Return what the records of a run are, or refuse them.
+
+    Args:
+      data_dir: see `PretrainingConfig`.
+      config: the model, which they must fit.
+      trains: whether each folder must have something to train on.
+    """
+    folders = {f: find.read_metadata(f) for f in phases.folders(data_dir)}
+    for folder, metadata in folders.items():
+        # Of released records the vocabulary is not known, and must be this one.
+        size = metadata.vocab_size or config.vocab_size
+        checks.check(folder, dataclasses.replace(metadata, vocab_size=size))
+        check_records(config, metadata)
+        if metadata.masking(TRAIN) == DYNAMIC:
+            dynamic.tokenizer_beside(folder, metadata)
+        if trains and len(folders) > 1:
+            paths_of(folder, metadata, TRAIN)
+    check_alike(folders)
+    return folders
+
+
+def phases_of(
+    run,
+    config: AlbertConfig,
+    folders: Folders,
+    replicas: int,
+    training: TrainingConfig,
+) -> tuple[phases.Phase, ...]:
+    """Return the phases of a run, or refuse its schedules.
+
+    Args:
+      run: a `PretrainingConfig`, which says what changes.
+      config: the architecture.
+      folders: what is read.
+      replicas: that share a batch.
+      training: steps and batch.
+    """
+    # Without training the model is whole, and its masks are in the records.
+    depth = run.depth_schedule if run.do_train else None
+    masks = run.mask_schedule if run.do_train else None
+    schedules = phases.read_schedules(run.data_dir, depth, masks, config)
+    if masks:
+        phases.check_mask_schedule(masks, folders)
+    return phases.make_phases(
+        schedules,
+        folders,
+        training.num_train_steps,
+        batch_size=training.train_batch_size,
+        unit=replicas * training.gradient_accumulation_steps,
+    )
+
+
+def fingerprint(folders: Folders) -> str:
+    """Return what tells the training records from others."""
+    return ", then ".join(m.fingerprint() for m in folders.values())
+
+
+@contextlib.contextmanager
+def errors_explained(folders: Folders) -> Iterator[None]:
+    """Turn errors that name a file of records into an `InputError`."""
+    with contextlib.ExitStack() as stack:
+        for folder, metadata in folders.items():
+            stack.enter_context(checks.errors_explained(folder, metadata))
+        yield

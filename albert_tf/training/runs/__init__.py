@@ -1,0 +1,1 @@
+"""A run: stretches of steps, hooks between them, what they tell."""

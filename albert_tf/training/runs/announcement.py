@@ -1,0 +1,27 @@
+"""What a run prints before it begins."""
+
+from collections.abc import Sequence
+
+from albert_tf.training.pretraining.phases import Phase, table_of
+from albert_tf.training.step.trainer import Trainer
+
+
+def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
+    """Print what is about to be trained."""
+    first = run_phases[0]
+    optimizer = trainer.optimizer
+    size = sum(v.shape.num_elements() for v in trainer.weights.values())
+    excluded = optimizer.excluded()
+    replicas = trainer.strategy.num_replicas_in_sync
+    has_ratio = optimizer.config.optimizer == "lamb"
+    print(
+        f"{size:,} parameters, {replicas} replica{'s' * (replicas > 1)}, "
+        f"batches of {first.batch_size} x {first.metadata.max_seq_length} "
+        f"tokens, {optimizer.config.optimizer} at "
+        f"{optimizer.config.learning_rate:g}\n"
+        f"Without weight decay{' and trust ratio' * has_ratio}: "
+        f"{len(excluded)} of {len(trainer.trained)} variables: "
+        f"{', '.join(excluded)}"
+    )
+    if len(run_phases) > 1 or first.masked_lm_prob is not None:
+        print(table_of(run_phases))

@@ -1,0 +1,1 @@
+"""One step: what is learnt, the update, the evaluation."""

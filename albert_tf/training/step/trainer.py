@@ -1,0 +1,262 @@
+"""The replica step, and the host loop of many steps in one `tf.function`.
+
+The objective gives each term of the loss as a sum and a weight, so that
+replicas and micro-batches add up to exactly what one large batch gives.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Fact, facts
+from albert_tf.model.compiled_ops import choose_xla
+from albert_tf.model.devices import is_tpu
+from albert_tf.model.dropout import fold_in
+from albert_tf.model.shared_layers import choose
+from albert_tf.training.machines.distribution import (
+    all_sum,
+    distribute,
+    on_devices,
+)
+from albert_tf.training.optimization.optimizers import (
+    Optimizer,
+    OptimizerConfig,
+)
+from albert_tf.training.pretraining.phases import Phase
+from albert_tf.training.step.accumulation import accumulated
+from albert_tf.training.step.evaluator import Batch, Evaluator, Objective
+from albert_tf.training.step.step_sums import summed_steps
+from albert_tf.training.step.training_config import MASKS, TrainingConfig
+
+# Added to the weight of a term by the release, where it is per replica.
+RELEASED_WEIGHT_EPSILON = 1e-5
+
+
+class Trainer:
+    """A model with an optimizer and compiled training steps.
+
+    Args:
+      strategy: where to run.
+      build_model: makes the model; called inside the strategy's scope.
+      objective: what to learn.
+      optimizer: rule and schedule.
+      training: batch, precision and seed.
+      trainable: tells from a variable's name whether it is trained.
+
+    Attributes:
+      evaluator: evaluates and predicts with the same model.
+      weights: {name: variable} of the model.
+      trained: those of them that are trained.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        optimizer: OptimizerConfig,
+        training: TrainingConfig,
+        trainable: Callable[[str], bool] = lambda name: True,
+    ):
+        self.strategy, self.objective = strategy, objective
+        self.training = training
+        self.evaluator = Evaluator(
+            strategy, build_model, objective, training.eval_batch_size
+        )
+        self.model, self.weights = self.evaluator.model, self.evaluator.weights
+        self._check_batch()
+        self.xla = choose_xla(training.jit_compile, is_tpu(strategy))
+        encoder = self.model.albert.encoder
+        encoder.xla = self.xla
+        encoder.loop = choose(
+            training.encoder_loop, training.rematerialize, is_tpu(strategy)
+        )
+        self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
+        with strategy.scope():
+            self.optimizer = Optimizer(
+                optimizer,
+                training.num_train_steps,
+                self.trained,
+                self._rate_scales(),
+                self.xla.pieces,
+            )
+        self._gradients = self._compiled_gradients()
+        every = self.model.albert.config.num_hidden_layers
+        self._depths: dict[int | None, Trainer] = {None: self, every: self}
+
+    def _compiled_gradients(self):
+        return tf.function(
+            self._micro_gradients, jit_compile=self.xla.whole or None
+        )
+
+    def _rate_scales(self) -> dict[str, float]:
+        """Return {name: factor of the learning rate}, where it is not 1."""
+        return {}
+
+    def evaluated_weights(self) -> contextlib.AbstractContextManager:
+        """Return a context in which the model has the weights that count."""
+        # Before the first step there is nothing to average.
+        average = self.optimizer.average
+        return average.in_place() if self.step else contextlib.nullcontext()
+
+    def _check_batch(self) -> None:
+        replicas = self.strategy.num_replicas_in_sync
+        pieces = self.training.gradient_accumulation_steps
+        require(
+            self.training.train_batch_size % (replicas * pieces) == 0,
+            "`train_batch_size` must be a multiple of the replicas times "
+            "`gradient_accumulation_steps`.",
+            train_batch_size=self.training.train_batch_size,
+            replicas=replicas,
+            gradient_accumulation_steps=pieces,
+        )
+
+    @property
+    def step(self) -> int:
+        """The number of updates made so far."""
+        return int(self.optimizer.iterations.numpy())
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of everything that a resume needs."""
+        return self.weights | self.optimizer.state()
+
+    def facts(self) -> dict[str, Fact]:
+        """Return what the weights follow from, to stand beside checkpoints."""
+        return {
+            "replicas": Fact(self.strategy.num_replicas_in_sync, MASKS),
+            **facts(self.training),
+            **facts(self.optimizer.config, "another update rule"),
+        }
+
+    def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return what each term's sum is divided by in this replica."""
+        weights = self.objective.weights(batch)
+        if self.training.loss_normalization == "per_replica":
+            replicas = self.strategy.num_replicas_in_sync
+            return {
+                term: (weight + RELEASED_WEIGHT_EPSILON) * replicas
+                for term, weight in weights.items()
+            }
+        terms = self.objective.terms
+        whole = all_sum(tf.stack([weights[term] for term in terms]))
+        return dict(zip(terms, tf.unstack(whole), strict=True))
+
+    def _loss(self, batch: Batch, divisors: dict, seed):
+        """Return the loss and the report of a micro-batch."""
+        sums, metrics = self.objective.losses(self.model, batch, seed)
+        means = [
+            tf.math.divide_no_nan(sums[term], divisors[term])
+            for term in self.objective.terms
+        ]
+        return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
+
+    def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
+        """Return the gradients of what is trained, and of more tensors."""
+        gradients = tape.gradient(
+            loss,
+            [*self.trained.values(), *more],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        # The word table's gradient is a sum over lookups and the tied head.
+        return [tf.convert_to_tensor(g) for g in gradients]
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        with tf.GradientTape() as tape:
+            loss, report = self._loss(batch, divisors, seed)
+        return self._differentiate(tape, loss), report
+
+    def _accumulated(self, batch: Batch, seed):
+        """Return the gradients and the report of a replica's whole batch."""
+        divisors = self._divisors(batch)
+        zeros = [tf.zeros(v.shape) for v in self.trained.values()]
+        return accumulated(
+            lambda batch, seed: self._gradients(batch, divisors, seed),
+            batch,
+            seed,
+            self.training.gradient_accumulation_steps,
+            (zeros, tf.zeros([2, len(self.evaluator.names)])),
+        )
+
+    def seed(self) -> tf.Tensor:
+        """Return the seed of this step on this replica."""
+        context = tf.distribute.get_replica_context()
+        seed = tf.constant([self.training.random_seed, 0])
+        seed = fold_in(seed, tf.cast(self.optimizer.iterations, tf.int32))
+        return fold_in(seed, context.replica_id_in_sync_group)
+
+    def replica_step(self, batch: Batch):
+        """Update once; return the report of all replicas and the norm."""
+        gradients, report = self._accumulated(batch, self.seed())
+        report = all_sum(report)
+        skips = self.training.on_nonfinite == "skip"
+        healthy = tf.reduce_all(tf.math.is_finite(report)) if skips else None
+        return report, self.optimizer.apply(gradients, healthy)
+
+    @functools.cached_property
+    def run_steps(self):
+        """A function (iterator, number of steps) -> `StepSums`."""
+        return summed_steps(
+            self.strategy,
+            self.replica_step,
+            self.optimizer.iterations,
+            len(self.evaluator.names),
+        )
+
+    @functools.cached_property
+    def trust_ratios(self):
+        """A function of nothing -> `Optimizer.trust_ratios`."""
+        return on_devices(self.strategy, self.optimizer.trust_ratios)
+
+    def at_depth(self, layers: int | None) -> "Trainer":
+        """Return a trainer of the same state that runs so many layers.
+
+        None is all. Such trainers are made once, with their graphs.
+        """
+        if layers not in self._depths:
+            other = copy.copy(self)
+            other.objective = dataclasses.replace(self.objective, layers=layers)
+            other.evaluator = Evaluator(
+                self.strategy,
+                lambda: self.model,
+                other.objective,
+                self.training.eval_batch_size,
+            )
+            other.__dict__.pop("run_steps", None)
+            other._gradients = other._compiled_gradients()
+            self._depths[layers] = other
+        return self._depths[layers]
+
+    def iterator(
+        self, batches: Callable, start_step: int, phase: Phase | None = None
+    ):
+        """Return the distributed training batches from a step on.
+
+        Args:
+          batches: makes a dataset of keywords, a pure function of them:
+            `start`, the first example; `num_shards`, hosts; `shard`, which
+            of them; `batch_size` of a replica.
+          start_step: the first step.
+          phase: it is in; None where batches are the same in the whole run.
+        """
+        size = self.training.train_batch_size
+        phase = phase or Phase(0, self.training.num_train_steps, size)
+        # Of others, workers would ask each other in each step whether there is
+        # one more, and the shapes of batches would be unknown.
+        endless = tf.data.experimental.assert_cardinality(
+            tf.data.INFINITE_CARDINALITY
+        )
+
+        def host_dataset(context):
+            return batches(
+                start=phase.example(start_step),
+                num_shards=context.num_input_pipelines,
+                shard=context.input_pipeline_id,
+                batch_size=context.get_per_replica_batch_size(phase.batch_size),
+            ).apply(endless)
+
+        return iter(distribute(self.strategy, host_dataset))

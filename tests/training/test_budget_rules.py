@@ -1,0 +1,167 @@
+"""What a budget chooses: by hand where the trials were, and in proportion."""
+
+import dataclasses
+
+import pytest
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import Metadata
+from albert_tf.training.budget import budget_rules
+from albert_tf.training.budget.budget_rules import Choice, Means
+from albert_tf.training.budget.budget_start import check, values_of
+from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.pretraining.phases import make_phases, read_schedules
+from albert_tf.training.step.training_config import TrainingConfig
+
+# A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
+TRIAL = Means(600.0, 0.25 / 64, tokens=64, hidden_size=128)
+DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
+
+
+def choose(means=TRIAL, **said):
+    """Return {setting: value} of all settings, as they are chosen."""
+    values = DEFAULTS | said
+    return values | values_of(budget_rules.choose(means, values, set(said)))
+
+
+def test_where_the_trials_were_their_numbers_are_chosen():
+    """The best trial: Muon 2e-3 at width 128, 0.98, decay 0.1."""
+    values = choose()
+    assert values["optimizer"] == "muon" and values["bias_correction"]
+    assert values["train_batch_size"] == 64
+    assert values["num_train_steps"] == 2400
+    assert values["learning_rate"] == 2e-3
+    adamw = choose(optimizer="adamw")
+    assert adamw == values | {"optimizer": "adamw"}
+    assert values["beta_2"] == 0.98
+    assert values["weight_decay_rate"] == 0.1
+    assert values["num_warmup_steps"] == 120
+    assert values["save_checkpoints_steps"] == 240
+
+
+def test_what_is_said_stays_and_the_rest_follows():
+    """Half the batch is twice the steps; LAMB has its own rate."""
+    values = choose(train_batch_size=32, optimizer="lamb", eval_steps=7)
+    assert (values["train_batch_size"], values["eval_steps"]) == (32, 7)
+    assert values["num_train_steps"] == 4800
+    assert values["learning_rate"] == pytest.approx(0.02 / 2**0.5, rel=0.02)
+    assert values["beta_2"] == pytest.approx(0.98**0.5, abs=1e-4)
+    values = choose(learning_rate=0.5, beta_2=0.9)
+    assert (values["learning_rate"], values["beta_2"]) == (0.5, 0.9)
+
+
+def test_the_precision_is_the_faster_one():
+    """Of the devices, unless one is said."""
+    fast = dataclasses.replace(TRIAL, dtype=Choice("bfloat16", "a TPU"))
+    assert choose()["dtype"] == "float32"
+    assert choose(fast)["dtype"] == "bfloat16"
+    assert choose(fast, dtype="float32")["dtype"] == "float32"
+
+
+def test_the_batch_grows_with_the_root_of_the_tokens():
+    """From 1e8 tokens on; as a power of two, cut evenly among replicas."""
+    fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
+    values = choose(fast)  # 1.6e12 tokens are 126 times the root
+    assert values["train_batch_size"] == 8192
+    assert values["beta_2"] == budget_rules.SMALLEST_BETA_2
+    assert values["num_train_steps"] == int(25e9 / 8192)
+    three = dataclasses.replace(fast, replicas=3)
+    assert choose(three)["train_batch_size"] == 8190
+    longer = dataclasses.replace(TRIAL, tokens=512)
+    assert choose(longer)["train_batch_size"] == 8
+    several = dataclasses.replace(longer, replicas=8)
+    cut = choose(several, gradient_accumulation_steps=2)
+    assert cut["train_batch_size"] == 16
+
+
+@pytest.mark.parametrize(
+    "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
+)
+def test_evaluations_take_their_share(examples, number):
+    """Ten of them in 5 % of the time, fewer where they are dear, two at least.
+
+    An example takes 1.6 ms, so that 19,200 fit into 30 s.
+    """
+    means = dataclasses.replace(TRIAL, eval_examples=examples)
+    values = choose(means)
+    assert values["num_train_steps"] == 2280
+    assert values["eval_steps"] == 2280 // number
+
+
+@pytest.mark.parametrize(
+    "layers, groups, sharing, depths",
+    [
+        (4, 1, "all", "2:0.4,4"),
+        (5, 1, "all", "3:0.4,5"),
+        (6, 4, "all", "4:0.4,6"),
+        (3, 3, "all", None),
+        (1, 1, "all", None),
+        (4, 1, "attention", None),
+    ],
+)
+def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
+    """Where layers share all, and each group of them still has one."""
+    config = dataclasses.replace(
+        tiny.CONFIG,
+        num_hidden_layers=layers,
+        num_hidden_groups=groups,
+        sharing=sharing,
+    )
+    values = values_of(budget_rules.choose_schedules(config, dynamic=False))
+    assert values == ({"depth_schedule": depths} if depths else {})
+    read_schedules("records", depths, None, config)
+
+
+def test_masks_change_only_where_they_are_made_while_reading():
+    """Many at first, and at the end the rate at which a model is judged."""
+    values = values_of(budget_rules.choose_schedules(tiny.CONFIG, dynamic=True))
+    masks = values["mask_schedule"]
+    rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
+    assert [rate for rate, _ in rates] == [0.3, 0.2, 0.15]
+
+
+def test_the_shortest_budget_gives_each_phase_a_step():
+    """Where hardly a step fits, the schedules that it chooses still hold."""
+    values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
+    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
+    values |= values_of(budget_rules.choose_schedules(config, dynamic=True))
+    records = {"x": Metadata(64, 9, 50, "", {}, {"masking": "dynamic"})}
+    chosen = values["depth_schedule"], values["mask_schedule"]
+    phases = make_phases(
+        read_schedules("x", *chosen, config),
+        records,
+        values["num_train_steps"],
+        batch_size=values["train_batch_size"],
+    )
+    assert len(phases) == 4
+    assert all(phase.first_step < phase.last_step for phase in phases)
+
+
+def test_choices_are_shown_as_flags_with_reasons():
+    """Each line is a flag and why, with numbers as a person writes them."""
+    choices = budget_rules.choose(TRIAL, DEFAULTS, {"optimizer"})
+    lines = budget_rules.describe(choices)
+    assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
+    assert "--beta_2=0.98  " in lines[5] and "half-life" in lines[5]
+    assert not any("optimizer" in line or "e+" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        (({"num_train_steps"}, "weights", "adamw"), "`num_train_steps`.*both"),
+        ((set(), "run", "adamw"), "init_state=run"),
+        (({"optimizer"}, "weights", "sgd"), "optimizer=sgd"),
+    ],
+)
+def test_what_a_budget_cannot_go_with_is_refused(values, named):
+    """Before anything is compiled, with the rule and what was received."""
+    with pytest.raises(InputError, match=named):
+        check(*values)
+
+
+def test_settings_that_leave_nothing_open_are_taken():
+    """Another optimizer with its rate; the default one is not the user's."""
+    check({"optimizer", "learning_rate"}, "weights", "sgd")
+    check(set(), "weights", "lamb")

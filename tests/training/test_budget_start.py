@@ -1,0 +1,215 @@
+"""Runs with a budget: what they keep, how they go on, what they write."""
+
+import dataclasses
+import pathlib
+import types
+
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_pretraining
+from tiny_pretraining import values
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import Metadata
+from albert_tf.training.budget import budget_rules, budget_start
+from albert_tf.training.budget.budget_start import Budget
+from albert_tf.training.budget.timetable import KeepTime, Timetable
+from albert_tf.training.model_directory import checkpoint_files, checkpoints
+from albert_tf.training.pretraining.phases import Phase, moved
+from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
+from albert_tf.training.runs import hooks, run
+from albert_tf.training.runs.hooks import Save
+from albert_tf.training.runs.run import Hook, Run
+from albert_tf.training.step.training_config import TrainingConfig
+
+SECONDS = 20.0
+
+
+class Die(Hook):
+    """Ends the process, as it were, behind a step's checkpoint."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def after(self, run, stretch):
+        if run.step >= self.step:
+            raise KeyboardInterrupt
+
+
+def go(folder, clock, dies_at=99):
+    """Train with half a second a step; return the run and its variables."""
+    settings = TrainingConfig(**tiny.TRAINING)
+    trainer = tiny.traced_once(tiny.make_trainer, settings, "on a course")
+    optimizer, make_steps = trainer.optimizer, trainer.run_steps
+
+    def run_steps(iterator, steps):
+        clock.now += 0.5 * int(steps)
+        return make_steps(iterator, steps)
+
+    started = Run(trainer, str(folder))
+    about = started.last_good and checkpoint_files.about(started.last_good)
+    table = Timetable(SECONDS, 0.5, 0, 7, closing=0.0)
+    kept = (about or {}).get("budget")
+    keeper = KeepTime(
+        table, clock.now, None, kept, now=lambda: clock.now, choices={"a": 1}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "run_steps", run_steps)
+        if optimizer.course is not None:  # which the traced steps read
+            patch.setattr(optimizer, "begin_course", optimizer.course.assign)
+        more = keeper, Save(7, 5), Die(dies_at)
+        run.train(started, tiny.train_batches, more)
+    return started, tiny.values(trainer)
+
+
+def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
+    """The steps, the end and all bits are those of a run that was not broken.
+
+    20 s hold twice the steps of the schedule, whose end has moved.
+    """
+    clock = types.SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    for module in (run, hooks):
+        monkeypatch.setattr(module, "time", clock)
+    whole, expected = go(tmp_path / "whole", clock)
+    assert whole.step == whole.last == 40
+    assert clock.now == 100 + SECONDS
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "broken", clock, dies_at=21)
+    prefix = checkpoints.latest(str(tmp_path / "broken"))
+    kept = checkpoint_files.about(prefix)["budget"]
+    assert prefix.endswith("ckpt-21") and kept["last"] == 40
+    assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
+    clock.now += 3600
+    broken, found = go(tmp_path / "broken", clock)
+    assert broken.last == 40
+    assert tiny.largest_difference(found, expected) == 0.0
+
+
+def test_phases_move_with_the_end_but_for_what_is_over():
+    """Data positions are those of as many examples as were read before."""
+    first = Phase(0, 100, 8, 0, "a")
+    again = Phase(300, 400, 8, 800, "a")
+    phases = first, Phase(100, 300, 4, 0, "b"), again
+    at_150 = moved(phases, 150, [50, 500, 900])
+    assert at_150[0] == first
+    assert at_150[1] == Phase(100, 500, 4, 0, "b")
+    assert at_150[2] == Phase(500, 900, 8, 800, "a")
+    at_50 = moved(phases, 50, [70, 120, 130])
+    assert at_50 == (
+        Phase(0, 70, 8, 0, "a"),
+        Phase(70, 120, 4, 0, "b"),
+        Phase(120, 130, 8, 560, "a"),
+    )
+    assert moved(phases, 50, [20, 30, 40])[0].last_step == 51
+
+
+RECORDS = {
+    masking: Metadata(16, 3, 50, "", {}, {"masking": masking})
+    for masking in ("static", "dynamic")
+}
+BEFORE = "0.2:0.5,0.15"  # what an earlier version chose
+
+
+@pytest.mark.parametrize(
+    "folders, said, kept, masks, depths",
+    [
+        (["dynamic"], set(), None, budget_rules.MASK_SCHEDULE, "2:0.4,4"),
+        (["static"], set(), None, None, "2:0.4,4"),
+        (["dynamic", "static"], set(), None, None, "2:0.4,4"),
+        (
+            ["dynamic"],
+            {"depth_schedule"},
+            None,
+            budget_rules.MASK_SCHEDULE,
+            None,
+        ),
+        (["dynamic"], set(), {"mask_schedule": BEFORE}, BEFORE, None),
+        (["dynamic"], set(), {}, None, None),
+    ],
+)
+def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
+    """What is said stays; a run that goes on has those that it began with."""
+    job = Budget(1.0, said)
+    job.kept = None if kept is None else {"choices": kept}
+    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
+    chosen = job.with_schedules(
+        PretrainingConfig("records", albert_config_file="c", output_dir="o"),
+        config,
+        {name: RECORDS[name] for name in folders},
+    )
+    assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
+
+
+def test_a_model_that_is_there_keeps_its_depth():
+    """Fewer layers would undo what a model of `init_checkpoint` knows."""
+    files = {"albert_config_file": "c", "output_dir": "o"}
+    going_on = PretrainingConfig("records", **files, init_checkpoint="model")
+    folders = {"dynamic": RECORDS["dynamic"]}
+    chosen = Budget(1.0, set()).with_schedules(going_on, tiny.CONFIG, folders)
+    assert chosen == going_on
+
+
+def pretrain(data_dir, config, output, **more):
+    """Run the program for some seconds."""
+    return albert_tf.pretrain(
+        data_dir=data_dir,
+        albert_config_file=config[0],
+        output_dir=output,
+        train_batch_size=8,
+        eval_batch_size=8,
+        **{"budget_hours": 0.004} | more,
+    )
+
+
+@pytest.mark.slow
+def test_a_budget_chooses_ends_and_is_replayed(
+    data_dir, config, tmp_path, capsys
+):
+    """What is said stays; the flagfile has what was made; it is at its end."""
+    output = tmp_path / "model"
+    pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
+    told = capsys.readouterr().out
+    assert "Chosen for budget_hours=0.004:" in told
+    assert "--optimizer=muon " in told and "--dtype=" in told
+    assert "--learning_rate=" not in told
+    assert "--depth_schedule=1:0.4,2 " in told and "mask_schedule" not in told
+    flags = dict(
+        line[2:].split("=", 1)
+        for line in (output / "run.flags").read_text().splitlines()
+    )
+    step = int(values(output)["optimizer/iterations"])
+    assert flags["budget_hours"] == "0.0"
+    assert flags["num_train_steps"] == str(step)
+    assert flags["depth_schedule"] == "1:0.4,2"
+    assert flags["learning_rate"] == "0.003" and flags["beta_2"] != "0.999"
+    before = values(output)
+    pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
+    told = capsys.readouterr()
+    assert "Chosen" not in told.out and "Note:" not in told.err
+    assert "is over, its rate has fallen to its end" in told.out
+    assert tiny.largest_difference(before, values(output)) == 0.0
+
+
+def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
+    """A run that began without one is refused before anything is compiled."""
+    with pytest.raises(InputError, match="goes on with a run that it began"):
+        pretrain(data_dir, (str(trained[0]),), trained[1])
+    with pytest.raises(InputError, match="follows from `budget_hours`"):
+        tiny_pretraining.run(data_dir, config[0], "x", budget_hours=1.0)
+
+
+def test_records_that_are_damaged_are_named_while_measuring(
+    data_dir, config, tmp_path, monkeypatch
+):
+    """TensorFlow's error of a file is a line that names it."""
+    path = next(pathlib.Path(data_dir).glob("train-*"))
+
+    def read(*_):
+        raise tf.errors.DataLossError(None, None, f"corrupted record at {path}")
+
+    monkeypatch.setattr(budget_start, "probe", read)
+    with pytest.raises(InputError, match=f"Received: {path}"):
+        pretrain(data_dir, config, tmp_path / "model")
