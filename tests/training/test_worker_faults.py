@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 # `pretrain.py`, with less patience than a run that is paid for.
 PROGRAM = (
-    "from albert_tf.training import pretraining_program, workers\n"
+    "from albert_tf.training.machines import workers\n"
+    "from albert_tf.training.pretraining import pretraining_program\n"
     "workers.SILENCE_SECONDS = 8\n"
     "pretraining_program.cli()"
 )
