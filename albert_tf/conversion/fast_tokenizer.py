@@ -24,6 +24,7 @@ from albert_tf.text.tokenizers import KINDS, Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
 # `Type` of a piece
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
@@ -297,12 +298,38 @@ def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
     return KINDS[kind](vocabulary, config)
 
 
-def added_pieces(folder: str, tokenizer: Tokenizer) -> list[str]:
+def _added_pieces(folder: str, content: dict, tokenizer: Tokenizer) -> list:
     """Return what was added to a folder's vocabulary, and ours has not."""
     pieces = {*tokenizer.pieces(range(tokenizer.vocab_size))}
+    added = [token["content"] for token in content.get("added_tokens", ())]
+    added += read_if_there(folder, ADDED_TOKENS)
+    return [piece for piece in dict.fromkeys(added) if piece not in pieces]
+
+
+def _joins_ideographs(folder: str, content: dict) -> bool:
+    """Return whether WordPiece takes Chinese characters for parts of words."""
+    rules = content.get("normalizer") or {}
+    apart = read_if_there(folder, TOKENIZER_CONFIG).get(
+        "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
+    )
+    return apart is False
+
+
+def differences(folder: str, tokenizer: Tokenizer) -> list[str]:
+    """Return what a folder's tokenizer does and ours does not, as warnings."""
+    content = read_if_there(folder, TOKENIZER_JSON)
     with whole(folder):
-        tokens = read_if_there(folder, TOKENIZER_JSON).get("added_tokens", ())
-        return [t["content"] for t in tokens if t["content"] not in pieces]
+        added = _added_pieces(folder, content, tokenizer)
+        joins = tokenizer.kind == "wordpiece" and _joins_ideographs(
+            folder, content
+        )
+    named = ", ".join(added)
+    rule = "here each Chinese character is a word; there tokenize_chinese_chars"
+    warnings = {
+        f"no pieces here for the added {named}": bool(added),
+        f"{rule} is false, and ids of Chinese differ": joins,
+    }
+    return [warning for warning, holds in warnings.items() if holds]
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:

@@ -164,9 +164,8 @@ def open_huggingface(
     tokenizer = find_tokenizer(
         [folder], **text
     ) or fast_tokenizer.read_tokenizer_json(folder, TextConfig(**text))
-    added = tokenizer and fast_tokenizer.added_pieces(folder, tokenizer)
-    if added:
-        warnings.append(f"no pieces here for the added {', '.join(added)}")
+    if tokenizer:
+        warnings += fast_tokenizer.differences(folder, tokenizer)
     return Source(
         HUGGING_FACE,
         weights,

@@ -11,6 +11,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
 from albert_tf.conversion.fast_tokenizer import (
+    differences,
     read_tokenizer_json,
     settings_in,
     tokenizer_json,
@@ -126,7 +127,7 @@ def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
 
 
 def test_pieces_that_were_added_there(pretrained_dir, tmp_path):
-    """Ours has no place for them: a warning names them."""
+    """Ours has no place for them: a warning names them, each once."""
     convert(pretrained_dir, str(tmp_path / "there"), "huggingface")
     path = tmp_path / "there" / "tokenizer.json"
     content = json.loads(path.read_text())
@@ -134,8 +135,35 @@ def test_pieces_that_were_added_there(pretrained_dir, tmp_path):
         content["added_tokens"][0] | {"content": "x"}
     )
     path.write_text(json.dumps(content))
+    more = {"x": 50, "xyz": 51, content["added_tokens"][0]["content"]: 0}
+    (tmp_path / "there" / "added_tokens.json").write_text(json.dumps(more))
     lines = convert(str(tmp_path / "there"), str(tmp_path / "a"), "model_dir")
-    assert "warning: no pieces here for the added x" in lines
+    assert "warning: no pieces here for the added x, xyz" in lines
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "said"),
+    [
+        ({}, {}, False),
+        ({"handle_chinese_chars": True}, {}, False),
+        ({"handle_chinese_chars": False}, {}, True),
+        ({}, {"tokenize_chinese_chars": False}, True),
+        (
+            {"handle_chinese_chars": False},
+            {"tokenize_chinese_chars": True},
+            False,
+        ),
+    ],
+)
+def test_chinese_characters_that_are_no_words_there(
+    rules, settings, said, tmp_path
+):
+    """Ours are words by themselves, but for SentencePiece's: a warning."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    folder = write(tmp_path, {"normalizer": BERT | rules})
+    for make, known in (("chinese", said), ("english", False)):
+        warnings = differences(folder, getattr(vocabularies, make)())
+        assert any("tokenize_chinese_chars" in w for w in warnings) == known
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):

@@ -20,10 +20,27 @@ PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
 )
 def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
     """Nor has one replica the plural of two."""
-    config = OptimizerConfig(optimizer=name, learning_rate=0.5)
+    config = OptimizerConfig(
+        optimizer=name, learning_rate=0.5, num_warmup_steps=2
+    )
     trainer = tiny.new_trainer(replicas, optimizer=config)
     describe_run(trainer, PHASES)
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(f" parameters, {said}")
     assert second.startswith("Without weight decay")
     assert ("trust ratio" in second) == (name == "lamb")
+
+
+@pytest.mark.parametrize(
+    "start, warmup, late",
+    [(0, 9, False), (0, 10, False), (3, 8, True), (0, 3125, True)],
+)
+def test_a_warmup_that_outlasts_the_run_is_said(start, warmup, late, capsys):
+    """The default one is longer than many a trial."""
+    config = OptimizerConfig(
+        learning_rate=0.5, start_warmup_step=start, num_warmup_steps=warmup
+    )
+    trainer = tiny.new_trainer(optimizer=config, num_train_steps=10)
+    describe_run(trainer, PHASES)
+    said = f"0.5 after {start + warmup:,} steps of warm-up, and the run ends"
+    assert (said in capsys.readouterr().out) == late

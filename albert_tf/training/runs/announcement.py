@@ -6,6 +6,18 @@ from albert_tf.training.pretraining.phases import Phase, table_of
 from albert_tf.training.step.trainer import Trainer
 
 
+def _warn_of_warmup(trainer: Trainer) -> None:
+    """Say so where the rate never gets to what was asked for."""
+    optimizer = trainer.optimizer.config
+    steps = trainer.training.num_train_steps
+    if steps < optimizer.peak_step:
+        print(
+            f"Warning: the rate gets to {optimizer.learning_rate:g} after "
+            f"{optimizer.peak_step:,} steps of warm-up, and the run ends after "
+            f"{steps:,}; see --num_warmup_steps"
+        )
+
+
 def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     """Print what is about to be trained."""
     first = run_phases[0]
@@ -23,5 +35,6 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
         f"{len(excluded)} of {len(trainer.trained)} variables: "
         f"{', '.join(excluded)}"
     )
+    _warn_of_warmup(trainer)
     if len(run_phases) > 1 or first.masked_lm_prob is not None:
         print(table_of(run_phases))
