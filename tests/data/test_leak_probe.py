@@ -85,6 +85,18 @@ def test_random_documents_leak():
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 
 
+def test_in_the_next_sentence_task_topics_are_the_task():
+    """What form tells there without them is nothing; words have it all."""
+    found = examples(np.random.default_rng(1), random_documents=0.6)
+    segments = leak_probe._segments(found, V)
+    measured = leak_probe.measure(segments, next_sentence=True)
+    low, high = measured["balanced_interval"]
+    assert low < 0.5 < high
+    best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
+    told = measured["words_balanced_accuracy"]
+    assert told == pytest.approx(best, abs=0.06)
+
+
 def test_cut_sentences_and_long_ones_leak():
     """A sentence that is cut, or longer, where it is first gives it away."""
     cut = measure(examples(np.random.default_rng(2), cut=0.3))

@@ -4,9 +4,9 @@ First pass, block by block: `text_blocks` reads files in the `text_files`
 formats, `boundaries` finds tokens, words and sentences, `dealing` deals
 `documents` to shards, and `held_out` chooses what is held out.
 
-Second pass, shard by shard: `record_files` makes one file, by cutting
-`pairs` (or `released_pairs`), laying them out, masking them
-(or by `released_masking`) and encoding them (`example_encoding`).
+Second pass, shard by shard: `record_files` makes one file, by cutting `pairs`
+(or `next_sentence_pairs`, `released_pairs`), laying them out, masking them (or
+by `released_masking`) and encoding them (`example_encoding`).
 
 Then `leak_probe` and `statistics` say what was made, and `advice` warns.
 

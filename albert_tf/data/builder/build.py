@@ -165,7 +165,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
         require(
             metadata.count(split),
             f"The text must give {split} records: two sentences of a "
-            "document, one on each line, must fit `max_seq_length`; see "
+            "document, one on each line, must fit `max_seq_length` (and with "
+            "--random_next_sentence another B be as long); see "
             "--split_sentences and --eval_fraction.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
         )
@@ -174,7 +175,10 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
 def probe_leak(jobs: list[FileJob]) -> dict:
     """Return what the leak probe tells of files that share no text."""
     paths = [job.path for job in jobs if job.split == records.TRAIN]
-    return load_leak_probe().probe(paths, jobs[0].recipe.vocab_size)
+    recipe = jobs[0].recipe
+    return load_leak_probe().probe(
+        paths, recipe.vocab_size, recipe.pairs.random_next_sentence
+    )
 
 
 def describe(

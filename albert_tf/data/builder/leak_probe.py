@@ -1,6 +1,6 @@
-"""The leak probe: what tells, beside the text, whether segments are swapped?
+"""The leak probe: what tells, beside the text, the label of a pair?
 
-Two linear classifiers of the order are measured on records that they have not
+Two linear classifiers of the label are measured on records that they have not
 seen; 50 % is right.
 
 - Form: the last pieces of A and B, how long they are, and how alike. What it
@@ -8,6 +8,9 @@ seen; 50 % is right.
   place, segments of different texts.
 - Words: those by which A and B differ, and the first pieces. They may tell
   the order honestly, for example by how documents begin.
+
+In the next-sentence task how alike A and B are is the task itself, and counts
+as words.
 
 Glossary: n records, T tokens, V vocabulary.
 """
@@ -97,7 +100,9 @@ def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
     return sparse.csr_matrix((joined.data, *narrow), joined.shape)
 
 
-def _features(segments: Segments) -> tuple[sparse.csr_matrix, ...]:
+def _features(
+    segments: Segments, next_sentence: bool
+) -> tuple[sparse.csr_matrix, ...]:
     """Return what each classifier sees: that of form, and that of words."""
     bags, width = (segments.a, segments.b), segments.a.shape[1]
     seen = np.asarray((sum(bags) > 0).sum(axis=0)).ravel()
@@ -105,12 +110,13 @@ def _features(segments: Segments) -> tuple[sparse.csr_matrix, ...]:
     a, b = (normalize(bag.sqrt() * rare) for bag in bags)
     alike = np.asarray(a.multiply(b).sum(axis=1)).ravel()
     a_size, b_size = (np.asarray(bag.sum(axis=1)).ravel() for bag in bags)
-    sizes = (alike, a_size, b_size, a_size + b_size, a_size - b_size)
+    sizes = (a_size, b_size, a_size + b_size, a_size - b_size)
     ends, begins = (
         [_one_hot(pieces, width) for pieces in edge.T]
         for edge in (segments.last, segments.first)
     )
     form, words = [*ends, *map(_one_hot_bins, sizes)], [a - b, *begins]
+    (words if next_sentence else form).append(_one_hot_bins(alike))
     return _joined(form), _joined(words)
 
 
@@ -146,7 +152,7 @@ def balanced_accuracy(
     return round(middle, 4), [round(middle - half, 4), round(middle + half, 4)]
 
 
-def measure(segments: Segments) -> dict:
+def measure(segments: Segments, next_sentence: bool = False) -> dict:
     """Return how well unseen labels are told, with 95 % intervals.
 
     `balanced_accuracy`, the mean over the two labels, is form's, and
@@ -162,7 +168,8 @@ def measure(segments: Segments) -> dict:
     if min(ones, number - ones) < LEAST_OF_A_LABEL:
         return sample | dict.fromkeys(FIGURES)
     form, words = (
-        _guessed_right(features, swapped) for features in _features(segments)
+        _guessed_right(features, swapped)
+        for features in _features(segments, next_sentence)
     )
     figures = (
         *balanced_accuracy(form, swapped),
@@ -171,16 +178,20 @@ def measure(segments: Segments) -> dict:
     return sample | dict(zip(FIGURES, figures, strict=True))
 
 
-def probe(paths: list[str], vocab_size: int) -> dict:
+def probe(
+    paths: list[str], vocab_size: int, next_sentence: bool = False
+) -> dict:
     """Probe files of records that share no text; see `measure`.
 
     Args:
       paths: the files, for example those of the first duplicate.
       vocab_size: V; 0 if it is not known.
+      next_sentence: whether A and B may be of different texts.
     """
     chosen = paths[:: max(1, -(-len(paths) // MOST_FILES))]
     examples = []
     for path in chosen:
         share = -(-SAMPLE // len(chosen))
         examples += map(decode, itertools.islice(framing.read(path), share))
-    return measure(_segments(examples[:SAMPLE], vocab_size or 1 << 16))
+    segments = _segments(examples[:SAMPLE], vocab_size or 1 << 16)
+    return measure(segments, next_sentence)

@@ -56,9 +56,10 @@ class PairsConfig:
     )
     random_next_sentence: bool = setting(
         False,
-        "Whether B comes from another document in half of the pairs, "
-        "labelled 1 (BERT's next-sentence task), and pairs are not swapped; "
-        "pairs are then made as the released code makes them.",
+        "Whether B is put in from another document in half of the pairs, "
+        "labelled 1 (BERT's next-sentence task), instead of swapping; without "
+        "--compat=google by strange segments of equal length, and with pieces "
+        "of A in the place of B beside those that follow.",
     )
     compat: str = setting(
         "none",
@@ -71,16 +72,11 @@ class PairsConfig:
         validate(self)
 
         require(
-            not (self.as_released and self.single_segment_policy),
-            "`single_segment_policy` must not be given with --compat=google "
-            "or --random_next_sentence, which have their own.",
+            not (self.compat == "google" and self.single_segment_policy),
+            "`single_segment_policy` must not be given with --compat=google, "
+            "which has its own.",
             single_segment_policy=self.single_segment_policy,
         )
-
-    @property
-    def as_released(self) -> bool:
-        """Whether pairs are made as the released code makes them."""
-        return self.compat == "google" or self.random_next_sentence
 
     @property
     def room(self) -> int:
@@ -96,7 +92,7 @@ class Pairs:
     a_end: np.ndarray
     b_start: np.ndarray
     b_end: np.ndarray
-    swapped: np.ndarray  # bool, the sentence-order label
+    swapped: np.ndarray  # bool, the label
 
     def take(self, index: np.ndarray) -> "Pairs":
         """Return the pairs at the given indices."""

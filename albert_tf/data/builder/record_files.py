@@ -1,6 +1,7 @@
 """The second pass: one shard, once, to one file of records."""
 
 import dataclasses
+import types
 from collections import Counter
 from collections.abc import Iterator
 
@@ -8,7 +9,12 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.data import masking
-from albert_tf.data.builder import pairs, released_masking, released_pairs
+from albert_tf.data.builder import (
+    next_sentence_pairs,
+    pairs,
+    released_masking,
+    released_pairs,
+)
 from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.documents import Documents, read_shard
 from albert_tf.data.builder.example_encoding import encode, encode_unmasked
@@ -96,6 +102,13 @@ def _read_documents(job: FileJob) -> Documents:
     return documents
 
 
+def _rule(config: pairs.PairsConfig) -> types.ModuleType:
+    """Return the module that makes pairs by such settings."""
+    if config.compat == "google":
+        return released_pairs
+    return next_sentence_pairs if config.random_next_sentence else pairs
+
+
 def _lay_out(
     job: FileJob, documents: Documents, made: pairs.Pairs
 ) -> Iterator[masking.Instances]:
@@ -114,8 +127,8 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
     rng, documents = job.rng(), _read_documents(job)
     breaks = sentence_breaks(documents.ids, tokenizer)
-    rule = released_pairs if settings.as_released else pairs
-    made, chunk_counts = rule.make_pairs(documents, breaks, settings, rng)
+    rule = _rule(settings).make_pairs
+    made, chunk_counts = rule(documents, breaks, settings, rng)
     counts.update(chunk_counts)
     released, config = settings.compat == "google", job.recipe.masking
     cover = (released_masking if released else masking).cover

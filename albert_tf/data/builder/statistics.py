@@ -19,7 +19,7 @@ short_documents duplicate_documents duplicate_tokens tokens""".split()
 # What the report calls a group of statistics.
 TITLES = {
     EVAL: "held-out records",
-    "leak_probe": "sentence order told by form and by words, in unseen records",
+    "leak_probe": "label told by form and by words, in unseen records",
 }
 
 
@@ -73,6 +73,9 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
         "one_segment_share": _share(made["one_segment_chunks"], chunks),
         "random_document_share": _share(
             made["random_documents"], made["records"]
+        ),
+        "repeated_segment_share": _share(
+            made["repeated_segments"], made["records"]
         ),
         "dropped_chunks": made["dropped_chunks"],
         "masked_records": made["masked_records"],

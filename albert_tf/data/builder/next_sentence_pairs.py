@@ -1,0 +1,107 @@
+"""Pairs for the next-sentence task: does B belong to A, or was it put there?
+
+A small model learns from it to compare two texts, which no masked word and no
+order of sentences makes it do. Nothing but the texts may tell the label, so
+
+- a strange B has the length of the one it takes the place of, and ends as
+  other B do;
+- before the exchange some B become a piece of their own A: where B belongs,
+  words that stand in both are the sign, and their neighbours tell the masked
+  ones. A strange one of these is a piece of another A.
+
+Glossary: n pairs.
+"""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from albert_tf.data.builder import pairs
+from albert_tf.data.builder.documents import Documents
+from albert_tf.data.builder.pairs import Pairs, PairsConfig
+
+# Share of the pairs whose B becomes a piece of their A, where that is possible.
+REPEATED = 0.4
+SHORTEST_PIECE = 4  # tokens
+
+
+def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Return another item of the same kind for each of the items [n].
+
+    It is of another document, unless one document has more than half of the
+    items of a kind; an item that is alone in its kind gets itself.
+
+    Args:
+      kinds: [n] numbers.
+      documents: [n] the document of each.
+    """
+    order = np.lexsort((documents, kinds))
+    kinds, documents = kinds[order], documents[order]
+    _, begins, group, sizes = np.unique(
+        kinds, return_index=True, return_inverse=True, return_counts=True
+    )
+    new = np.diff(kinds, prepend=-1) != 0
+    new[1:] |= documents[1:] != documents[:-1]
+    runs = np.flatnonzero(new)
+    longest = np.maximum.reduceat(
+        np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
+    )
+    # Farther than any document reaches, from either side.
+    step = np.where(2 * longest <= sizes, longest, sizes // 2)
+    place = np.arange(len(kinds)) - begins[group]
+    drawn = np.zeros_like(order)
+    drawn[order] = order[begins[group] + (place + step[group]) % sizes[group]]
+    return drawn
+
+
+def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
+    """Make some B a piece of their own A, in place; return which, [n]."""
+    size = made.a_end - made.a_start
+    length = np.minimum(size, room - size)
+    begin = rng.integers(made.a_start, made.a_end - length + 1)
+    again = (rng.random(len(made)) < REPEATED) & (length >= SHORTEST_PIECE)
+    made.b_start[again] = begin[again]
+    made.b_end[again] = (begin + length)[again]
+    return again
+
+
+def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
+    """Return the hash of the document of each pair, [n]."""
+    ends = documents.offsets()[np.cumsum(documents.parts)]
+    return documents.hashes[np.searchsorted(ends, made.a_start, side="right")]
+
+
+def make_pairs(
+    documents: Documents,
+    breaks: np.ndarray,
+    config: PairsConfig,
+    rng: np.random.Generator,
+) -> tuple[Pairs, Counter]:
+    """Make next-sentence pairs; arguments as in `pairs.make_pairs`.
+
+    The label is whether B was put there, a fair coin. A pair is left out
+    where no other B has the length of its own.
+    """
+    made, counts = pairs.make_pairs(documents, breaks, config, rng)
+    if not len(made):
+        return made, counts
+    made = made.swap(made.swapped, np.zeros_like(made.swapped))
+    again = repeat(made, config.room, rng)
+    kinds = 2 * (made.b_end - made.b_start) + again
+    other = partners(kinds, documents_of(made, documents))
+    strange = rng.random(len(made)) < 0.5
+    source = np.where(strange, other, np.arange(len(made)))
+    kept = np.flatnonzero(other != np.arange(len(made)))
+    made = dataclasses.replace(
+        made,
+        b_start=made.b_start[source],
+        b_end=made.b_end[source],
+        swapped=strange,
+    ).take(kept)
+    counts.update(
+        dropped_chunks=len(other) - len(kept),
+        random_documents=int(np.sum(strange[kept])),
+        repeated_segments=int(np.sum((again & ~strange)[kept])),
+    )
+    return made, counts
