@@ -41,7 +41,7 @@ FINETUNING = """finetune.py --task=classification
     --text_column=sentence --label_column=label --max_seq_length=64
     --model_dir={dir}/pretrained --do_train --do_eval
     --num_train_steps={finetuning_steps} --eval_steps=100
-    --learning_rate=2e-4"""
+    --learning_rate=2e-4 --bias_correction --beta_2=0.98"""
 TESTING = """finetune.py --task=classification --do_eval
     --eval_file={dir}/corpus/task/test.tsv"""
 

@@ -42,6 +42,9 @@ from albert_tf.training.step.training_config import LARGEST_SEED, TrainingConfig
 
 ENCODER = ("albert/",)
 
+# From here on small models forget what they know in steps that are too long.
+HIGH_RATE = 1e-4
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -151,7 +154,19 @@ def prepare_job(s: Settings, data: DataConfig) -> Job:
     distillation.check_targets(s.recipe, job.task)
     check_freeze(s.recipe.freeze, job.config)
     print(job.summary())
+    advise(s)
     return with_class_weights(job, s.recipe.class_weights)
+
+
+def advise(s: Settings) -> None:
+    """Say what keeps the first steps of a high rate short."""
+    rate = s.optimizer.learning_rate
+    if s.run.do_train and not s.optimizer.bias_correction and rate >= HIGH_RATE:
+        print(
+            f"Note: at a rate of {rate:g} see whether --bias_correction "
+            "--beta_2=0.98 does better; without, the first updates are up to "
+            "six times as long"
+        )
 
 
 def make_trainer(

@@ -1,4 +1,4 @@
-"""Heads of a new model that begin at a word's neighbours."""
+"""Heads of a new model that begin at neighbours, or at the same word."""
 
 import dataclasses
 
@@ -37,7 +37,8 @@ def test_heads_begin_at_the_neighbours(shape):
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
     model.build()
-    initial_weights.look_at_neighbours(model, heads=3, scale=0.03, seed=5)
+    radians = initial_weights.start_positions(model.embeddings, 0.03, seed=5)
+    initial_weights.look_at_neighbours(model, 3, radians, scale=0.03)
     ids = np.random.default_rng(0).integers(5, 500, (2, LENGTH), np.int32)
     segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
     attention = model.compute(
@@ -54,6 +55,107 @@ def test_heads_begin_at_the_neighbours(shape):
             assert at_head.pop(place) > 0.3
             assert max(at_head.values()) < 0.1
         assert max(heads[3] for heads in share.values()) < 0.1
+
+
+SEP = 3
+
+
+def texts(rng, count):
+    """Return ids [n, T] of A [SEP] B [SEP], and which tokens are repeats.
+
+    Half of A's words stand in B too, in another order; no other word stands
+    twice.
+    """
+    ids = np.stack([rng.permutation(np.arange(5, 500)) for _ in range(count)])
+    ids = ids[:, :LENGTH].astype(np.int32)
+    middle = LENGTH // 2
+    ids[:, middle + 2 : -1 : 2] = rng.permuted(
+        ids[:, 1 : middle - 2 : 2], axis=1
+    )
+    ids[:, [middle, -1]] = SEP
+    same = (ids[:, :, None] == ids[:, None]) & (ids != SEP)[:, None]
+    same &= ~np.eye(LENGTH, dtype=bool)
+    assert same.any(axis=2).sum() == count * 2 * (middle // 2 - 1)
+    return ids, same
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"hidden_size": 128, "num_attention_heads": 2},
+        {"num_hidden_groups": 2},
+    ],
+    ids=["projection", "no projection", "two groups"],
+)
+def test_a_head_begins_at_the_same_word_elsewhere(shape):
+    """Or at [SEP], and marks that; it never looks at the word itself."""
+    config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
+    keras.utils.set_random_seed(2)
+    model = AlbertModel(config)
+    model.build()
+    tables, head = model.embeddings, config.num_attention_heads - 1
+    assert initial_weights.has_room_for_repeats(model)
+    for table in (tables.word_embeddings, tables.token_type_embeddings):
+        table.assign(5 * table.numpy())
+    radians = initial_weights.start_positions(tables, 0.1)
+    initial_weights.keep_apart(tables, config.head_size)
+    initial_weights.look_at_neighbours(model, head, radians, 0.1)
+    before = {v.path: v.numpy() for v in model.weights}
+    initial_weights.look_at_repeats(model, head, SEP, 0.1)
+    ids, same = texts(np.random.default_rng(3), 6)
+    segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
+    found = model.compute(ids, np.ones_like(ids), segments, return_all=True)
+    repeated, word = same.any(axis=2), ids != SEP
+    assert len(found["attention_probs"]) == config.num_hidden_layers
+    for probs in np.array(found["attention_probs"])[:, :, head]:
+        at_repeat = np.sum(probs * same, axis=2)
+        at_separator = np.sum(probs * (ids == SEP)[:, None], axis=2)
+        itself = np.diagonal(probs, axis1=1, axis2=2)
+        assert at_repeat[repeated].mean() > 0.6
+        assert at_separator[word & ~repeated].mean() > 0.3
+        assert itself[word].mean() < 0.01
+    columns = head * config.head_size + np.arange(config.head_size)
+    for variable in model.weights:
+        changed = variable.numpy() != before[variable.path]
+        where = [np.unique(x) for x in np.nonzero(changed)]
+        if where and where[0].size:  # nothing but this head
+            assert "attention" in variable.path
+            parts = where[0 if "output" in variable.path else -1]
+            assert np.isin(parts, columns).all()
+
+
+def test_dimensions_kept_apart_are_of_places_or_of_words():
+    """Of an odd head size too; words keep their size, and each its own."""
+    places, words = initial_weights.kept_apart(128, 27)
+    assert len(places) == 12 and len(words) == 12
+    assert places.max() < 64 < words.min()
+    keras.utils.set_random_seed(4)
+    model = AlbertModel(dataclasses.replace(WIDE, num_attention_heads=8))
+    model.build()
+    tables, size = model.embeddings, model.config.head_size
+    before = tables.word_embeddings.numpy()
+    initial_weights.keep_apart(tables, size)
+    places, words = initial_weights.kept_apart(128, size)
+    rows = tables.word_embeddings.numpy()
+    np.testing.assert_array_equal(rows[:, places], 0)
+    assert np.std(np.linalg.norm(rows[:, words], axis=1)) < 1e-6
+    assert np.mean(rows**2) == pytest.approx(np.mean(before**2), rel=1e-5)
+    assert not tables.position_embeddings.numpy()[:, words].any()
+    types = tables.token_type_embeddings.numpy()
+    assert not types[:, np.union1d(places, words)].any() and types.any()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"embedding_size": 32}, SHAPES["norm behind the projection"]],
+    ids=["narrow", "norm behind the projection"],
+)
+def test_embeddings_without_room_for_repeats(changes):
+    """They are as wide as one head, or have no dimensions of their own."""
+    model = AlbertModel(dataclasses.replace(WIDE, **changes))
+    model.build()
+    assert not initial_weights.has_room_for_repeats(model)
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():

@@ -37,6 +37,6 @@ def test_a_collapse_is_told_a_hundred_steps_after_the_warmup(
     noted = [row for row in history.rows if row["split"] == HEALTH]
     assert [r["kind"] for r in noted if r["step"] == 102] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")
-    assert at == [102] and spreads[0] < 1e-6
+    assert at == [102] and spreads[0] < COLLAPSED_SPREAD
     said = "Warning at step 102: The model has collapsed"
     assert capsys.readouterr().err.count(said) == 1

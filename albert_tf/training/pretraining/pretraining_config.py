@@ -46,8 +46,8 @@ class PretrainingConfig:
         "informed",
         "What a new model begins with, beside random weights: informed, the "
         "frequencies of the pieces and vectors of their neighbours in the "
-        "records, and half of the heads at a word's neighbours; or nothing, "
-        "as released.",
+        "records, half of the heads at a word's neighbours, and one at the "
+        "same word elsewhere; or nothing, as released.",
         choices=("informed", "released"),
     )
     init_state: str = setting(
