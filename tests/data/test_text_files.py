@@ -238,6 +238,13 @@ def test_sentences_are_split():
     assert list(text_files.split_sentences(paragraphs, None)) == paragraphs
 
 
+@pytest.mark.parametrize("name", ["klingon", "English", "e", "zh_CN"])
+def test_what_is_no_language_code_is_refused(name):
+    """The library would split by English rules, and say nothing."""
+    with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
+        ReadingConfig(split_sentences=name)
+
+
 def test_missing_splitter_is_named(monkeypatch):
     """Without the library the error says what to install."""
     monkeypatch.setattr(

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base.errors import InputError, require
@@ -148,6 +149,10 @@ class TextFilesConfig(Checked):
     )
 
 
+# Two or three letters, perhaps with a script or a region.
+LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
+
+
 @dataclasses.dataclass(frozen=True)
 class ReadingConfig(TextFilesConfig):
     """How text becomes documents of sentences, and which are kept."""
@@ -173,6 +178,12 @@ class ReadingConfig(TextFilesConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        require(
+            LANGUAGE.fullmatch(self.split_sentences or "en"),
+            # sentencex takes any other for English and says nothing.
+            "`split_sentences` must be an ISO 639 code, as en, zh or pt-br.",
+            split_sentences=self.split_sentences,
+        )
         require(
             not self.split_sentences or importlib.util.find_spec("sentencex"),
             "`split_sentences` needs sentencex: "
