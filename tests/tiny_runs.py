@@ -6,7 +6,7 @@ import pytest
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.finetune import Settings
+from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.training.model_directory import checkpoints
 

@@ -6,6 +6,7 @@ from albert_tf.base import command_line, program
 
 with program.quiet_start():
     from albert_tf.finetuning import finetune as runs
+    from albert_tf.finetuning.finetuning_settings import CONFIGS, Settings
     from albert_tf.finetuning.job import DEFAULTS
     from albert_tf.finetuning.multitask import finetune_together
     from albert_tf.training.runs.history import RunResult
@@ -22,7 +23,7 @@ RELEASED_NAMES = {
 }
 
 
-@command_line.program(*runs.CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+@command_line.program(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
@@ -36,7 +37,7 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     Returns:
       the directory, the metrics of each split and the run's history.
     """
-    s = runs.Settings(*configs, hooks=check_hooks(hooks))
+    s = Settings(*configs, hooks=check_hooks(hooks))
     several = "," in (s.data.task or "")
     metrics = finetune_together(s) if several else runs.finetune(s)
     for split, values in metrics.items():

@@ -19,12 +19,12 @@ from albert_tf.finetuning.directory import (
 )
 from albert_tf.finetuning.example_batches import bucketed, make_batches
 from albert_tf.finetuning.finetune import (
-    Settings,
     make_trainer,
     prepare_job,
     require_alike,
     run_training,
 )
+from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
 from albert_tf.finetuning.task_mixture import SharedModel, Together, portions
