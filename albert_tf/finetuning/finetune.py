@@ -68,7 +68,6 @@ def prepare_job(s: Settings, data: DataConfig) -> Job:
     distillation.check_targets(s.recipe, job.task)
     check_freeze(s.recipe.freeze, job.config)
     print(job.summary())
-    s.advise()
     return with_class_weights(job, s.recipe.class_weights)
 
 
@@ -243,6 +242,7 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     with distribution.agreed(prepared):
         job = prepare_job(s, s.data)
     require_alike(prepared, s, job)
+    s.advise()
     if s.run.ensemble:
         ensemble.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:

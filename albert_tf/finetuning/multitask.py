@@ -220,6 +220,7 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     with distribution.agreed(prepared):
         jobs = prepare_jobs(s, names)
     require_alike(prepared, s, *jobs.values())
+    s.advise()
     s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)

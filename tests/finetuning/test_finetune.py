@@ -284,8 +284,10 @@ def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
     assert ("rate of 0.0003 see" in capsys.readouterr().out) == said
 
 
-def test_a_finished_run_is_not_repeated(copy, pretrained, opinions, finished):
-    """The same command again evaluates, and trains no further."""
+def test_a_finished_run_is_not_repeated(
+    copy, pretrained, opinions, finished, capsys
+):
+    """The same command again evaluates, and trains no further; it advises."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,
@@ -296,6 +298,7 @@ def test_a_finished_run_is_not_repeated(copy, pretrained, opinions, finished):
     )
     assert metrics["eval"] == finished[1]["eval"]
     assert History(str(copy), 60).rows == before
+    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
 
 
 @pytest.mark.parametrize("init", ["model_dir", "random"])

@@ -297,9 +297,12 @@ def contents(folder):
 
 @pytest.mark.parametrize("kind", ["another model", "other lengths"])
 def test_a_run_that_is_refused_changes_nothing(
-    kind, together, data_dir, finished, tmp_path
+    kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """Of a model of one task, and of these tasks with another length."""
+    """Of a model of one task, and of these tasks with another length.
+
+    What is noted of the rate is noted once, not for each task.
+    """
     source, values, named = {
         "another model": (finished[0], {}, "must not hold another model"),
         "other lengths": (together[0], {"max_seq_length": 9}, "other labels"),
@@ -309,6 +312,7 @@ def test_a_run_that_is_refused_changes_nothing(
     with pytest.raises(InputError, match=named):
         run(**arguments(data_dir, finished[0], output, **values))
     assert contents(output) == before
+    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
 
 
 @pytest.mark.parametrize(
