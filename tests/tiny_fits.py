@@ -1,6 +1,9 @@
-"""What the tests of `fit` share: an optimizer under which tiny models learn."""
+"""What the tests of `fit` share: labels, and how tiny models learn."""
 
 from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
+
+LABELS = ("bad", "good")
+RATE = 0.01
 
 
 def optimizer(steps: int, rate: float = 0.003) -> AdamW:

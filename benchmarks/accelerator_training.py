@@ -1,0 +1,257 @@
+"""A pretraining run of exported steps, on any device that JAX sees.
+
+    python -m albert_tf.tpu_check --topology=v5e:1x1 --step_file=four.zip \\
+        --albert_config_file=configs/models/tiny.json --max_seq_length=64 \\
+        --max_predictions_per_seq=19 --train_batch_size=64 --optimizer=muon \\
+        --learning_rate=0.0014 --weight_decay_rate=0.1 --beta_2=0.98 \\
+        --bias_correction --num_train_steps=1250 --num_warmup_steps=62 \\
+        --dtype=bfloat16 --encoder_loop=unrolled --rematerialize=none
+    python benchmarks/accelerator_training.py begin first.npz \\
+        configs/models/tiny.json records
+    python benchmarks/accelerator_training.py train first.npz last.npz \\
+        two.zip,500,0.30,records four.zip,750,0.30,records
+    python benchmarks/accelerator_training.py end last.npz \\
+        configs/models/tiny.json records model
+
+`accelerator_step.py` is for speed, this is for learning. Each phase of a run
+has a file of its own: another depth (`two.zip` is of a model of two layers,
+which has the same variables), another number of masked words. It says how many
+steps, the share of masked words and whose records; the schedule in all files is
+that of the whole run. `begin` writes the first weights and `end` a model
+directory, with TensorFlow. `train` needs JAX and no TensorFlow, and records of
+`--masking=dynamic`.
+"""
+
+import argparse
+import functools
+import json
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.base.processes import in_order
+from albert_tf.data.builder.pairs import Pairs, lay_out
+from albert_tf.data.masking import MaskingConfig, Words, mask
+from albert_tf.data.records import examples, find, framing
+from albert_tf.data.records.metadata import TRAIN, id_type, paths_of
+from albert_tf.text.tokenizers import load_tokenizer
+
+STEPS_AT_ONCE = 50
+RATE_FACTOR = "optimizer/rate_factor"
+LOSSES = ("mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy")
+
+
+class Phase(NamedTuple):
+    """Steps that are alike."""
+
+    step_file: str
+    steps: int
+    masked_lm_prob: float
+    records: str
+
+    @classmethod
+    def of(cls, text: str) -> "Phase":
+        """Read a phase from the command line."""
+        path, steps, share, records = text.split(",")
+        return cls(path, int(steps), float(share), records)
+
+
+class Records:
+    """The training records of a folder, laid out and masked as they are read.
+
+    Args:
+      folder: dynamic records.
+      seed: of their order and their masks.
+    """
+
+    def __init__(self, folder: str, seed: int):
+        self.metadata, self.seed = find.read_metadata(folder), seed
+        self.tokenizer = load_tokenizer(folder)
+        dtype = id_type(self.metadata.vocab_size)
+        ids, starts, sizes, labels = [], [], [], []
+        for path in paths_of(folder, self.metadata, TRAIN):
+            for feature in map(examples.parse, framing.read(path)):
+                ids.append(np.frombuffer(feature["token_ids"][0], dtype))
+                bits = np.frombuffer(feature["word_starts"][0], np.uint8)
+                starts.append(np.unpackbits(bits, count=len(ids[-1])))
+                sizes.append(feature["segment_lengths"])
+                labels.append(feature["next_sentence_labels"][0])
+        self.tokens = SimpleNamespace(
+            ids=np.concatenate(ids), starts=np.concatenate(starts) > 0
+        )
+        ends = np.cumsum(np.reshape(sizes, -1))
+        begins = np.concatenate([[0], ends[:-1]])
+        (a, b), (a_end, b_end) = (x.reshape(-1, 2).T for x in (begins, ends))
+        self.pairs = Pairs(a, a_end, b, b_end, np.array(labels) > 0)
+
+    def places(self, first: int, count: int) -> np.ndarray:
+        """Return the records of a stretch, shuffled anew in each epoch."""
+        total = len(self.pairs)
+        epochs = range(first // total, (first + count - 1) // total + 1)
+        rngs = (np.random.default_rng([self.seed, epoch]) for epoch in epochs)
+        order = np.concatenate([rng.permutation(total) for rng in rngs])
+        return order[first - epochs[0] * total :][:count]
+
+    def batch(self, first: int, count: int, share: float, slots: int) -> dict:
+        """Return so many examples from a place on, masked; fields [n, ...]."""
+        pairs = self.pairs.take(self.places(first, count))
+        length = self.metadata.max_seq_length
+        laid = lay_out(pairs, self.tokens, length, self.tokenizer)
+        rng = np.random.default_rng([self.seed, first, 1])
+        config = MaskingConfig(masked_lm_prob=share)
+        words = Words.of(self.tokenizer)
+        masked = mask(laid, slots, config, words, rng)
+        return {
+            "input_ids": masked.input_ids,
+            "input_mask": np.arange(length) < laid.lengths[:, None],
+            "segment_ids": laid.segment_ids,
+            "masked_lm_positions": masked.positions,
+            "masked_lm_ids": masked.labels,
+            "masked_lm_weights": masked.weights,
+            "sentence_order_labels": laid.swapped,
+            "example_weights": np.ones(count),
+        }
+
+
+class Program:
+    """The step of a file, run many times by one call."""
+
+    def __init__(self, path: str):
+        import jax
+        import jax.export
+
+        with zipfile.ZipFile(path) as archive:
+            self.about = json.loads(archive.read("step.json"))
+            artifact = archive.read("step.jax")
+        arguments = self.about["arguments"]
+        self.types = {x["name"]: x["dtype"] for x in arguments}
+        self.shapes = {x["name"]: x["shape"] for x in arguments}
+        call = jax.export.deserialize(bytearray(artifact)).call
+
+        def step(state, batch):
+            values = state | batch
+            outputs = call(*(values[name] for name in self.types))
+            named = dict(zip(self.about["outputs"], outputs, strict=True))
+            return {n: named.get(n, state[n]) for n in state}, named["report"]
+
+        def steps(state, batches):
+            return jax.lax.scan(step, state, batches)
+
+        self.steps = jax.jit(steps, donate_argnums=0)
+
+    def state(self, weights: dict) -> dict:
+        """Return the state of a run's start: weights, and slots of zeros."""
+        state = {
+            name: np.zeros(self.shapes[name], dtype)
+            for name, dtype in self.types.items()
+            if "/" in name  # no tensor of a batch
+        }
+        return state | {RATE_FACTOR: np.float32(1)} | weights
+
+    def batches(self, records: Records, phase: Phase, done: int, first: int):
+        """Return the batches of the steps from `first` on, [steps, n, ...]."""
+        size, slots = self.shapes["masked_lm_ids"]
+        number = min(STEPS_AT_ONCE, phase.steps - first)
+        data = records.batch(
+            (done + first) * size, number * size, phase.masked_lm_prob, slots
+        )
+        return {
+            name: value.reshape(number, size, *value.shape[1:]).astype(
+                self.types[name]
+            )
+            for name, value in data.items()
+        }
+
+
+def train(first: str, last: str, phases: list[Phase], seed: int) -> None:
+    """Run the phases from the first weights, and write the last ones."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # the step's number has 64 bits
+    records = {x.records: Records(x.records, seed) for x in phases}
+    programs = {x.step_file: Program(x.step_file) for x in phases}
+    with np.load(first) as file:
+        weights = dict(file)
+    state = programs[phases[0].step_file].state(weights)
+    done, start = 0, time.perf_counter()
+    for phase in phases:
+        program = programs[phase.step_file]
+        chunk = functools.partial(
+            program.batches, records[phase.records], phase, done
+        )
+        starts = range(0, phase.steps, STEPS_AT_ONCE)
+        with ThreadPoolExecutor(2) as pool:
+            submit = functools.partial(pool.submit, chunk)
+            for batches in in_order(submit, starts, 4):
+                state, report = program.steps(state, batches)
+        done += phase.steps
+        sums, counts = np.sum(report, axis=0)
+        means = zip(LOSSES, sums / counts, strict=True)
+        said = ", ".join(f"{name} {mean:.4f}" for name, mean in means)
+        seconds = time.perf_counter() - start
+        print(f"{done:,} steps, {seconds:.1f} s: {said}", flush=True)
+    np.savez(last, **{name: np.asarray(state[name]) for name in weights})
+
+
+def model_of(config_file: str):
+    """Return a new model of an architecture, and its variables by name."""
+    from albert_tf.model.albert import AlbertForPretraining
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.training.model_directory import checkpoints
+
+    config = AlbertConfig.from_json_file(config_file)
+    model = AlbertForPretraining(config)
+    return model, checkpoints.named_variables(model)
+
+
+def begin(weights: str, config_file: str, records: str, seed: int) -> None:
+    """Write the weights that `pretrain.py` gives a new model."""
+    import keras
+
+    from albert_tf.training.first_weights.new_model import start_new
+
+    keras.utils.set_random_seed(seed)
+    model, variables = model_of(config_file)
+    print("\n  ".join(start_new(model, records, find.read_metadata(records))))
+    np.savez(weights, **{name: v.numpy() for name, v in variables.items()})
+
+
+def end(weights: str, config_file: str, records: str, model_dir: str) -> None:
+    """Write a model directory of weights."""
+    from albert_tf.training.model_directory import checkpoints
+
+    model, variables = model_of(config_file)
+    with np.load(weights) as file:
+        for name, variable in variables.items():
+            variable.assign(file[name])
+    checkpoints.claim(model_dir, model.config)
+    load_tokenizer(records).save(model_dir)
+    checkpoints.save(model_dir, variables)
+
+
+def main() -> None:
+    """Begin a run, train it, or make a model of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, arguments in {
+        "begin": ("weights", "config_file", "records"),
+        "train": ("first", "last"),
+        "end": ("weights", "config_file", "records", "model_dir"),
+    }.items():
+        command = commands.add_parser(name)
+        for argument in arguments:
+            command.add_argument(argument)
+        if name == "train":
+            command.add_argument("phases", nargs="+", type=Phase.of)
+        if name != "end":
+            command.add_argument("--seed", type=int, default=1)
+    asked = vars(parser.parse_args())
+    {"begin": begin, "train": train, "end": end}[asked.pop("command")](**asked)
+
+
+if __name__ == "__main__":
+    main()

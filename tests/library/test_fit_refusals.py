@@ -1,0 +1,85 @@
+"""What `fit` and the methods beside it refuse, and with which words."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_fits import LABELS
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.sentence_models import Classifier
+from albert_tf.training.optimization.keras_optimizers import AdamW
+
+TEXTS = ["a good film", "a bad film"]
+ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}
+STREAM = tf.data.Dataset.from_tensor_slices((TEXTS, list(LABELS)))
+NUMBERS = tf.data.Dataset.range(2)
+ENTROPY = keras.losses.SparseCategoricalCrossentropy()
+
+
+def of(name, *x, **how):
+    """Return what calls a method of a model."""
+    return lambda model, path: getattr(model, name)(*x, **how)
+
+
+def load(*x, **how):
+    """Return what loads a model."""
+    return lambda model, path: Classifier.load(path, *x, **how)
+
+
+def untrained(model, path):
+    Classifier.load(path, LABELS).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (of("fit", TEXTS, ["bad"]), "as many labels as texts"),
+        (of("fit", [1, 2], LABELS), "must be a list of strings"),
+        (of("fit", TEXTS, ["bad", "x"]), "must be one of bad, good"),
+        (of("fit", TEXTS, [0, 2]), "or a number below 2"),
+        (of("fit", TEXTS, LABELS, **ONE), "as many `sample"),
+        (of("fit", TEXTS, LABELS, **SPLIT), "either side"),
+        (of("fit", NUMBERS, **SPLIT), "give `validation_data` beside"),
+        (of("predict", TEXTS, TEXTS), "must be a list of strings"),
+        (of("predict", TEXTS, batch_size=-1), "`batch_size` must"),
+        (of("predict"), "one of each at least"),
+        (of("predict", np.array("film")), "must be a list of str"),
+        (of("predict", "a film"), "must be a list of texts, or"),
+        (of("predict", TEXTS, steps=1), "takes no `steps`"),
+        (
+            of("fit", TEXTS, LABELS, class_weight={"bad": -1}),
+            "must be of finite numbers from 0",
+        ),
+        (
+            of("fit", TEXTS, LABELS, class_weight={"ugly": 2.0}),
+            "must be of classes, bad, good. Received: unknown=ugly",
+        ),
+        (of("fit", STREAM.take(0)), "must have an example"),
+        (of("fit", TEXTS), "`y` must be given"),
+        (of("fit", STREAM.map(lambda x, y: x)), "`y` must be giv"),
+        (of("fit", STREAM, LABELS), "must stand in the data set"),
+        (of("fit", STREAM, **ONE), "must stand in the data set"),
+        (of("compile", loss=ENTROPY), "`from_logits=True`"),
+        (of("compile", loss=ENTROPY.name), "`from_logits=True`"),
+        (of("save", "film.h5"), "must be `.keras`"),
+        (load(), "`labels` must be given"),
+        (load(["a", "a"]), "that differ"),
+        (load(LABELS, rate=1), "setting must"),
+        (load(LABELS, 99), "`max_length` must"),
+        (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
+        (untrained, "`compile` must come before"),
+    ],
+)
+def test_refuses_what_does_not_fit(classifier, pretrained, action, message):
+    """Mistakes are one line, before anything is computed."""
+    with pytest.raises(InputError, match=message):
+        action(classifier, pretrained)
+
+
+def test_the_usual_optimizer_is_that_of_none_alone(classifier):
+    """A name that Keras does not know is no way to ask for it."""
+    classifier.compile(None, None)
+    assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
+    with pytest.raises(ValueError, match="optimizer identifier: autto"):
+        classifier.compile("autto")
