@@ -33,9 +33,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.base.errors import require
 from albert_tf.base.processes import in_order
 from albert_tf.data.builder.pairs import Pairs, lay_out
-from albert_tf.data.masking import MaskingConfig, Words, mask
+from albert_tf.data.masking import DYNAMIC, Words, mask
 from albert_tf.data.records import examples, find, framing
 from albert_tf.data.records.metadata import TRAIN, id_type, paths_of
 from albert_tf.text.tokenizers import load_tokenizer
@@ -56,8 +57,14 @@ class Phase(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Phase":
         """Read a phase from the command line."""
-        path, steps, share, records = text.split(",")
-        return cls(path, int(steps), float(share), records)
+        try:
+            path, steps, share, records = text.split(",")
+            return cls(path, int(steps), float(share), records)
+        except ValueError:
+            rule = "A phase must be STEP_FILE,STEPS,MASKED_LM_PROB,RECORDS."
+            raise argparse.ArgumentTypeError(
+                f"{rule} Received: {text}"
+            ) from None
 
 
 class Records:
@@ -70,7 +77,11 @@ class Records:
 
     def __init__(self, folder: str, seed: int):
         self.metadata, self.seed = find.read_metadata(folder), seed
+        masking = self.metadata.masking(TRAIN)
+        rule = "`records` must be made with --masking=dynamic."
+        require(masking == DYNAMIC, rule, records=f"{folder}, {masking} ones")
         self.tokenizer = load_tokenizer(folder)
+        self.words = Words.of(self.tokenizer)
         dtype = id_type(self.metadata.vocab_size)
         ids, starts, sizes, labels = [], [], [], []
         for path in paths_of(folder, self.metadata, TRAIN):
@@ -96,15 +107,14 @@ class Records:
         order = np.concatenate([rng.permutation(total) for rng in rngs])
         return order[first - epochs[0] * total :][:count]
 
-    def batch(self, first: int, count: int, share: float, slots: int) -> dict:
+    def batch(self, first: int, count: int, share: float) -> dict:
         """Return so many examples from a place on, masked; fields [n, ...]."""
+        config = self.metadata.masked_at(share).masking_config()
         pairs = self.pairs.take(self.places(first, count))
         length = self.metadata.max_seq_length
         laid = lay_out(pairs, self.tokens, length, self.tokenizer)
         rng = np.random.default_rng([self.seed, first, 1])
-        config = MaskingConfig(masked_lm_prob=share)
-        words = Words.of(self.tokenizer)
-        masked = mask(laid, slots, config, words, rng)
+        masked = mask(laid, config.most_masked(length), config, self.words, rng)
         return {
             "input_ids": masked.input_ids,
             "input_mask": np.arange(length) < laid.lengths[:, None],
@@ -130,6 +140,8 @@ class Program:
         arguments = self.about["arguments"]
         self.types = {x["name"]: x["dtype"] for x in arguments}
         self.shapes = {x["name"]: x["shape"] for x in arguments}
+        self.batch_size, self.tokens = self.shapes["input_ids"]
+        self.predictions = self.shapes["masked_lm_ids"][1]
         call = jax.export.deserialize(bytearray(artifact)).call
 
         def step(state, batch):
@@ -154,10 +166,10 @@ class Program:
 
     def batches(self, records: Records, phase: Phase, done: int, first: int):
         """Return the batches of the steps from `first` on, [steps, n, ...]."""
-        size, slots = self.shapes["masked_lm_ids"]
+        size = self.batch_size
         number = min(STEPS_AT_ONCE, phase.steps - first)
         data = records.batch(
-            (done + first) * size, number * size, phase.masked_lm_prob, slots
+            (done + first) * size, number * size, phase.masked_lm_prob
         )
         return {
             name: value.reshape(number, size, *value.shape[1:]).astype(
@@ -167,13 +179,31 @@ class Program:
         }
 
 
+def check(phase: Phase, program: Program, records: Records) -> None:
+    """Refuse a step whose batches are not those of a phase."""
+    masked = records.metadata.masked_at(phase.masked_lm_prob)
+    wanted = masked.max_seq_length, masked.max_predictions_per_seq
+    require(
+        (program.tokens, program.predictions) == wanted,
+        f"`step_file` must have the {wanted[0]} tokens of the records, and the "
+        f"{wanted[1]} predictions of `masked_lm_prob`.",
+        step_file=f"{phase.step_file}, {program.tokens} tokens, "
+        f"{program.predictions} predictions",
+    )
+
+
 def train(first: str, last: str, phases: list[Phase], seed: int) -> None:
-    """Run the phases from the first weights, and write the last ones."""
+    """Run the phases from the first weights, and write the last ones.
+
+    What is printed of a phase is the mean of its last steps, 50 at most.
+    """
     import jax
 
     jax.config.update("jax_enable_x64", True)  # the step's number has 64 bits
     records = {x.records: Records(x.records, seed) for x in phases}
     programs = {x.step_file: Program(x.step_file) for x in phases}
+    for phase in phases:
+        check(phase, programs[phase.step_file], records[phase.records])
     with np.load(first) as file:
         weights = dict(file)
     state = programs[phases[0].step_file].state(weights)

@@ -267,23 +267,6 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
         np.testing.assert_array_equal(found, weights(str(tmp_path), name))
 
 
-@pytest.mark.parametrize(
-    "changes, said",
-    [
-        ({"learning_rate": 3e-4}, True),
-        ({"learning_rate": 3e-4, "bias_correction": True}, False),
-        ({"learning_rate": 3e-4, "do_train": False, "do_eval": True}, False),
-        ({"learning_rate": 5e-5}, False),
-    ],
-)
-def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
-    """At the rates that small models want, and where a run trains."""
-    folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
-    values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
-    build(**values | changes).advise()
-    assert ("rate of 0.0003 see" in capsys.readouterr().out) == said
-
-
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):

@@ -1,4 +1,4 @@
-"""What fine-tuning refuses, its script and its presets."""
+"""What fine-tuning refuses and notes, its script and its presets."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import shutil
 import programs
 import pytest
 import tiny_tasks
-from tiny_runs import ROOT, refusal
+from tiny_runs import ROOT, build, refusal
 
 import albert_tf
 from albert_tf.base.settings import check_setting
@@ -34,6 +34,23 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
         **base | {"task": "regression", "model_dir": finished[0]}, do_eval=True
     )
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"learning_rate": 3e-4}, True),
+        ({"learning_rate": 3e-4, "bias_correction": True}, False),
+        ({"learning_rate": 3e-4, "do_train": False, "do_eval": True}, False),
+        ({"learning_rate": 5e-5}, False),
+    ],
+)
+def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
+    """At the rates that small models want, and where a run trains."""
+    folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
+    values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
+    build(**values | changes).advise()
+    assert ("rate of 0.0003 see" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """A run of exported steps without TensorFlow, on CPUs."""
 
+import argparse
 import dataclasses
 import importlib.util
 import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tiny
 from tiny_corpus import settings, write_corpus
 
+from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.builder import build
 from albert_tf.data.records import input_pipeline
@@ -26,15 +29,16 @@ from albert_tf.training.step.training_config import TrainingConfig
 SCRIPT = pathlib.Path(__file__).parents[2] / (
     "benchmarks/accelerator_training.py"
 )
-STEPS = 60
+STEPS = 50, 100
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Dynamic records of random words."""
+    """Dynamic records of random words, all masked ones [MASK]."""
     path = tmp_path_factory.mktemp("records")
     write_corpus(path)
-    build.run(*settings(path, path / "out", masking="dynamic"))
+    changes = {"masking": "dynamic", "mask_same_random": (1, 0, 0)}
+    build.run(*settings(path, path / "out", **changes))
     return str(path / "out")
 
 
@@ -64,17 +68,16 @@ def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
     """Each once, in an order of its own, with as many masked words."""
     metadata = records.find.read_metadata(folder)
     ours, count = script.Records(folder, 1), metadata.count(records.TRAIN)
-    slots = metadata.max_predictions_per_seq
     theirs = input_pipeline.train_batches(
         folder, metadata, batch_size=count, seed=1
     )
     theirs = next(iter(theirs.take(1)))
-    found = ours.batch(0, count, 0.15, slots)
+    found = ours.batch(0, count, 0.15)
     assert found.keys() == theirs.keys()
     np.testing.assert_array_equal(unmasked(found), unmasked(theirs))
     weights = found["masked_lm_weights"], theirs["masked_lm_weights"].numpy()
     assert weights[0].sum() == weights[1].sum()
-    later = ours.batch(count // 2, count, 0.15, slots)
+    later = ours.batch(count // 2, count, 0.15)
     half = count - count // 2
     for name in ("sentence_order_labels", "input_mask"):
         np.testing.assert_array_equal(
@@ -83,9 +86,41 @@ def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
     assert (ours.places(0, count) != ours.places(count, count)).any()
 
 
+def test_a_phase_masks_as_its_records_say(script, folder):
+    """As many words as it asks for, by the shares of the folder."""
+    ours = script.Records(folder, 1)
+    batch = ours.batch(7, 20, 0.3)
+    weights = batch["masked_lm_weights"] > 0
+    rows = np.nonzero(weights)[0]
+    masked = batch["input_ids"][rows, batch["masked_lm_positions"][weights]]
+    assert (masked == ours.tokenizer.mask_id).all()
+    lengths = batch["input_mask"].sum(axis=1)
+    assert weights.shape == (20, 10)
+    np.testing.assert_array_equal(
+        weights.sum(axis=1), np.clip(np.rint(lengths * 0.3), 1, 10)
+    )
+
+
+def test_what_cannot_run_is_refused(script, folder, tmp_path):
+    """Before any step: a phase, records, and a step of other batches."""
+    with pytest.raises(argparse.ArgumentTypeError, match="STEP_FILE,STEPS,"):
+        script.Phase.of("step.zip,few,0.15,records")
+    write_corpus(tmp_path)
+    build.run(*settings(tmp_path, tmp_path / "out"))
+    with pytest.raises(InputError, match="with --masking=dynamic.*static"):
+        script.Records(str(tmp_path / "out"), 1)
+    phase = script.Phase.of(f"step.zip,9,0.3,{folder}")
+    step = types.SimpleNamespace(tokens=32, predictions=5)
+    message = (
+        "32 tokens of the records, and the 10 pred.*step.zip, 32 tokens, 5"
+    )
+    with pytest.raises(InputError, match=message):
+        script.check(phase, step, script.Records(folder, 1))
+
+
 @pytest.mark.slow
 def test_a_run_learns_without_tensorflow(folder, tmp_path):
-    """Two phases of a step; the model directory has the last weights."""
+    """Phases go on where others end; the model has the last weights."""
     for package in VERSIONS:
         pytest.importorskip(package)
     config = dataclasses.replace(
@@ -94,13 +129,18 @@ def test_a_run_learns_without_tensorflow(folder, tmp_path):
     config.save(tmp_path)
     optimizer = OptimizerConfig(learning_rate=0.02, num_warmup_steps=5)
     training = TrainingConfig(
-        num_train_steps=2 * STEPS,
+        num_train_steps=sum(STEPS),
         train_batch_size=16,
         encoder_loop="unrolled",
         rematerialize="none",
     )
-    plan = Plan(config, "none", optimizer, training, 32, 5)
-    write_plan(str(tmp_path / "step.zip"), plan, parse("v5e:1x1"))
+    phases = []
+    for layers, steps, predictions in zip((1, 2), STEPS, (10, 5), strict=True):
+        shape = dataclasses.replace(config, num_hidden_layers=layers)
+        plan = Plan(shape, "none", optimizer, training, 32, predictions)
+        path = f"{tmp_path}/{layers}.zip"
+        write_plan(path, plan, parse("v5e:1x1"))
+        phases.append(f"{path},{steps},{predictions * 0.03},{folder}")
     without = (
         "import runpy, sys; sys.modules |= {'tensorflow': None}; "
         "sys.argv = sys.argv[1:]; sys.path.insert(0, '.'); "
@@ -119,10 +159,25 @@ def test_a_run_learns_without_tensorflow(folder, tmp_path):
     first, last = tmp_path / "first.npz", tmp_path / "last.npz"
     shape = tmp_path / "albert_config.json"
     run("begin", first, shape, folder)
-    phase = f"{tmp_path}/step.zip,{STEPS},0.15,{folder}"
-    said = run("train", first, last, phase, phase, code=("-c", without))
-    losses = list(map(float, re.findall(r"mlm_loss (\S+),", said)))
-    assert losses[1] < losses[0]
+    shallow, deep = phases
+    half = deep.replace(",100,", ",50,")
+    ends = []
+    for course, steps in (
+        ([deep], ["100"]),
+        ([half, half], ["50", "100"]),
+        ([shallow, deep], ["50", "150"]),
+    ):
+        said = run("train", first, last, *course, code=("-c", without))
+        assert re.findall("(.*) steps", said) == steps
+        losses = list(map(float, re.findall(r"mlm_loss (\S+),", said)))
+        if course == [half, half]:
+            assert losses[1] < losses[0]
+        with np.load(last) as file:
+            ends.append(dict(file))
+    whole, halves, changed = ends
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, halves[name])
+        assert (value != changed[name]).any()
     run("end", last, shape, folder, tmp_path / "model")
     prefix = checkpoints.for_inference(str(tmp_path / "model"))
     read = checkpoints.reader(prefix)
