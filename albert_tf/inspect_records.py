@@ -121,7 +121,8 @@ def _facts(example: decoding.Example) -> Iterator[str]:
     """Yield what is told of an example before its text."""
     number, masked = len(example.input_ids), len(example.positions)
     a, b = map(len, example.segments())
-    yield f"sentence order {LABELS[example.swapped]}"
+    order = f"sentence order {LABELS[example.swapped]}"
+    yield order if b else "one segment, no order"
     yield f"{number} tokens of {example.length}"
     yield f"A {a}, B {b}"
     if example.slots:

@@ -12,6 +12,7 @@ TEXT = Counter(documents=10, sentences=100, tokens=10_000, unknown_tokens=5)
 MADE = Counter(
     records=100,
     slots=12_800,
+    paired=100,
     real_tokens=10_000,
     swapped=51,
     one_segment_chunks=2,
@@ -32,21 +33,23 @@ PROBE = {"balanced_accuracy": 0.51, "balanced_interval": [0.49, 0.53]}
 def statistics(text=None, made=None, held_out=None, probe=PROBE):
     """Return the statistics of a sound data set with some counts changed."""
     made = {
-        "train": MADE | Counter(made or {}),
-        "eval": MADE | Counter(held_out or {}),
+        "train": Counter(dict(MADE) | (made or {})),
+        "eval": Counter(dict(MADE) | (held_out or {})),
     }
     return summarize(TEXT | Counter(text or {}), made, MaskingConfig(), probe)
 
 
 def test_statistics_by_hand():
     """Shares are the counts' quotients, for both splits."""
-    found = statistics(held_out={"swapped": 60})
+    found = statistics(held_out={"swapped": 60, "paired": 80})
+    assert found["unpaired_share"] == 0
+    assert found["eval"]["unpaired_share"] == 0.2
     assert found["padding_share"] == pytest.approx(
         1 - 10_000 / 12_800, abs=1e-5
     )
     assert found["tokens_per_record"] == 100
     assert found["swapped_share"] == 0.51
-    assert found["eval"]["swapped_share"] == 0.6
+    assert found["eval"]["swapped_share"] == 0.75
     assert found["one_segment_share"] == 0.02
     assert found["masked_share"] == 0.15
     assert found["budget_met_share"] == 0.99
@@ -80,6 +83,10 @@ def test_sound_data_warns_of_nothing():
         (
             {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
             "60% of the chunks are one line, and 100 of 200 were left",
+        ),
+        (
+            {"made": {"one_segment_chunks": 60, "paired": 60, "swapped": 30}},
+            "60% of the chunks are one line, and 40% of the examples have no",
         ),
         ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
         ({"text": {"bad_lines": 3}}, "3 lines were not UTF-8"),

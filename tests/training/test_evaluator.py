@@ -177,3 +177,31 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
     one, two = map(json.loads, done.stdout.splitlines()[-2:])
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
     assert two["ids"] == one["ids"]
+
+
+def test_examples_of_one_segment_have_words_and_no_order():
+    """Their labels change nothing, and without any pair there is no loss."""
+    evaluator = loss_evaluator(make_strategy(DistributionConfig()))
+    data = tiny.make_data(1)
+    data["segment_ids"][:, 0] = 1
+    alone = np.arange(len(data["input_ids"])) % 3 == 0
+
+    def losses(data):
+        return evaluator.evaluate(
+            lambda: tf.data.Dataset.from_tensor_slices(data).batch(16)
+        )
+
+    data["segment_ids"][alone] = 0
+    whole = losses(data)
+    turned = data | {
+        "sentence_order_labels": data["sentence_order_labels"] ^ alone
+    }
+    assert losses(turned) == whole
+    weights = np.where(alone, 0, 1).astype(np.float32)
+    assert losses(data | {"example_weights": weights}) == whole
+    pairs = losses({k: x[~alone] for k, x in data.items()})
+    for name in ("sop_loss", "sop_accuracy"):
+        assert whole[name] == pytest.approx(pairs[name], rel=1e-5)
+    assert whole["mlm_loss"] != pytest.approx(pairs["mlm_loss"], rel=1e-5)
+    none = losses(data | {"segment_ids": 0 * data["segment_ids"]})
+    assert none["sop_loss"] == none["sop_accuracy"] == 0 < none["mlm_loss"]

@@ -42,9 +42,10 @@ def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
 
 
 def _labels(statistics: dict) -> Iterator[str]:
-    share, number = statistics["swapped_share"], statistics["records"]
+    share = statistics["swapped_share"]
+    number = statistics["records"] * (1 - statistics["unpaired_share"])
     limit = max(UNEVEN, CHANCE * 0.5 / math.sqrt(max(number, 1)))
-    if abs(share - 0.5) > limit:
+    if number and abs(share - 0.5) > limit:
         yield (
             f"{share:.1%} of the examples are labelled swapped instead of "
             "half: the label can be guessed; see --compat"
@@ -63,13 +64,19 @@ def _labels(statistics: dict) -> Iterator[str]:
 def _text(statistics: dict) -> Iterator[str]:
     if statistics["one_segment_share"] > MANY_ONE_SEGMENT:
         dropped = statistics["dropped_chunks"]
+        fate = (
+            f"{dropped:,} of {statistics['records'] + dropped:,} were left "
+            "out, being one sentence (--single_segment_policy=keep learns "
+            "their words)"
+            if dropped
+            else f"{statistics['unpaired_share']:.0%} of the examples have no "
+            "order"
+        )
         yield (
             f"{statistics['one_segment_share']:.0%} of the chunks are one "
-            f"line, and {dropped:,} of {statistics['records'] + dropped:,} "
-            "were left out, being one sentence; the sentence-order task wants "
-            "one sentence per line (--split_sentences), a blank line between "
-            "documents only, and room for several sentences "
-            "(--max_seq_length)"
+            f"line, and {fate}; the sentence-order task wants one sentence per "
+            "line (--split_sentences), a blank line between documents only, "
+            "and room for several sentences (--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (

@@ -167,7 +167,9 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
             f"The text must give {split} records: two sentences of a "
             "document, one on each line, must fit `max_seq_length` (and with "
             "--random_next_sentence another B be as long); see "
-            "--split_sentences and --eval_fraction.",
+            "--split_sentences and --eval_fraction. Sentences that stand "
+            "alone, as posts and queries do, want "
+            "--single_segment_policy=keep.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
         )
 

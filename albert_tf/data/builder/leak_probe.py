@@ -192,6 +192,7 @@ def probe(
     examples = []
     for path in chosen:
         share = -(-SAMPLE // len(chosen))
-        examples += map(decode, itertools.islice(framing.read(path), share))
+        found = map(decode, itertools.islice(framing.read(path), share))
+        examples += (x for x in found if len(x.segments()[1]))  # has an order
     segments = _segments(examples[:SAMPLE], vocab_size or 1 << 16)
     return measure(segments, next_sentence)

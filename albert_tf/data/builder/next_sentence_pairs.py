@@ -61,6 +61,7 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
     again = (rng.random(len(made)) < REPEATED) & (length >= SHORTEST_PIECE)
+    again &= made.paired()
     made.b_start[again] = begin[again]
     made.b_end[again] = (begin + length)[again]
     return again
@@ -81,7 +82,7 @@ def make_pairs(
     """Make next-sentence pairs; arguments as in `pairs.make_pairs`.
 
     The label is whether B was put there, a fair coin. A pair is left out
-    where no other B has the length of its own.
+    where no other B has the length of its own; what has no B stays as it is.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):
@@ -90,9 +91,10 @@ def make_pairs(
     again = repeat(made, config.room, rng)
     kinds = 2 * (made.b_end - made.b_start) + again
     other = partners(kinds, documents_of(made, documents))
-    strange = rng.random(len(made)) < 0.5
+    paired = made.paired()
+    strange = (rng.random(len(made)) < 0.5) & paired
     source = np.where(strange, other, np.arange(len(made)))
-    kept = np.flatnonzero(other != np.arange(len(made)))
+    kept = np.flatnonzero((other != np.arange(len(made))) | ~paired)
     made = dataclasses.replace(
         made,
         b_start=made.b_start[source],

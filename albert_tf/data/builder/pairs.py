@@ -25,7 +25,7 @@ from albert_tf.data.masking import Instances
 # [CLS] A [SEP] B [SEP]
 SPECIAL_TOKENS = 3
 
-SINGLE_SEGMENT_POLICIES = ("split", "drop")
+SINGLE_SEGMENT_POLICIES = ("split", "drop", "keep")
 
 # Whether pairs and masks are made right, or as the released code made them.
 COMPAT = ("none", "google")
@@ -50,8 +50,9 @@ class PairsConfig:
     single_segment_policy: str | None = setting(
         None,
         "What becomes of a line that stands alone in its chunk: split where "
-        "a sentence ends inside it, and left out if none does (the default), "
-        "or drop.",
+        "a sentence ends inside it, and left out if none does (the default); "
+        "drop, left out; or keep, split too, and where no sentence ends an "
+        "example of one segment, which has words to predict and no order.",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
@@ -108,6 +109,16 @@ class Pairs:
             np.where(where, self.a_end, self.b_end),
             labels,
         )
+
+    def followed_by(self, others: "Pairs") -> "Pairs":
+        """Return these pairs, then others."""
+        mine, theirs = vars(self).values(), vars(others).values()
+        both = zip(mine, theirs, strict=True)
+        return Pairs(*map(np.concatenate, both))
+
+    def paired(self) -> np.ndarray:
+        """Return which have a B, [n] bool."""
+        return self.b_end > self.b_start
 
     def tokens(self) -> int:
         """Return the tokens of all pairs."""
@@ -225,6 +236,29 @@ def split(
     return np.where(number > 0, np.append(breaks, 0)[drawn], starts)
 
 
+def without_b(
+    starts: np.ndarray, ends: np.ndarray, words: np.ndarray, room: int
+) -> Pairs:
+    """Return segments that have no B; longer ones are cut evenly at words.
+
+    Args:
+      starts, ends: ranges of tokens.
+      words: the tokens that begin a word, in order.
+      room: most tokens of a segment; longer words are cut too.
+    """
+    cut = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        while end - start > room:
+            pieces = -(-(end - start) // room)
+            most = start + -(-(end - start) // pieces)
+            word = int(words[np.searchsorted(words, most, "right") - 1])
+            cut.append((start, word if word > start else most))
+            start = cut[-1][1]
+        cut.append((start, end))
+    starts, ends = np.array(cut, np.int64).reshape(-1, 2).T
+    return Pairs(starts, ends, ends, ends, np.zeros(len(cut), bool))
+
+
 def make_pairs(
     documents: Documents,
     breaks: np.ndarray,
@@ -248,19 +282,22 @@ def make_pairs(
     starts, ends = offsets[firsts], offsets[lasts]
     alone = size == 1
     cuts = np.where(alone, split(starts, ends, breaks, rng), offsets[middles])
-    kept = np.flatnonzero(cuts > starts)
-    counts = Counter(
-        one_segment_chunks=int(alone.sum()),
-        dropped_chunks=len(firsts) - len(kept),
-    )
-    kept = rng.permutation(kept)
-    return ordered(starts[kept], cuts[kept], ends[kept], rng), counts
+    whole = cuts == starts
+    kept = rng.permutation(np.flatnonzero(~whole))
+    made = ordered(starts[kept], cuts[kept], ends[kept], rng)
+    counts = Counter(one_segment_chunks=int(alone.sum()))
+    if config.single_segment_policy == "keep":
+        words = np.flatnonzero(documents.starts)
+        more = without_b(starts[whole], ends[whole], words, config.room)
+        made = made.followed_by(more)
+        return made.take(rng.permutation(len(made))), counts
+    return made, counts + Counter(dropped_chunks=int(whole.sum()))
 
 
 def lay_out(
     pairs: Pairs, documents: Documents, max_seq_length: int, tokenizer
 ) -> Instances:
-    """Lay pairs out as [CLS] A [SEP] B [SEP] and padding.
+    """Lay pairs out as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and padding.
 
     Args:
       pairs: ranges of tokens, at most T - 3 tokens each.
@@ -270,7 +307,8 @@ def lay_out(
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]
-    lengths = a_size + (pairs.b_end - pairs.b_start)[:, None] + 3
+    lengths = a_size + (pairs.b_end - pairs.b_start)[:, None] + 2
+    lengths += pairs.paired()[:, None]
     last = lengths - 1
     in_b = place > a_size + 1
     real = place < lengths

@@ -29,6 +29,7 @@ def count_instances(instances: Instances) -> Counter:
         records=len(instances.lengths),
         slots=instances.input_ids.size,
         real_tokens=int(instances.lengths.sum()),
+        paired=int(instances.segment_ids.any(axis=1).sum()),
         swapped=int(instances.swapped.sum()),
     )
 
@@ -69,7 +70,10 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
             1 - made["real_tokens"] / max(made["slots"], 1), 5
         ),
         "truncated_tokens": made["truncated_tokens"],
-        "swapped_share": _share(made["swapped"], made["records"]),
+        "unpaired_share": _share(
+            made["records"] - made["paired"], made["records"]
+        ),
+        "swapped_share": _share(made["swapped"], made["paired"]),
         "one_segment_share": _share(made["one_segment_chunks"], chunks),
         "random_document_share": _share(
             made["random_documents"], made["records"]

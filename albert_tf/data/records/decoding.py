@@ -15,7 +15,7 @@ from albert_tf.data.records import examples, framing
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; A ends with [SEP] and B too.
+    """A record without padding; A ends with [SEP], and B too if there is one.
 
     Attributes:
       input_ids: [n] int64, masks applied. Dynamic records hold no special
@@ -57,16 +57,16 @@ def _decode_dynamic(feature) -> Example:
     data = feature["token_ids"][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
     nothing = np.zeros(0, np.int64)
+    length = total + 2 + (b_size > 0)
+    pieces = [CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]
     return Example(
-        input_ids=np.concatenate(
-            [[CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]]
-        ),
-        segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1]),
+        input_ids=np.concatenate(pieces)[:length],
+        segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1])[:length],
         positions=nothing,
         labels=nothing,
         swapped=bool(feature["next_sentence_labels"][0]),
         slots=0,
-        length=total + 3,
+        length=length,
     )
 
 

@@ -68,7 +68,7 @@ def lay_out(
     swapped: tf.Tensor,
     tokenizer,
 ) -> Instances:
-    """Lay segments out as [CLS] A [SEP] B [SEP] and padding.
+    """Lay out [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and padding.
 
     Args:
       ids: [B, R] the tokens of A, then of B.
@@ -80,7 +80,7 @@ def lay_out(
     tokens = ids.shape[1] + 3
     place = tf.range(tokens)[None]
     a_size, b_size = sizes[:, :1], sizes[:, 1:]
-    last = a_size + b_size + 2
+    last = a_size + b_size + 1 + tf.cast(b_size > 0, tf.int32)
     separators = (place == a_size + 1) | (place == last)
     maskable = (place > 0) & (place < last) & ~separators
 

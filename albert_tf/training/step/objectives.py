@@ -49,6 +49,12 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
+def pair_weights(batch: Batch) -> tf.Tensor:
+    """Return the weights of examples, 0 for those of one segment, [B]."""
+    paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
+    return batch["example_weights"] * tf.cast(paired, tf.float32)
+
+
 def masked_states(
     model: AlbertForPretraining, batch: Batch
 ) -> dict[str, tf.Tensor]:
@@ -68,6 +74,8 @@ def masked_states(
 class PretrainingObjective:
     """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.
 
+    Examples of one segment have no order, and count for the first alone.
+
     Attributes:
       layers: of the model, how many run; None is all.
     """
@@ -78,10 +86,10 @@ class PretrainingObjective:
     metrics = ("mlm_accuracy", "sop_accuracy")
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of predictions and of examples."""
+        """Return the number of predictions and of pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
-            "sop": tf.reduce_sum(batch["example_weights"]),
+            "sop": tf.reduce_sum(pair_weights(batch)),
         }
 
     def losses(self, model: AlbertForPretraining, batch: Batch, seed):
@@ -103,7 +111,7 @@ class PretrainingObjective:
             "sop": (
                 outputs["sop_logits"],  # [B, 2]
                 batch["sentence_order_labels"],
-                batch["example_weights"],
+                pair_weights(batch),
             ),
         }
         # Logits of V words are the largest tensor of a small model.

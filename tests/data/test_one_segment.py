@@ -1,0 +1,162 @@
+"""Examples of one segment: what `--single_segment_policy=keep` promises."""
+
+import numpy as np
+import pytest
+from tiny_corpus import settings, write_corpus
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import build, leak_probe, next_sentence_pairs, pairs
+from albert_tf.data.builder.documents import Documents
+from albert_tf.data.builder.pairs import PairsConfig
+
+CONFIG = PairsConfig(max_seq_length=32, single_segment_policy="keep")
+ROOM = CONFIG.room
+
+
+def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
+    """Return documents of lines; a token's id is its place, of a word a few."""
+    parts = rng.integers(1, 9, count).astype(np.int32)
+    lines = rng.choice(sizes, parts.sum()).astype(np.int32)
+    ids = np.arange(lines.sum(), dtype=np.int32)
+    starts = (rng.random(len(ids)) < 0.4) | (ids % 5 == 0)
+    starts[np.cumsum(lines) - lines] = True
+    names = rng.permutation(count).astype(np.uint64)
+    return Documents(ids, starts, lines, parts, names, names)
+
+
+def make(docs, policy, rule=pairs, seed=1):
+    """Return the pairs of documents, and their counts; each 17th token ends."""
+    config = PairsConfig(
+        max_seq_length=32,
+        single_segment_policy=policy,
+        random_next_sentence=rule is next_sentence_pairs,
+    )
+    ends = np.arange(17, len(docs.ids), 17)
+    return rule.make_pairs(docs, ends, config, np.random.default_rng(seed))
+
+
+def rows(made):
+    """Return the rows of pairs, in order."""
+    return sorted(zip(*(x.tolist() for x in vars(made).values()), strict=True))
+
+
+def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
+    """Pairs are those of the default; all else stands alone, with no label."""
+    docs = documents(np.random.default_rng(1))
+    made, counts = make(docs, "keep")
+    seen = np.zeros(len(docs.ids), int)
+    for a, a_end, b, b_end, _ in rows(made):
+        seen[a:a_end] += 1
+        seen[b:b_end] += 1
+    assert (seen == 1).all() and counts["dropped_chunks"] == 0
+    alone = ~made.paired()
+    assert 100 < alone.sum() < len(made) - 100
+    assert not made.swapped[alone].any()
+    assert rows(made.take(~alone)) == rows(make(docs, "split")[0])
+    kinds = np.flatnonzero(alone)
+    assert np.median(kinds) == pytest.approx(len(made) / 2, rel=0.2)  # mixed
+
+
+def test_long_lines_are_cut_evenly_before_words():
+    """Where a line is longer than an example, no piece is a small rest."""
+    docs = documents(np.random.default_rng(2), sizes=(95,))
+    made, _ = pairs.make_pairs(
+        docs, np.zeros(0, np.int64), CONFIG, np.random.default_rng(3)
+    )
+    size = made.a_end - made.a_start
+    assert docs.starts[made.a_start].all() and not made.paired().any()
+    assert ROOM // 3 < size.min() and size.max() <= ROOM
+
+
+def test_a_word_longer_than_an_example_is_cut():
+    """It has no place to cut before."""
+    docs = documents(np.random.default_rng(2), sizes=(95,), count=1)
+    docs.starts[1:] = False
+    made = pairs.without_b(*np.array([[0], [95]]), np.array([0]), ROOM)
+    assert rows(made) == [
+        (at, end, end, end, False)
+        for at, end in [(0, 24), (24, 48), (48, 72), (72, 95)]
+    ]
+
+
+def test_next_sentences_are_exchanged_among_pairs_alone():
+    """What has no B gets none, and no label."""
+    docs = documents(np.random.default_rng(4))
+    made, _ = make(docs, "keep", next_sentence_pairs)
+    plain, counts = make(docs, "split", next_sentence_pairs)
+    alone = ~made.paired()
+    assert not made.swapped[alone].any()
+    assert abs(made.swapped[~alone].mean() - 0.5) < 0.1
+    kept = make(docs, "keep")[0]
+    assert rows(made.take(alone)) == rows(kept.take(~kept.paired()))
+    assert abs((~alone).sum() - len(plain)) < 0.05 * len(plain)
+    assert counts["dropped_chunks"] > 0
+    ids, one = np.arange(9), np.ones(1, np.int32)
+    one = Documents(ids, ids >= 0, 9 * one, one, one, one)
+    assert len(make(one, "keep", next_sentence_pairs)[0]) == 1
+
+
+def test_laid_out_without_a_second_separator():
+    """[CLS] A [SEP], all of the first segment."""
+
+    class Pieces:
+        pad_id, cls_id, sep_id = 0, 2, 3
+
+    docs = documents(np.random.default_rng(5))
+    ids = docs.ids + 10
+    docs = Documents(ids, *list(vars(docs).values())[1:])
+    made, _ = make(docs, "keep")
+    made = made.take(~made.paired())
+    laid = pairs.lay_out(made, docs, 32, Pieces())
+    for row, (start, end) in enumerate(
+        zip(made.a_start, made.a_end, strict=True)
+    ):
+        text = [2, *range(start + 10, end + 10), 3]
+        assert laid.input_ids[row].tolist() == text + [0] * (32 - len(text))
+        assert laid.lengths[row] == len(text)
+        assert laid.maskable[row].sum() == end - start
+    assert not laid.segment_ids.any()
+
+
+@pytest.fixture
+def posts(tmp_path):
+    """Documents of a line each."""
+    write_corpus(tmp_path)
+    for path in tmp_path.glob("[ab].txt"):
+        lines = path.read_text().split("\n")
+        path.write_text("\n\n".join(line for line in lines if line))
+    return tmp_path
+
+
+def test_posts_are_learnt_from(posts, tmp_path):
+    """Text that gives no pair gives an example of each line, if asked for."""
+    with pytest.raises(InputError, match="--single_segment_policy=keep"):
+        build.run(*settings(posts, tmp_path / "split", dupe_factor=1))
+    kept = settings(
+        posts,
+        tmp_path / "keep",
+        dupe_factor=1,
+        single_segment_policy="keep",
+        short_seq_prob=0.0,
+    )
+    found = build.run(*kept).statistics
+    held_out = found["eval"]["records"]
+    assert found["records"] + held_out == found["sentences"] > 300
+    assert found["unpaired_share"] == found["eval"]["unpaired_share"] == 1
+    assert found["leak_probe"]["records"] == 0
+
+
+def test_labels_of_pairs_alone_are_probed(tmp_path):
+    """The share of swapped ones, and what tells them, are of pairs."""
+    write_corpus(tmp_path)
+    folders = {}
+    for policy in ("split", "keep"):
+        changes = {"single_segment_policy": policy, "dupe_factor": 1}
+        output = tmp_path / policy
+        folders[policy] = build.run(*settings(tmp_path, output, **changes))
+    split, keep = (folders[x].statistics for x in ("split", "keep"))
+    assert 0.3 < keep["unpaired_share"] < 0.6
+    assert keep["records"] > split["records"]
+    assert keep["swapped_share"] == split["swapped_share"]
+    assert keep["leak_probe"]["records"] == split["records"]
+    assert leak_probe.FIGURES[0] in keep["leak_probe"]
