@@ -20,6 +20,7 @@ from albert_tf.training.optimization.optimizers import (
     OptimizerConfig,
 )
 
+DTYPES = ("float32", "bfloat16")
 SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 
@@ -32,6 +33,18 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     values = np.linalg.svd(found, compute_uv=False)
     assert 0.6 < values.min() and values.max() < 1.3
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
+def test_bfloat16_turns_no_direction(shape):
+    """Singular values stay near 1, and the matrix near that of float32."""
+    x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+    exact, found = (
+        orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES
+    )
+    values = np.linalg.svd(found, compute_uv=False)
+    assert 0.6 < values.min() and values.max() < 1.3
+    assert 0 < np.linalg.norm(found - exact) < 0.1 * np.linalg.norm(exact)
 
 
 @pytest.mark.skipif(
@@ -53,15 +66,26 @@ def test_three_steps_equal_keras(shape):
     np.testing.assert_allclose(w, theirs.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def stepped(name, weights):
+def stepped(name, weights, dtype="float32"):
     """Return weights after a step of an optimizer, from any gradients."""
     rng = np.random.default_rng(2)
     config = OptimizerConfig(optimizer=name, num_warmup_steps=0)
     variables = {n: tf.Variable(w) for n, w in weights.items()}
     gradients = [rng.normal(size=w.shape) for w in weights.values()]
     gradients = [tf.constant(g, tf.float32) for g in gradients]
-    Optimizer(config, 9, variables).apply(gradients)
+    Optimizer(config, 9, variables, dtype=dtype).apply(gradients)
     return {n: w.numpy() for n, w in variables.items()}
+
+
+def test_only_products_of_matrices_are_rounded():
+    """Of a run in bfloat16 AdamW's part stays as it is, to the bit."""
+    weights = goldens.random_weights(tiny.CONFIG)
+    exact, rounded = (stepped("muon", weights, x) for x in DTYPES)
+    changed = {n for n in exact if np.any(exact[n] != rounded[n])}
+    assert changed == set(filter(MATRICES.match, exact))
+    config = OptimizerConfig(optimizer="muon")
+    trainers = (tiny.make_trainer(optimizer=config, dtype=x) for x in DTYPES)
+    assert tuple(t.optimizer.dtype for t in trainers) == DTYPES
 
 
 def test_only_matrices_between_states_are_muons():

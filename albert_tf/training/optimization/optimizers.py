@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import tensorflow as tf
 
@@ -158,10 +159,10 @@ def update_rule(
     return (new_w if inside == decay else new_w - rate * decay * w), m, v
 
 
-def rule_of(name: str, c: OptimizerConfig):
+def rule_of(name: str, c: OptimizerConfig, dtype: str):
     """Return the function that updates a variable, see `update_rule`."""
     is_muons = c.optimizer == "muon" and MATRICES.match(name)
-    return muon_rule if is_muons else update_rule
+    return partial(muon_rule, dtype=dtype) if is_muons else update_rule
 
 
 def clip(gradients: list[tf.Tensor], limit: float):
@@ -189,6 +190,7 @@ class Optimizer:
       variables: {name: trainable variable}.
       rate_scales: {name: factor of the rate}, where it is not 1.
       compiled: whether XLA may compile a part of the update.
+      dtype: of Muon's products.
 
     `rate_factor`, 1 at first, scales the rate of all; it is not part of the
     state. Nor is `course`, which is None or what moves the schedule's end.
@@ -201,12 +203,13 @@ class Optimizer:
         variables: dict[str, tf.Variable],
         rate_scales: dict[str, float] | None = None,
         compiled: bool = True,
+        dtype: str = "float32",
     ):
         self.config = config
         self.num_train_steps = num_train_steps
         self.variables = variables
         self.rate_scales = rate_scales or {}
-        self.compiled = compiled
+        self.compiled, self.dtype = compiled, dtype
         self.rate_factor = tf.Variable(1.0, trainable=False)
         self.course: tf.Variable | None = None
         self.iterations = tf.Variable(
@@ -293,7 +296,7 @@ class Optimizer:
             slots = (self.m[name], self.v[name])
             excluded = EXCLUDED.search(name) is not None
             scaled = rate * self.rate_scales.get(name, 1.0)
-            rule = rule_of(name, self.config)
+            rule = rule_of(name, self.config, self.dtype)
             args = (g, *slots, scaled, t, excluded, healthy, rule)
             update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):

@@ -84,6 +84,7 @@ class Trainer:
                 self.trained,
                 self._rate_scales(),
                 self.xla.pieces,
+                training.dtype,
             )
         self._gradients = self._compiled_gradients()
         every = self.model.albert.config.num_hidden_layers
