@@ -5,7 +5,7 @@ import pytest
 from tiny_corpus import settings, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, leak_probe, next_sentence_pairs, pairs
+from albert_tf.data.builder import build, next_sentence_pairs, pairs
 from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import PairsConfig
 
@@ -70,8 +70,6 @@ def test_long_lines_are_cut_evenly_before_words():
 
 def test_a_word_longer_than_an_example_is_cut():
     """It has no place to cut before."""
-    docs = documents(np.random.default_rng(2), sizes=(95,), count=1)
-    docs.starts[1:] = False
     made = pairs.without_b(*np.array([[0], [95]]), np.array([0]), ROOM)
     assert rows(made) == [
         (at, end, end, end, False)
@@ -159,4 +157,3 @@ def test_labels_of_pairs_alone_are_probed(tmp_path):
     assert keep["records"] > split["records"]
     assert keep["swapped_share"] == split["swapped_share"]
     assert keep["leak_probe"]["records"] == split["records"]
-    assert leak_probe.FIGURES[0] in keep["leak_probe"]

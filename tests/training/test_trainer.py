@@ -182,3 +182,20 @@ def test_bfloat16_trains_near_float32(one_replica):
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
+
+
+def test_batches_without_a_pair_are_learnt_from():
+    """No order to learn leaves all weights finite, and words are learnt."""
+    trainer = tiny.make_trainer()
+    before = tiny.values(trainer)
+
+    def batches(*args, **kwargs):
+        return tiny.train_batches(*args, **kwargs).map(
+            lambda batch: batch | {"segment_ids": 0 * batch["segment_ids"]}
+        )
+
+    trainer.run_steps(trainer.iterator(batches, 0), tf.constant(2))
+    after = tiny.values(trainer)
+    assert all(np.isfinite(value).all() for value in after.values())
+    assert np.any(after["mlm/output_bias"] != before["mlm/output_bias"])
+    assert not after["optimizer/sop/classifier/kernel/m"].any()
