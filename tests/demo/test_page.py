@@ -147,6 +147,7 @@ def test_large_requests_are_refused(address):
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
     """One is worked on, one waits, four are told so; then all is well."""
     inside, leave, done = threading.Event(), threading.Event(), []
+    answered = threading.Semaphore(0)
 
     def slow(*_):
         inside.set()
@@ -158,6 +159,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
             done.append(ask(address, "sentence_order", "a", "b")[0])
         except urllib.error.HTTPError as error:
             done.append(str(error.code))
+        answered.release()
 
     monkeypatch.setattr(model, "ask", slow)
     threads = [threading.Thread(target=one) for _ in range(6)]
@@ -165,10 +167,8 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
         thread.start()
     assert inside.wait(30)
     # All but the one inside and the one that waits come back at once.
-    for thread in threads:
-        thread.join(5)
-        if len(done) == 4:
-            break
+    for _ in range(4):
+        assert answered.acquire(timeout=30)
     assert done == ["503"] * 4
     leave.set()
     for thread in threads:
