@@ -50,6 +50,13 @@ def is_file(path: str) -> bool:
     return exists(path) and not is_folder(path)
 
 
+def is_inside(path: str, folder: str) -> bool:
+    """Return whether a path is that of a folder, or of what is in it."""
+    if not is_remote(path):
+        path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return f"{path}/".startswith(join(folder, ""))
+
+
 def size(path: str) -> int:
     """Return the bytes of a file."""
     if is_remote(path):

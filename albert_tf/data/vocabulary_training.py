@@ -90,7 +90,9 @@ class Sentences:
             for text in texts_of(c.input_file, c.text_field):
                 yield from filter(None, map(str.strip, text.split("\n")))
             return
-        for path in text_blocks.input_paths(c.input_file, c.input_format):
+        for path in text_blocks.input_paths(
+            c.input_file, c.input_format, c.output_dir
+        ):
             for block in text_blocks.blocks(path, 0, c):
                 for document in text_blocks.read_documents(
                     block, c, self.counts

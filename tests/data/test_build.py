@@ -1,6 +1,7 @@
 """The builder as a whole: what it writes, and what it refuses."""
 
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -170,6 +171,25 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
     metadata = build.run(*settings(corpus, output, num_processes=2))
     assert metadata == whole[1]
     assert before == {p: p.stat().st_mtime_ns for p in output.iterdir()}
+
+
+@pytest.mark.parametrize("pattern", ["*", "**"])
+def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
+    """The same command finds the same text where records lie below it."""
+    for name in ("a.txt", "b.txt"):
+        shutil.copy(corpus / name, tmp_path)
+    text = f"{tmp_path}/{pattern}"
+    how = settings(corpus, tmp_path / "out", input_file=text)
+    assert build.run(*how) == build.run(*how)
+
+
+def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
+    """A pattern for files of the output's own folder means those."""
+    for name in ("a.txt", "b.txt"):
+        shutil.copy(corpus / name, tmp_path)
+    text = f"{tmp_path}/?.txt"
+    how = settings(corpus, tmp_path, input_file=text)
+    assert build.run(*how) == build.run(*how)
 
 
 @pytest.mark.parametrize(

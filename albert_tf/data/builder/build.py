@@ -257,7 +257,9 @@ def run(
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    paths = input_paths(build.input_file, reading.input_format)
+    paths = input_paths(
+        build.input_file, reading.input_format, build.output_dir
+    )
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)

@@ -183,13 +183,30 @@ def read_documents(
     return parse(block, lines, reading.text_field) or [[]]
 
 
-def input_paths(patterns: str, input_format: str) -> list[str]:
+def input_paths(
+    patterns: str, input_format: str, output_dir: str | None
+) -> list[str]:
     """Return the files that `input_file` names.
+
+    A pattern for a folder above `output_dir` does not mean what is made there.
 
     Raises:
       InputError: there are none, or one without a byte, or of another format.
     """
-    named = files.glob(patterns, "`input_file`", is_table)
+    above = output_dir is not None and not any(
+        files.is_inside(pattern, output_dir)
+        for pattern in files.listed(patterns)
+    )
+
+    def is_made(path: str) -> bool:
+        return above and files.is_inside(path, output_dir)
+
+    named = files.glob(
+        patterns, "`input_file`", lambda path: is_made(path) or is_table(path)
+    )
+    named = [path for path in named if not is_made(path)]
+    rule = "`input_file` must name more than what is made in `output_dir`."
+    require(named, rule, input_file=patterns, output_dir=output_dir)
     paths = [path for name in named for path in data_files(name)]
     for path in paths:
         require(
