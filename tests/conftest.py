@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 import random
 import shutil
 from unittest import mock
@@ -44,6 +45,19 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_compilation(request):
+    """A graph that runs a few steps takes longer to improve than it saves.
+
+    The slow tests, and all programs in processes of their own, compile as ever.
+    """
+    if "not slow" in request.config.option.markexpr:
+        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+        tf.config.optimizer.set_experimental_options(
+            {"disable_meta_optimizer": True}
+        )
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -66,6 +66,7 @@ def test_a_run_of_several_seeds_is_several_runs(
     assert np.any(one != two)
 
 
+@pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
     """Median, smallest and largest of the runs, and the best one's folder."""
     output, metrics = seeds
@@ -173,6 +174,7 @@ def log_probabilities(folder, file="eval_predictions.tsv"):
     return np.log(np.maximum(p, 1e-7))
 
 
+@pytest.mark.slow
 def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
     """Probabilities are those of the mean of the members' logits."""
     found = run(
@@ -195,6 +197,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
     assert found["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     """Models of another task, with other pieces or no task are refused."""
     one, two = members(seeds)

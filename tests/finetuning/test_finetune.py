@@ -201,6 +201,7 @@ def test_without_evaluation_the_last_weights_count(
     assert not os.path.exists(os.path.join(output, "best"))
 
 
+@pytest.mark.slow
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):

@@ -107,6 +107,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
     return metrics
 
 
+@pytest.mark.slow
 def test_a_run_with_windows(pretrained, tmp_path):
     """A run leaves its files, and its directory is enough to predict."""
     metrics = finetune("squad-1.1", pretrained, tmp_path, 2)

@@ -237,6 +237,7 @@ def test_the_model_has_one_encoder():
     assert len({id(v) for v in names.values()}) == len(names)
 
 
+@pytest.mark.slow
 def test_both_tasks_are_learnt(together):
     """Labels that follow from a word are predicted in both layouts."""
     metrics = together[1]
@@ -254,6 +255,7 @@ def test_both_tasks_are_learnt(together):
     assert row["rte_loss"] != pytest.approx(rows[1]["rte_loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
     """It evaluates alone as it did together, and can be served."""
@@ -275,6 +277,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
     assert "classify" in server.signatures
 
 
+@pytest.mark.slow
 def test_both_directories_share_the_encoder(together):
     """The encoders of both are the same bits, the best; the heads are not."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))

@@ -181,6 +181,7 @@ def test_frozen_parts_keep_their_bits():
     assert slots == {f"optimizer/{n}/m" for n in moved}
 
 
+@pytest.mark.slow
 def test_lower_layers_move_less():
     """The first step of each depth group is shortened by its factor."""
     config = dataclasses.replace(tiny.CONFIG, sharing="none")
@@ -221,6 +222,7 @@ EVERY_STEP = {
 }
 
 
+@pytest.mark.slow
 def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
     """The run ends after so many evaluations without gain, and for good."""
     scripted(SCORES, monkeypatch)

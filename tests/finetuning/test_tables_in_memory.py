@@ -31,6 +31,7 @@ class Count(albert_tf.Hook):
         self.seen.append("end")
 
 
+@pytest.mark.slow
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
     """Weights, metrics and predictions are equal; hooks see every step."""
     pandas = pytest.importorskip("pandas")

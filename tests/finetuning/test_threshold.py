@@ -134,6 +134,7 @@ def test_the_threshold_is_that_of_the_best_weights(
     assert found["f1"] == pytest.approx(found["best_f1"])
 
 
+@pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
     """Also of questions whose answers are not known."""
     output, metrics = whole
@@ -173,6 +174,7 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
     )
 
 
+@pytest.mark.slow
 def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
     """With the threshold of `task.json`, or the one given to the export."""
     pytest.importorskip("ai_edge_litert")

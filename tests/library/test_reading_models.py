@@ -36,7 +36,9 @@ def agree(model, path, *x):
         np.testing.assert_array_equal(again.predict(*x, verbose=0), wanted)
 
 
-@pytest.mark.parametrize("head", ["simple", "beam"])
+@pytest.mark.parametrize(
+    "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
+)
 def test_answers_are_learnt_from_a_data_set(shallow, head):
     """It has the loss of the same questions in memory, in windows too."""
     model = QuestionAnswerer.load(
@@ -50,6 +52,7 @@ def test_answers_are_learnt_from_a_data_set(shallow, head):
     assert losses == pytest.approx([wanted], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_answers_are_learnt(tmp_path, head):
     """After a while the answers are those of the examples, "" too."""
@@ -111,6 +114,7 @@ TAGS = [["O", "B-GOOD", "O"], ["O", "B-BAD", "O", "B-BAD"]] * 8
 KINDS = ["O", "B-GOOD", "B-BAD"]
 
 
+@pytest.mark.slow
 def test_tags_are_learnt(shallow, tmp_path):
     """Words get the tags of the examples; the accuracy is that of words."""
     keras.utils.set_random_seed(1)
@@ -154,6 +158,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
             model.predict(x)
 
 
+@pytest.mark.slow
 def test_choices_are_learnt(shallow, tmp_path):
     """Examples may have fewer choices; those that lack have probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8

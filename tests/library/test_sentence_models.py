@@ -138,6 +138,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
     """Compiled once it learns from either, and answers for either."""
     model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])

@@ -27,6 +27,7 @@ def columns(number, seed):
     return list(texts), list(labels)
 
 
+@pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
     """The same batches and no dropout: the same weights, to rounding."""
     seed = TrainingConfig().random_seed
@@ -75,6 +76,7 @@ def test_strings_are_evaluated_like_ids(classifier):
         assert found == pytest.approx(first, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     """Probabilities are those of the files, and of what is exported."""
     output, _ = finished

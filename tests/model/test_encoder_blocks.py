@@ -1,5 +1,6 @@
 """What TensorFlow makes of the blocks' operations."""
 
+import pytest
 import tensorflow as tf
 import tiny
 from tensorflow.python.eager import context
@@ -22,6 +23,17 @@ def fused_operations(graph, *inputs) -> set[tuple]:
     }
 
 
+@pytest.fixture
+def improved_graphs():
+    """TensorFlow puts operations together, which the quick tests forgo."""
+    name = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: False})
+    yield
+    tf.config.optimizer.set_experimental_options({name: before})
+
+
+@pytest.mark.usefixtures("improved_graphs")
 def test_gelu_is_computed_with_its_product():
     """oneDNN computes the product, its bias and the GELU in one pass."""
     layer = FeedForward(tiny.CONFIG, name="ffn_0_0")

@@ -65,6 +65,7 @@ def test_a_block_holds_a_number_of_tokens(monkeypatch):
     assert [int(blocks.block_rows(n)) for n in lengths] == [100, 10, 3, 1, 1]
 
 
+@pytest.mark.slow
 def test_signatures_give_the_same_in_blocks(
     signatures, pretrained_dir, monkeypatch
 ):

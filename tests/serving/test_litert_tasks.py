@@ -109,6 +109,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         close(shares, weights / weights.sum())
 
 
+@pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Blanks are filled, and questions and choices that are too long cut."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)

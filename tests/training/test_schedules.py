@@ -65,6 +65,7 @@ def reads(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
     """Folder, place and batch; a folder that comes again goes on."""
     train("model", "{short}:0.5,{long}:0.2,{short}")
@@ -76,6 +77,7 @@ def test_each_phase_reads_its_own(train, reads, capsys):
     assert "step 3: batches of 4 x 16 tokens of" in said
 
 
+@pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
     """An unbroken run's bits come out, without a word of a change.
 
@@ -141,6 +143,7 @@ def test_another_schedule_is_said(train, capsys):
     assert note.endswith("another schedule")
 
 
+@pytest.mark.slow
 def test_the_held_out_records_are_the_last_folders(
     train, places, config, tmp_path
 ):

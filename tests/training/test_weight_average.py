@@ -10,6 +10,7 @@ from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.optimization.weight_average import AVERAGE
 
 
+@pytest.mark.slow
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
@@ -31,6 +32,7 @@ def test_the_average_is_evaluated_and_read_by_others(
     assert alone == metrics
 
 
+@pytest.mark.slow
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
     """It begins at the checkpoint's weights; no run goes on without it.
 
