@@ -51,10 +51,11 @@ tf.config.set_logical_device_configuration(
 def _quick_compilation(request):
     """A graph that runs a few steps takes longer to improve than it saves.
 
-    The slow tests, and all programs in processes of their own, compile as ever.
+    The slow tests, and what `programs.run` runs, compile as ever.
     """
     if "not slow" in request.config.option.markexpr:
-        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+        flag = "--xla_backend_optimization_level=0"
+        os.environ.setdefault("XLA_FLAGS", flag)
         tf.config.optimizer.set_experimental_options(
             {"disable_meta_optimizer": True}
         )

@@ -69,6 +69,17 @@ def test_what_stands_at_a_path(folder, name):
     assert files.is_file(path) == (name == "a.txt")
 
 
+@pytest.mark.parametrize("root", ["gs://bucket/", "", "/"])
+@pytest.mark.parametrize("end", ["", "/"])
+def test_what_is_inside_a_folder(root, end):
+    """Not what lies beside it, though the name begins alike."""
+    place = f"{root}data/out{end}"
+    inside = ["data/out", "data/out/a", "data/out/a/b.txt"]
+    outside = ["data", "data/out2", "data/out2/a", "data/a/out", "out/a"]
+    assert all(files.is_inside(root + path, place) for path in inside)
+    assert not any(files.is_inside(root + path, place) for path in outside)
+
+
 def test_walking_a_folder(folder):
     """Every folder is met with its names, as TensorFlow meets them."""
 

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -174,3 +175,20 @@ def test_command_line(corpus, tmp_path):
     assert not tokenizer.config.do_lower_case
     assert "T" in "".join(tokenizer.pieces(range(55)))
     assert tokenizer.unk_id not in tokenizer.encode("The Cat")
+
+
+def test_a_vocabulary_is_no_text(corpus, tmp_path):
+    """The same pattern finds the same text where the vocabulary lies below."""
+    shutil.copytree(corpus, tmp_path / "data")
+    output = tmp_path / "data" / "tokenizer"
+    made = []
+    for _ in range(2):
+        train_tokenizer(
+            TrainTokenizerConfig(
+                input_file=f"{tmp_path}/data/*",
+                output_dir=str(output),
+                vocab_size=60,
+            )
+        )
+        made.append((output / "spiece.model").read_bytes())
+    assert made[0] == made[1]
