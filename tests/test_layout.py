@@ -9,7 +9,7 @@ from project_file import PROJECT, ROOT
 
 PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
-MAX_LINES = 350
+MAX_LINES = 500
 
 # A module imports from its own room and from rooms to its left; what lies
 # directly in the package is a command, which imports from all of them.
@@ -127,7 +127,7 @@ def test_only_one_module_knows_absl():
 
 
 def test_modules_are_short():
-    """No module or script is over 350 lines."""
+    """No module or script is over 500 lines."""
     paths = [*MODULES.values(), *ROOT.glob("*.py")]
     lengths = {p.name: len(p.read_text().splitlines()) for p in paths}
     assert {k: n for k, n in lengths.items() if n > MAX_LINES} == {}
