@@ -15,10 +15,16 @@ from albert_tf.base.settings import setting, validate
 CONFIG_FILE = "albert_config.json"
 RELEASED_FILE = "model.ckpt-best.index"  # beside it, of TensorFlow 1
 
+
+def erf_gelu(x: tf.Tensor) -> tf.Tensor:
+    """Return x/2 (1 + erf(x/sqrt 2)); the form of `tf.nn` is not in ONNX."""
+    return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
+
+
 # The released "gelu" is the tanh form; some other code bases mean the erf one.
 ACTIVATIONS = {
     "gelu": functools.partial(tf.nn.gelu, approximate=True),
-    "gelu_erf": functools.partial(tf.nn.gelu, approximate=False),
+    "gelu_erf": erf_gelu,
     "relu": tf.nn.relu,
     "tanh": tf.nn.tanh,
     "linear": tf.identity,
