@@ -189,15 +189,32 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace what a folder holds by what a local one does."""
-    for name in names(path) if is_folder(path) else ():
-        old = join(path, name)
-        (remove_folder if is_folder(old) else remove)(old)
-    for place, _, file_names in os.walk(folder):
-        there = path + place.removeprefix(folder)
-        make_folder(there)
-        for name in file_names:
-            copy(join(place, name), join(there, name))
+    """Replace what a folder holds by what a local one does.
+
+    All of it is there, under other names, before anything goes.
+    """
+    whole: dict[str, str] = {}  # {temporary name: name}
+    try:
+        for place, _, file_names in os.walk(folder):
+            there = path + place.removeprefix(folder)
+            make_folder(there)
+            for name in file_names:
+                temporary = unfinished(join(there, name))
+                whole[temporary] = join(there, name)
+                copy(join(place, name), temporary)
+    except BaseException:
+        for temporary in filter(exists, whole):
+            remove(temporary)
+        raise
+    for place, _, file_names in list(walk(path)):
+        old = {join(place, name) for name in file_names}
+        for name in old - {*whole, *whole.values()}:
+            remove(name)
+    for name in {*names(path)} - {*os.listdir(folder)}:
+        if is_folder(join(path, name)):
+            remove_folder(join(path, name))
+    for temporary, name in whole.items():
+        rename(temporary, name)
 
 
 @contextlib.contextmanager

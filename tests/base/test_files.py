@@ -1,6 +1,7 @@
 """Local files through the standard library, as TensorFlow's do it."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -240,6 +241,34 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
     with files.atomic_folder(path) as temporary:
         files.write_text(f"{temporary}/new/a", "")
     assert files.names(path) == ["new"] and files.names(f"{path}/new") == ["a"]
+
+
+def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
+    """A disk that is full after one file leaves the old ones, and no others."""
+    path, copied = folder / "sub", []
+    (path / "inner").mkdir()
+    (path / "inner" / "old").write_text("old")
+    before = sorted(x for x in path.rglob("*"))
+
+    def copy(name, to):
+        if copied:
+            raise OSError("No space left on device")
+        copied.append(shutil.copyfile(name, to))
+
+    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    monkeypatch.setattr(files, "copy", copy)
+    with pytest.raises(OSError, match="No space"):
+        with files.atomic_folder(str(path)) as temporary:
+            files.write_text(f"{temporary}/c.txt", "new")
+            files.write_text(f"{temporary}/inner/new", "new")
+    assert copied and sorted(x for x in path.rglob("*")) == before
+    assert (path / "c.txt").read_text() == "c"
+    monkeypatch.undo()
+    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    with files.atomic_folder(str(path)) as temporary:
+        files.write_text(f"{temporary}/c.txt", "new")
+    assert [x.name for x in path.rglob("*")] == ["c.txt"]
+    assert (path / "c.txt").read_text() == "new"
 
 
 def test_glob_says_what_is_wrong(folder):
