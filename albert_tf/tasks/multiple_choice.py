@@ -227,11 +227,11 @@ class MultipleChoice(Task):
         )
         return task
 
-    def with_length(self, length):
-        most = min(DEFAULTS.max_qa_length, length // 2)
-        return self.with_config(
-            TaskConfig(max_seq_length=length, max_qa_length=most)
-        )
+    def fitted_lengths(self, config, given):
+        """Leave half of the input to the context, or what there is."""
+        length = config.max_seq_length
+        most = min(length // 2, length - 3)
+        return {"max_qa_length": min(config.max_qa_length, most)}
 
     def read(self, part, path) -> list[Choices]:
         return list(READERS[self.layout.reader](self.layout, part, path))

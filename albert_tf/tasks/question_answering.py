@@ -183,6 +183,8 @@ class QuestionAnswering(Task):
             null_score_diff_threshold=limit,
         )
         c = task.config
+        rule = "`max_seq_length` must be at least 5 for questions."
+        require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
         # Room for [CLS], two [SEP] and as much context as a stride advances.
         require(
             1 <= c.doc_stride <= c.max_seq_length - 3 - c.max_query_length,
@@ -194,14 +196,17 @@ class QuestionAnswering(Task):
         )
         return task
 
-    def with_length(self, length):
-        query = min(DEFAULTS.max_query_length, length // 4)
-        stride = max(1, min(DEFAULTS.doc_stride, length - 3 - query))
-        return self.with_config(
-            TaskConfig(
-                max_seq_length=length, max_query_length=query, doc_stride=stride
-            )
-        )
+    def fitted_lengths(self, config, given):
+        """Give questions a quarter, and let windows leave nothing out."""
+        length, query = config.max_seq_length, config.max_query_length
+        if "max_query_length" not in given:
+            query = min(query, max(1, length // 4))
+        room = max(1, length - 3 - query)
+        return {
+            "max_query_length": query,
+            "doc_stride": min(config.doc_stride, room),
+            "max_answer_length": min(config.max_answer_length, room),
+        }
 
     def with_data(self, data):
         if self.scoring == "cmrc":

@@ -86,18 +86,33 @@ class Task(abc.ABC):
     config: TaskConfig = DEFAULT_CONFIG
 
     def with_config(self, config: TaskConfig) -> "Task":
-        """Return the task with the settings that are not None."""
+        """Return the task with the settings that are not None.
+
+        Where inputs become shorter, the other lengths are fitted to them.
+        """
         values = dataclasses.asdict(config)
         changes = {k: v for k, v in values.items() if v is not None}
         for name, value in changes.items():
             rule = f"A task of {self.kind} takes {', '.join(self.takes)}."
             require(name in self.takes, rule, **{name: value})
         changed = dataclasses.replace(self.config, **changes)
+        if changed.max_seq_length < self.config.max_seq_length:
+            fitted = self.fitted_lengths(changed, changes)
+            changed = dataclasses.replace(changed, **fitted | changes)
         return dataclasses.replace(self, config=changed)
 
     def with_length(self, length: int) -> "Task":
         """Return the task with settings that fit inputs of `length` tokens."""
         return self.with_config(TaskConfig(max_seq_length=length))
+
+    def fitted_lengths(
+        self, config: TaskConfig, given: dict[str, Any]
+    ) -> dict[str, int]:
+        """Return the other lengths that fit `config.max_seq_length`.
+
+        Those in `given` stay as they are.
+        """
+        return {}
 
     def with_null_threshold(self, value: float | None) -> "Task":
         """Return the task with another `null_score_diff_threshold`."""

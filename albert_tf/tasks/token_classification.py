@@ -49,6 +49,11 @@ def encode_words(
     return [[known[word] for word in s.words] for s in sentences]
 
 
+def usual_stride(size: int) -> int:
+    """Return the tokens between the beginnings of windows of `size`."""
+    return max(1, 3 * size // 4)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
     """The kind; data sets differ in files and columns.
@@ -92,11 +97,17 @@ class TokenClassification(Task):
         )
         return task
 
+    def fitted_lengths(self, config, given):
+        """Keep windows that overlap, where a stride is given at all."""
+        stride = usual_stride(config.max_seq_length - 2)
+        own = config.doc_stride
+        return {"doc_stride": min(own, stride)} if own else {}
+
     @property
     def window(self) -> tuple[int, int]:
         """The tokens of a window, and between the beginnings of two."""
         size = self.config.max_seq_length - 2
-        return size, self.config.doc_stride or max(1, 3 * size // 4)
+        return size, self.config.doc_stride or usual_stride(size)
 
     def read(self, part, path) -> list[Sentence]:
         tagged = part != "predict"

@@ -1,5 +1,6 @@
 """What all kinds of tasks promise: names, settings, and `task.json`."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -51,6 +52,58 @@ def test_lengths_that_fit(name, legal, changed):
     find(name).with_config(TaskConfig(**legal | {setting: most}))
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
         find(name).with_config(TaskConfig(**legal | {setting: wrong}))
+
+
+LENGTHS = ("doc_stride", "max_query_length", "max_answer_length")
+OWN = {
+    "question_answering": {"max_query_length": 48, "doc_stride": 40},
+    "multiple_choice": {"max_qa_length": 60},
+    "token_classification": {"doc_stride": 70},
+}
+
+
+@pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
+def test_shorter_inputs_have_lengths_that_fit(kind):
+    """Of any length: none is longer than in fine-tuning, none leaves out words.
+
+    At the length of fine-tuning and beyond, all are those of fine-tuning.
+    """
+    own = {"max_seq_length": 96, **OWN.get(kind, {})}
+    task = find(kind).with_config(TaskConfig(**own))
+    for length in range(5, 130):
+        config = task.with_length(length).config
+        assert config.max_seq_length == length
+        others = dataclasses.replace(config, max_seq_length=96)
+        if length >= 96:
+            assert others == task.config
+        for name in (*LENGTHS, "max_qa_length"):
+            value = getattr(config, name)
+            assert value is None or 1 <= value <= getattr(task.config, name)
+        if kind == "question_answering":
+            room = length - 3 - config.max_query_length
+            assert config.doc_stride <= room
+            assert config.max_answer_length <= room
+        if kind == "multiple_choice":
+            assert config.max_qa_length <= length - 3
+        if kind == "token_classification":
+            assert config.doc_stride <= length - 2
+
+
+def test_lengths_that_are_given_stay():
+    """The others are fitted to them; what cannot fit is refused."""
+
+    def shorter(**given):
+        given = TaskConfig(max_seq_length=32, **given)
+        return find("squad-1.1").with_config(given).config
+
+    c = shorter(max_query_length=20)
+    assert (c.max_query_length, c.doc_stride) == (20, 9)
+    c = shorter(doc_stride=5)
+    assert (c.max_query_length, c.doc_stride) == (8, 5)
+    with pytest.raises(InputError, match="doc_stride=22"):
+        shorter(doc_stride=22)
+    with pytest.raises(InputError, match="at least 5.*max_seq_length=4"):
+        find("squad-1.1").with_length(4)
 
 
 TWO = {"label_column": ("a", "b")}
