@@ -16,6 +16,7 @@ from scipy.special import expit
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.tasks.conll import OUTSIDE
 
 MASK = "[MASK]"
 NO_ANSWER = "the passage does not answer this"
@@ -82,20 +83,29 @@ def score(row: Row, *texts: str) -> float:
 
 
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
-    """Return the passage with the best answer marked, and the likeliest.
+    """Return the passage with its answer marked, and the shares of answers.
 
-    An answer may stand in several places of the passage.
+    What the model answers leads, by whatever threshold it was decided. A text
+    may stand in several places of the passage, whose shares add up unless
+    another answer would lead by that.
     """
-    spans = [(row["starts"][0], row["ends"][0], "answer")]
-    answers: dict[str, float] = defaultdict(float)
+    first: dict[str, float] = {}  # the likeliest place of each text
+    added: dict[str, float] = defaultdict(float)
     for text, share in zip(row["answers"], row["probabilities"], strict=True):
-        answers[text_of(text)] += float(share)
-    answers.pop("", None)  # fewer than were asked for
-    if "null_odds" in row or not answers:
-        none = expit(row.get("null_odds", np.inf))
-        answers = {text: x * (1.0 - none) for text, x in answers.items()}
-        answers[NO_ANSWER] = float(none)
-    return marked(context, spans if row["answer"] else []), answers
+        first.setdefault(text_of(text), float(share))
+        added[text_of(text)] += float(share)
+    decided = text_of(row["answer"])
+    if decided:
+        span = (row["starts"][0], row["ends"][0], "answer")
+        leads = added[decided] == max(added.values())
+        shares = added if leads else first
+    else:
+        span = None
+        none = max(0.5, float(expit(row.get("null_odds", np.inf))))
+        shares = {text: x * (1.0 - none) for text, x in added.items()}
+        shares = {NO_ANSWER: none} | shares
+    shares.pop("", None)  # fewer than were asked for
+    return marked(context, [span] if span else []), dict(shares)
 
 
 def choose(row: Row, context: str, question: str, choices: str) -> dict:
@@ -105,11 +115,19 @@ def choose(row: Row, context: str, question: str, choices: str) -> dict:
 
 
 def entities(row: Row, text: str) -> dict:
-    """Return the text with its entities marked."""
+    """Return the text with its entities marked.
+
+    If there are none, as where tags stand for words alone, with every word
+    whose tag says something.
+    """
     count = int(row["entity_count"])
-    starts, ends = row["starts"][:count], row["ends"][:count]
-    names = map(text_of, row["kinds"][:count])
-    return marked(text, zip(starts, ends, names, strict=True))
+    spans = zip(row["starts"], row["ends"], row["kinds"], strict=True)
+    if not count:
+        count = int(row["word_count"])
+        words = "word_starts", "word_ends", "tags"
+        spans = zip(*(row[name] for name in words), strict=True)
+    named = [(start, end, text_of(name)) for start, end, name in spans]
+    return marked(text, [span for span in named[:count] if span[2] != OUTSIDE])
 
 
 def attention(row: Row, *values) -> list[tuple[str, float]]:

@@ -4,6 +4,7 @@ The interface is Gradio's. Nothing is loaded from elsewhere: the browser is
 told so too, by the page's `Content-Security-Policy`.
 """
 
+import math
 from collections.abc import Callable
 
 import gradio as gr
@@ -105,6 +106,26 @@ class Guard:
         await answer(scope, receive, send_safely)
 
 
+class VisitorError(gr.Error):
+    """A visitor's mistake, which is no matter for the operator's terminal."""
+
+    def __init__(self, message: str):
+        super().__init__(message, print_exception=False)
+
+
+class Page(gr.Blocks):
+    """A page on which values that are not those of a form are a mistake."""
+
+    async def preprocess_data(self, *args, **kwargs):
+        """Return the values of a form as its function takes them."""
+        try:
+            return await super().preprocess_data(*args, **kwargs)
+        except (ValueError, TypeError, gr.Error) as error:
+            first = (str(error).splitlines() or [""])[0]
+            message = f"The values must be those of the form: {first}"
+            raise VisitorError(message) from None
+
+
 def make_ask(model: ExportedModel, name: str, fields: dict):
     """Return what a form's button does: values of the form -> the answer."""
 
@@ -112,15 +133,20 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
         texts = dict(zip(fields, values, strict=False))
         try:
             for field, text in texts.items():
+                rule = f"`{field}` must be a text."
+                require(isinstance(text, str), rule, type=type(text).__name__)
                 fits = len(text) <= MOST_CHARACTERS
                 rule = f"`{field}` may have {MOST_CHARACTERS:,} characters."
                 require(fits, rule, characters=len(text))
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."
                 require(text.strip() or optional, rule)
-            return model.ask(name, texts, *values[len(texts) :])
+            numbers = values[len(texts) :]
+            rule = "Numbers must be finite."
+            require(all(map(math.isfinite, numbers)), rule)
+            return model.ask(name, texts, *numbers)
         except InputError as error:
-            raise gr.Error(str(error)) from None
+            raise VisitorError(str(error)) from None
 
     return ask
 
@@ -158,7 +184,7 @@ def form(model: ExportedModel, name: str) -> None:
 
 def make_page(model: ExportedModel) -> gr.Blocks:
     """Return the page of a model: a tab for each thing it can do."""
-    with gr.Blocks(title="ALBERT", analytics_enabled=False) as page:
+    with Page(title="ALBERT", analytics_enabled=False) as page:
         gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
         for name in model.inputs:
             with gr.Tab(TOOLS[name][0]):

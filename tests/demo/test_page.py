@@ -238,6 +238,82 @@ def test_answers_are_shares_of_one():
     assert answers == {exported_model.NO_ANSWER: 1.0}
 
 
+@pytest.mark.parametrize("odds", [None, -5.0, 0.0, 5.0])
+@pytest.mark.parametrize("decided", [b"Anna", b""])
+@pytest.mark.parametrize(
+    ("texts", "shares"),
+    [
+        ((b"Anna", b"Berg"), (0.6, 0.4)),
+        ((b"Anna", b"Berg", b"Berg"), (0.4, 0.35, 0.25)),
+        ((b"Anna", b"", b""), (1.0, 0.0, 0.0)),
+    ],
+)
+def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
+    """The likeliest of what is listed is the answer, whatever the threshold.
+
+    It may let an answer pass with null odds above 0, or withhold one below.
+    """
+    row = {
+        "starts": np.array([0, 5, 20][: len(texts)]),
+        "ends": np.array([4, 9, 24][: len(texts)]),
+        "answer": decided,
+        "answers": np.array(texts),
+        "probabilities": np.array(shares, np.float32),
+    }
+    if odds is not None:
+        row["null_odds"] = np.float32(odds)
+    text = "Anna Berg lives with Berg"
+    marked, answers = exported_model.answer(row, "Who?", text)
+    headline = max(answers, key=answers.get)
+    assert headline == (decided.decode() or exported_model.NO_ANSWER)
+    assert [x["start"] for x in marked["entities"]] == [0] * bool(decided)
+    assert "" not in answers and max(answers.values()) <= 1.0
+
+
+def test_tags_without_entities_are_shown():
+    """Every word with its tag, but those that are outside, and padding."""
+    row = {
+        "entity_count": np.array(0),
+        "starts": np.zeros(0, int),
+        "ends": np.zeros(0, int),
+        "kinds": np.zeros(0, bytes),
+        "word_count": np.array(3),
+        "word_starts": np.array([0, 5, 11, -1]),
+        "word_ends": np.array([4, 10, 15, -1]),
+        "tags": np.array([b"NOUN", b"VERB", b"O", b""]),
+    }
+    shown = exported_model.entities(row, "Anna reads this")
+    assert shown["entities"] == [
+        {"start": 0, "end": 4, "entity": "NOUN"},
+        {"start": 5, "end": 10, "entity": "VERB"},
+    ]
+
+
+MISTAKES = [
+    ("fill_mask", ["no mask"]),
+    ("fill_mask", [None]),
+    ("fill_mask", [7]),
+    ("fill_mask", []),
+    ("attention", ["a", "b", 99, 0, 1]),
+    ("attention", ["a", "b", 1, 0, 48]),
+    ("attention", ["a", "b", "x", 0, 1]),
+    ("attention", ["a", "b", None, 0, 1]),
+    ("attention", ["a", "b", 1, 0]),
+    ("sentence_order", [{"a": 1}, "b"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), MISTAKES)
+def test_a_mistake_is_told_to_the_visitor_alone(name, values, address, capfd):
+    """The operator's terminal stays empty, whatever is sent."""
+    capfd.readouterr()
+    event, data = ask(address, name, *values)
+    if event == "event: error":
+        assert data["error"]
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
 def test_choices_are_one_a_line(model, monkeypatch):
     """Empty lines are none; equal choices stay apart; one is too few."""
     row = {"probabilities": np.array([0.2, 0.8])}
