@@ -12,7 +12,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.probabilities import likeliest
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tasks.task_config import TaskConfig
+from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 
@@ -20,11 +20,25 @@ MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
 
 
+def task_outputs(task: Task | None) -> set[str]:
+    """Return the outputs that answers are made of."""
+    if task is None:
+        return {"sequence_output", "pooled_output"}
+    if task.kind == "embedding":
+        return {"embedding"}
+    if task.kind != "question_answering":
+        return {"logits"}
+    if task.config.answer_head == "beam":
+        return {"start_top_log_probs", "end_top_log_probs", "answer_logits"}
+    return {"start_logits", "end_logits"}
+
+
 class Runner:
     """What the export wrote with `--to=litert`, ready to be asked.
 
     Attributes:
       task: what the model was fine-tuned for, None if it was not.
+      outputs: {name: shape} of the model.
 
     Args:
       folder: what the export wrote.
@@ -57,10 +71,29 @@ class Runner:
         self.masks = 0  # P
         if POSITIONS in details:
             self.masks = int(details[POSITIONS]["shape"][1])
+        self.outputs = {
+            name: tuple(map(int, x["shape"]))
+            for name, x in self._run.get_output_details().items()
+        }
         self.task = None
         if is_finetuned(folder):
-            length = TaskConfig(max_seq_length=self.length)
-            self.task = load_task(folder).with_config(length)
+            self.task = load_task(folder).with_length(self.length)
+        self._check_task(folder)
+
+    def _check_task(self, folder: str) -> None:
+        """Refuse a model whose outputs are not those of its `task.json`."""
+        needed = task_outputs(self.task)
+        labels = len(getattr(self.task, "labels", ()))
+        logits = self.outputs.get("logits", ())
+        require(
+            needed <= self.outputs.keys()
+            and (not labels or logits[-1] == labels),
+            f"`model` must hold the {TASK_FILE} that the export wrote beside "
+            f"{MODEL_FILE}, if it wrote one.",
+            model=folder,
+            task=self.task.kind if self.task else f"none, no {TASK_FILE}",
+            outputs=", ".join(self.outputs),
+        )
 
     def call(self, inputs: dict, positions=None) -> dict[str, np.ndarray]:
         """Return the model's outputs [B, ...]."""

@@ -24,20 +24,32 @@ from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
 def pretrained(runner: Runner, query: dict, top_k: int) -> dict:
-    """Return the pieces for masks, or of a pair whether it is in order."""
+    """Return the pieces for masks, or of a pair whether it is in order.
+
+    A model without the head for that gives its vectors, as `tf_example` does.
+    """
     text, pair = query["text"], query["text_pair"]
-    if not pair:
-        masks = runner.masks
-        return {"fill_mask": runner.fill_mask(text, top_k)} if masks else {}
-    logits = runner.scores([text], [pair]).get("sop_logits")
+    if runner.masks and not pair:
+        return {"fill_mask": runner.fill_mask(text, top_k)}
+    has_order = "sop_logits" in runner.outputs
     require(
-        logits is not None,
+        has_order or not (pair and runner.masks),
         "`text_pair` must be given to a model that knows the order of "
         "sentences.",
         text_pair=pair,
     )
-    swapped = float(logits[0, 1] - logits[0, 0])
-    return {"in_order": float(1.0 / (1.0 + np.exp(swapped)))}
+    ids = [runner.tokenizer.encode_batch([x]) for x in (text, pair)]
+    features = runner.packed(*ids)
+    outputs = runner.run(features)
+    if has_order and pair:
+        logits = outputs["sop_logits"]
+        swapped = float(logits[0, 1] - logits[0, 0])
+        return {"in_order": float(1.0 / (1.0 + np.exp(swapped)))}
+    tokens = outputs["sequence_output"][0, : features.lengths[0]]
+    return {
+        "pooled": outputs["pooled_output"][0].tolist(),
+        "mean": tokens.mean(axis=0).tolist(),
+    }
 
 
 def ask(runner: Runner, task: Task, example: Any) -> Any:

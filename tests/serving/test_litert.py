@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 import types
 
 import numpy as np
@@ -159,6 +160,50 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
     litert_runner.ask(model="m")
     lines = capsys.readouterr().out.splitlines()
     assert lines == ['{"text": "? 好"}', '{"text": "b"}']
+
+
+def test_an_encoder_without_heads_gives_vectors(
+    pretrained_dir, pretrained_model, tokenizer, tmp_path
+):
+    """Of a text and of a pair, those of the Python model, never nothing."""
+    folder = tmp_path / "model"
+    ignore = shutil.ignore_patterns("*ckpt*", "check*")
+    shutil.copytree(pretrained_dir, folder, ignore=ignore)
+    weights = checkpoints.named_variables(pretrained_model)
+    encoder = {k: x for k, x in weights.items() if k.startswith("albert/")}
+    checkpoints.save(str(folder), encoder)
+    out = exported(folder, tmp_path / "out")
+    for query in ({"text": TEXTS[0]}, {"text": TEXTS[0], "text_pair": "a"}):
+        inputs = packed(
+            tokenizer, [query["text"]], [query.get("text_pair", "")]
+        )
+        wanted = pretrained_model.albert(*map(tf.constant, inputs))
+        (found,) = answers(RunnerConfig(model=out, text=json.dumps(query)))
+        close(found["pooled"], wanted["pooled_output"][0])
+        tokens = wanted["sequence_output"][0][: inputs[1].sum()]
+        close(found["mean"], tf.reduce_mean(tokens, axis=0))
+
+
+def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
+    """`task.json` missing, another kind's, or with other labels is named."""
+    out = exported(classifier[0], tmp_path / "out")
+    task = (tmp_path / "out" / "task.json").read_text("utf-8")
+    three = json.loads(task)
+    two = json.dumps(three | {"labels": three["labels"][:2]})
+    ours = dataclasses.replace(find("squad-1.1"), impossible=False)
+    questions = json.dumps(ours.description())
+    for folder, content in (
+        (out, None),
+        (out, two),
+        (out, questions),
+        (pretrained, task),
+    ):
+        folder = shutil.copytree(folder, tmp_path / "copy", dirs_exist_ok=True)
+        (folder / "task.json").unlink(missing_ok=True)
+        if content:
+            (folder / "task.json").write_text(content, "utf-8")
+        with pytest.raises(InputError, match="task.json.*Received: .*outputs="):
+            Runner(str(folder))
 
 
 def test_foreign_folders_are_refused(pretrained, tmp_path):

@@ -110,6 +110,26 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
 
 
 @pytest.mark.slow
+def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
+    """A phone's file may be shorter than what the model was trained with."""
+    model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
+    short = ServingConfig(max_seq_length=11)
+    out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
+    runner, server = (
+        Runner(out),
+        server_of(tmp_path / "model", max_seq_length=11),
+    )
+    assert runner.task.config == server.task.config
+    wanted = server.call("answer", strings(QUESTIONS), strings(CONTEXTS))
+    for i, (question, context) in enumerate(
+        zip(QUESTIONS, CONTEXTS, strict=True)
+    ):
+        query = {"question": question, "context": context}
+        best = litert_tasks.answer(runner, query, 1)["answers"][0]
+        assert best["text"] == wanted["answers"][i, 0].numpy().decode()
+
+
+@pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Blanks are filled, and questions and choices that are too long cut."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
