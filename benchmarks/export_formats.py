@@ -116,6 +116,7 @@ def onnx_calls(args):
     """Return the same of an ONNX model, with Python's tokenizer."""
     import onnxruntime
 
+    from albert_tf.serving.onnx_file import NAMES, renamed
     from albert_tf.text.tokenizers import load_tokenizer
 
     start = time.monotonic()
@@ -125,15 +126,14 @@ def onnx_calls(args):
     session = onnxruntime.InferenceSession(path, options)
     tokenizer = load_tokenizer(args.model_dir)
     names = [output.name for output in session.get_outputs()]
-    wants_masks = "mlm_positions" in {i.name for i in session.get_inputs()}
-    if wants_masks:
+    if "mlm_logits" in names:
         names.remove("mlm_logits")  # the other formats' signature has none
+    ours = {theirs: name for name, theirs in NAMES.items()}
 
     def call(inputs):
-        if wants_masks:
-            positions = np.zeros([len(inputs[IDS[0]]), 1], np.int32)
-            inputs = inputs | {"mlm_positions": positions}
-        return dict(zip(names, session.run(names, inputs), strict=True))
+        feed = {k: x.astype(np.int64) for k, x in renamed(inputs).items()}
+        outputs = zip(names, session.run(names, feed), strict=True)
+        return {ours.get(name, name): x for name, x in outputs}
 
     def call_texts(batch):
         packed = tokenizer(batch, max_length=args.length)

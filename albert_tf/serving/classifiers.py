@@ -50,6 +50,14 @@ def unit_vectors(
     return {"embedding": mean}
 
 
+def vectors_and_tokens(
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
+    """Return the same, and the output of every token [B, T, H]."""
+    tokens = {"sequence_output": encoded["sequence_output"]}
+    return tokens | unit_vectors(model, task, encoded, inputs)
+
+
 def one_text(encoder: Encoder, compute, task: Task) -> Signature:
     """Return what takes texts."""
     return encoder.text(compute)
@@ -58,4 +66,4 @@ def one_text(encoder: Encoder, compute, task: Task) -> Signature:
 CLASSIFICATION = Kind("classify", texts, best_label, scores, True, pairs=True)
 MULTILABEL = Kind("classify", texts, chosen_labels, scores, True, pairs=True)
 REGRESSION = Kind("score", texts, scores, pooled=True, pairs=True)
-EMBEDDING = Kind("embed", one_text, unit_vectors)
+EMBEDDING = Kind("embed", one_text, unit_vectors, vectors_and_tokens)

@@ -1,16 +1,32 @@
-"""A model as an ONNX file, which `onnxruntime` and others run."""
+"""A model as an ONNX file, which `onnxruntime` and others run.
+
+Inputs and outputs have Hugging Face's names, so that its libraries run the
+file. Shapes: B batch, T tokens, P masks of a text.
+"""
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.serving.litert_model import POSITIONS
 from albert_tf.serving.server import Server
 
 ONNX_FILE = "model.onnx"
 OPSET = 18
+
+# Hugging Face's names of inputs and outputs; the others are the same there.
+NAMES = {
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+    "sequence_output": "last_hidden_state",
+    "pooled_output": "pooler_output",
+    "embedding": "sentence_embedding",
+}
 
 
 def tie(model) -> None:
@@ -37,30 +53,80 @@ def tie(model) -> None:
             del shapes[tuple(other.dims)]
 
 
+def renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return inputs or outputs with the names that they have in the file."""
+    return {NAMES.get(name, name): value for name, value in values.items()}
+
+
+def name_axes(graph) -> None:
+    """Name the axes of any length: batch, and tokens or masks."""
+    for value in [*graph.input, *graph.output]:
+        second = "masks" if value.name.startswith("mlm_") else "tokens"
+        dims = value.type.tensor_type.shape.dim
+        for dim, name in zip(dims, ("batch", second), strict=False):
+            if not dim.dim_value:
+                dim.dim_param = name
+
+
+def make_positions_optional(graph) -> None:
+    """Let `mlm_positions` be left out; then it is the first token's, P = 1.
+
+    Hugging Face's libraries do not know it. No position at all is a shape
+    that ONNX Runtime refuses.
+    """
+    from onnx import TensorProto, helper
+
+    if any(value.name == POSITIONS for value in graph.input):
+        kind = TensorProto.INT64
+        first = helper.make_tensor(POSITIONS, kind, [1, 1], [0])
+        graph.initializer.append(first)
+
+
+def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
+    """Return `Server.numbers` with the file's names, and its inputs, int64."""
+    names = [spec.name for spec in server.number_inputs]
+    specs = [
+        tf.TensorSpec(spec.shape, tf.int64, NAMES.get(spec.name, spec.name))
+        for spec in server.number_inputs
+    ]
+
+    def compute(*inputs):
+        values = [tf.cast(x, tf.int32) for x in inputs]
+        values = dict(zip(names, values, strict=True))
+        if POSITIONS in values:
+            # [B, P], of [1, P] too
+            values[POSITIONS] += tf.zeros_like(values["input_ids"][:, :1])
+        return renamed(server.numbers(**values))
+
+    return tf.function(compute, input_signature=specs, autograph=False), specs
+
+
 def convert(server: Server, config) -> bytes:
     """Return an ONNX model with the outputs `Server.numbers`.
 
     The layers are written out one after the other, but what they share
     stands in the file once: all of them name the same tensors.
     """
+    missing = [
+        name
+        for name in ("onnx", "onnxruntime", "tf2onnx")
+        if not importlib.util.find_spec(name)
+    ]
     require(
-        importlib.util.find_spec("tf2onnx"),
+        not missing,
         "`to=onnx` needs the packages of `pip install 'albert-tf[onnx]'`. "
-        "Received: no tf2onnx",
+        f"Received: no {', '.join(missing)}",
     )
     import tf2onnx.convert
     from tf2onnx import optimizer
 
-    specs = server.number_inputs
-
-    def compute(*inputs):
-        names = [spec.name for spec in specs]
-        return server.numbers(**dict(zip(names, inputs, strict=True)))
-
-    graph = tf.function(compute, input_signature=specs, autograph=False)
+    graph, specs = graph_of(server)
     with mock.patch.dict(optimizer._optimizers):
         # It mistakes [B, T, H] for [B * T, H] where one follows the other.
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)
+    name_axes(model.graph)
+    if not server.encoder.config.fixed_length:
+        make_positions_optional(model.graph)
     return model.SerializeToString()

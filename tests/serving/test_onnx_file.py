@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, packed, written
+from exporting import TEXTS, close, of_kind, packed, written
 
-from albert_tf.text.packing import INPUTS
 from albert_tf.training.model_directory import checkpoints
 
 pytest.importorskip("tf2onnx")
@@ -20,21 +19,66 @@ def folder(pretrained_dir, tmp_path_factory):
     return out
 
 
+def feed_of(tokenizer, texts, length):
+    """Return inputs as Hugging Face's tokenizers give them."""
+    names = "input_ids", "attention_mask", "token_type_ids"
+    inputs = packed(tokenizer, texts, length=length)
+    return {k: x.astype(np.int64) for k, x in zip(names, inputs, strict=True)}
+
+
+def outputs_of(session, feed):
+    """Return {name: array} of a session."""
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
 def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
     """onnxruntime gives Python's numbers for any batch size and length."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
+        feed = feed_of(tokenizer, texts, length)
+        positions = np.ones([len(texts), 2], np.int64)
+        found = outputs_of(session, feed | {"mlm_positions": positions})
         inputs = packed(tokenizer, texts, length=length)
-        positions = np.ones([len(texts), 2], np.int32)
-        feed = dict(zip(INPUTS, inputs, strict=True))
-        feed["mlm_positions"] = positions
-        names = [output.name for output in session.get_outputs()]
-        found = dict(zip(names, session.run(names, feed), strict=True))
         wanted = pretrained_model(*map(tf.constant, inputs))
-        for name in ("sequence_output", "pooled_output", "sop_logits"):
-            close(found[name], wanted[name])
+        close(found["last_hidden_state"], wanted["sequence_output"])
+        close(found["pooler_output"], wanted["pooled_output"])
+        close(found["sop_logits"], wanted["sop_logits"])
         masked = tf.gather(wanted["mlm_logits"], positions, batch_dims=1)
         close(found["mlm_logits"], masked, 1e-4)
+
+
+def test_inputs_are_hugging_faces(folder, tokenizer):
+    """Names, int64 and named axes; places of masks may be left out."""
+    session = runtime.InferenceSession(str(folder / "model.onnx"))
+    names = "input_ids", "attention_mask", "token_type_ids"
+    inputs = {x.name: (x.type, x.shape) for x in session.get_inputs()}
+    assert inputs == {k: ("tensor(int64)", ["batch", "tokens"]) for k in names}
+    outputs = {x.name: x.shape for x in session.get_outputs()}
+    assert outputs == {
+        "last_hidden_state": ["batch", "tokens", 16],
+        "pooler_output": ["batch", 16],
+        "sop_logits": ["batch", 2],
+        "mlm_logits": ["batch", "masks", tokenizer.vocab_size],
+    }
+    feed = feed_of(tokenizer, TEXTS[:3], 7)
+    found = outputs_of(session, feed)["mlm_logits"]
+    first = {"mlm_positions": np.zeros([3, 1], np.int64)}
+    close(found, outputs_of(session, feed | first)["mlm_logits"])
+
+
+def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
+    """The vector of each text, and of its tokens, of which others make one."""
+    of_kind("embedding", tmp_path / "model", pretrained_dir)
+    out = written(tmp_path / "model", tmp_path / "out", to="onnx")
+    session = runtime.InferenceSession(f"{out}/model.onnx")
+    feed = feed_of(tokenizer, TEXTS, 12)
+    found = outputs_of(session, feed)
+    assert set(found) == {"last_hidden_state", "sentence_embedding"}
+    mask = feed["attention_mask"][..., None]
+    means = (found["last_hidden_state"] * mask).sum(1) / mask.sum(1)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    close(found["sentence_embedding"], means)
 
 
 def test_weights_are_stored_once(folder, pretrained_model):
