@@ -4,7 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -13,16 +16,26 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.model.shared_layers import EncoderLoop
-from albert_tf.serving import litert, onnx_file
+from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_model import MODEL_FILE
-from albert_tf.serving.model_servers import load_server, served_task
+from albert_tf.serving.model_servers import load_server
 from albert_tf.serving.server import Server
+from albert_tf.serving.verification import Difference, verify
+from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task import TASK_FILE
-from albert_tf.text.tokenizers import TOKENIZER_FILE
+from albert_tf.text.tokenizers import KINDS, TOKENIZER_FILE
 from albert_tf.training.model_directory.checkpoint_files import reason
 
-GRAPH_FILE = "saved_model.pb"
+# What says what the model is.
+DESCRIPTION = (
+    *(CONFIG_FILE, TASK_FILE, TOKENIZER_FILE),
+    *(kind.file_name for kind in KINDS.values()),
+)
+VARIABLES = (
+    "variables/variables.index",
+    "variables/variables.data-?????-of-?????",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,30 +83,6 @@ class ExportConfig:
         )
 
 
-# The files that an export has: its model, and the config that says which.
-EXPORTS = (
-    (GRAPH_FILE, files.join("assets", CONFIG_FILE)),
-    (MODEL_FILE, CONFIG_FILE),
-    (onnx_file.ONNX_FILE, CONFIG_FILE),
-)
-
-
-def check_target(folder: str, to: str) -> None:
-    """Refuse a folder that holds anything but an earlier export."""
-    if to == "saved_model":
-        files.require_no_pattern("`export_dir`", folder)
-    is_export = any(
-        all(files.exists(files.join(folder, name)) for name in names)
-        for names in EXPORTS
-    )
-    require(
-        files.is_free(folder) or is_export,
-        "`export_dir` must be new, empty or an earlier export, which is "
-        "replaced.",
-        export_dir=folder,
-    )
-
-
 def asset_paths(model_dir: str, server: Server) -> list[str]:
     """Return the files that say what the model is: config, vocabulary, task."""
     names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
@@ -131,22 +120,96 @@ def write_file(
         files.copy(path, files.join(to, path.rsplit("/", 1)[-1]))
 
 
-FORMATS: dict[str, Callable[[Server, ExportConfig, str], None]] = {
-    "saved_model": write_saved_model,
-    "litert": functools.partial(write_file, MODEL_FILE, litert.convert),
-    "onnx": functools.partial(
-        write_file, onnx_file.ONNX_FILE, onnx_file.convert
+class Format(NamedTuple):
+    """What an export of a format is.
+
+    Attributes:
+      write: writes a server into a folder.
+      model: the file without which a folder is no such export.
+      assets: the folder of what says what the model is.
+      more: patterns of further files that it may have.
+    """
+
+    write: Callable[[Server, ExportConfig, str], None]
+    model: str
+    assets: str = ""
+    more: tuple[str, ...] = ()
+
+    def patterns(self) -> list[str]:
+        """Return the patterns of all files."""
+        described = [files.join(self.assets, name) for name in DESCRIPTION]
+        return [self.model, *self.more, *described]
+
+
+FORMATS = {
+    "saved_model": Format(
+        write_saved_model,
+        "saved_model.pb",
+        "assets",
+        (*VARIABLES, "fingerprint.pb", *tensorflow_serving.FILES),
+    ),
+    "litert": Format(
+        functools.partial(write_file, MODEL_FILE, litert.convert), MODEL_FILE
+    ),
+    "onnx": Format(
+        functools.partial(write_file, onnx_file.ONNX_FILE, onnx_file.convert),
+        onnx_file.ONNX_FILE,
     ),
 }
 
 
+def contents(folder: str) -> list[str]:
+    """Return the paths in a folder: files, links, folders with nothing."""
+    found = []
+    for place, folders, names in files.walk(folder):
+        place = files.join(place.rstrip("/"), "")
+        inner = place.removeprefix(files.join(folder, ""))
+        # What a link leads to is not walked through.
+        links = [x for x in folders if os.path.islink(place + x)]
+        found += [inner + name for name in (*names, *links)]
+        if inner and not (folders or names):
+            found.append(inner)
+    return sorted(found)
+
+
+def foreign_files(folder: str) -> list[str]:
+    """Return what lies in a folder and no export writes.
+
+    All of it is foreign if it is no export: one has a model, and the config
+    that says which.
+    """
+    there, foreign = contents(folder), []
+    for form in FORMATS.values():
+        patterns = form.patterns()
+        needed = {form.model, files.join(form.assets, CONFIG_FILE)}
+        foreign.append(
+            [x for x in there if not any(fnmatchcase(x, p) for p in patterns)]
+            if needed <= {*there}
+            else there
+        )
+    return min(foreign, key=len)
+
+
+def check_target(folder: str, to: str) -> None:
+    """Refuse a folder that holds anything but an earlier export."""
+    if to == "saved_model":
+        files.require_no_pattern("`export_dir`", folder)
+    rule = (
+        "`export_dir` must be new, empty or an earlier export, which is "
+        "replaced; it must hold nothing else."
+    )
+    if files.is_free(folder):
+        return
+    require(files.is_folder(folder), rule, export_dir=folder)
+    foreign = foreign_files(folder)
+    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+    there = f"{folder} with {', '.join(foreign[:3])}{more}"
+    require(not foreign, rule, export_dir=there)
+
+
 def model_size(folder: str) -> int:
     """Return the bytes of the files of an export that hold weights."""
-    names = (
-        files.join("variables", "*"),
-        MODEL_FILE,
-        onnx_file.ONNX_FILE,
-    )
+    names = (*VARIABLES, MODEL_FILE, onnx_file.ONNX_FILE)
     return sum(
         files.size(path)
         for name in names
@@ -154,8 +217,26 @@ def model_size(folder: str) -> int:
     )
 
 
-def report(server: Server, config: ExportConfig, folder: str) -> None:
-    """Print what was written, and the size beside that of the parameters."""
+def fitted_lengths(server: Server, model_dir: str) -> str:
+    """Return the settings of a task that a shorter input changed, as text."""
+    if not server.task:
+        return ""
+    old = dataclasses.asdict(load_task(model_dir).config)
+    new = dataclasses.asdict(server.task.config)
+    del old["null_score_diff_threshold"]  # which the user gave
+    return ", ".join(
+        f"{name} {value} -> {new[name]}"
+        for name, value in old.items()
+        if value != new[name]
+    )
+
+
+def report(
+    server: Server, config: ExportConfig, folder: str, found: Difference
+) -> None:
+    """Print what was written, how exact, and its size."""
+    if fitted := fitted_lengths(server, config.model_dir):
+        print(f"Other lengths than in fine-tuning: {fitted}")
     if config.to == "saved_model":
         print(
             f"Signatures: {', '.join(server.signatures)}; serving_default is "
@@ -164,6 +245,8 @@ def report(server: Server, config: ExportConfig, folder: str) -> None:
     count = sum(v.shape.num_elements() for v in server.weights.values())
     size = model_size(folder)
     print(
+        f"Largest difference from the Python model: {found.size:.1e}, in "
+        f"{found.output}\n"
         f"{count:,} parameters, {4 * count / 1e6:.1f} MB in float32; on disk "
         f"{size / 1e6:.1f} MB, {size / (4 * count):.3f} of that\n"
         f"Wrote {folder}"
@@ -190,15 +273,20 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
         to=config.to,
         jit_compile=serving.jit_compile,
     )
-    folder = config.export_dir.rstrip("/")
+    folder, form = config.export_dir.rstrip("/"), FORMATS[config.to]
     check_target(folder, config.to)
     if config.to == "litert":
         serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)
+    kept = []
     with files.atomic_folder(folder) as temporary, without_notes():
-        FORMATS[config.to](server, config, temporary)
-        if serving.null_score_diff_threshold is not None:
-            assets = "assets" if config.to == "saved_model" else ""
-            task = served_task(config.model_dir, serving)
-            task.save(files.join(temporary, assets))
-    report(server, config, folder)
+        form.write(server, config, temporary)
+        if server.task:
+            server.task.save(files.join(temporary, form.assets))
+        found = verify(server, temporary, config.to, config.precision)
+        if config.to == "saved_model":
+            kept = tensorflow_serving.write_files(server, temporary, folder)
+        check_target(folder, config.to)  # what came meanwhile
+    if kept:
+        print(f"Kept of the earlier export: {', '.join(kept)}")
+    report(server, config, folder, found)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Rows, Signature, function
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.model_directory.checkpoints import named_variables
 
@@ -88,10 +88,17 @@ def id_rows(*values: tf.Tensor) -> Rows:
     return Rows(dict(zip(INPUTS, values, strict=True)))
 
 
+# What models of every kind serve, those without a tokenizer `ids` alone.
+BASIC = (
+    *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
+    *("embed", "attention", "tf_example"),
+)
+
+
 def basic_signatures(
     encoder: Encoder, heads: Callable[[Tensors, Tensors], Tensors]
 ) -> dict[str, Signature]:
-    """Return what models of every kind serve.
+    """Return what models of every kind serve, see `BASIC`.
 
     Args:
       encoder: of the model.
@@ -163,8 +170,7 @@ class Kind(NamedTuple):
 def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
     """Return the server of a fine-tuned model, restored, with its head."""
     # A shorter input must still reach all of a text.
-    length = TaskConfig(max_seq_length=encoder.config.max_seq_length)
-    task = task.with_config(length)
+    task = task.with_length(encoder.config.max_seq_length)
 
     def of(heads: Heads, encode: Callable) -> Callable[..., Tensors]:
         return lambda **inputs: heads(model, task, encode(**inputs), inputs)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 
 import programs
@@ -22,9 +23,15 @@ from exporting import (
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.demo import exported_model
+from albert_tf.serving import exporting
 from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.serving.exporting import (
+    ExportConfig,
+    check_target,
+    export,
+)
 from albert_tf.serving.server import Server
+from albert_tf.serving.verification import Difference
 from albert_tf.training.model_directory import checkpoints
 
 
@@ -113,6 +120,95 @@ def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
         written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
 
 
+def lite_export(folder):
+    """Return a folder with the names of a LiteRT export."""
+    folder.mkdir()
+    for name in ("model.tflite", *DESCRIPTION):
+        (folder / name).write_text(name)
+    return folder
+
+
+def tensorflow_export(folder):
+    """Return a folder with the names of a SavedModel."""
+    names = ("saved_model.pb", "fingerprint.pb", "variables/variables.index")
+    shards = [f"variables/variables.data-0000{i}-of-00002" for i in (0, 1)]
+    assets = [f"assets/{name}" for name in DESCRIPTION]
+    for name in (*names, *shards, *assets):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+DESCRIPTION = ("albert_config.json", "task.json", "tokenizer.json", "vocab.txt")
+
+
+@pytest.mark.parametrize("to", ["saved_model", "litert", "onnx"])
+def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
+    """So may an empty folder, and one that is not there."""
+    (tmp_path / "empty").mkdir()
+    for folder in (
+        lite_export(tmp_path / "lite"),
+        tensorflow_export(tmp_path / "full"),
+        *(tmp_path / "empty", tmp_path / "none"),
+    ):
+        check_target(str(folder), to)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lite_export, "ckpt-100.index"),
+        (lite_export, "run.flags"),
+        (lite_export, "notes/thesis.txt"),
+        (lite_export, "model.onnx"),
+        (lite_export, ".hidden"),
+        (lite_export, "empty/"),
+        (tensorflow_export, "ckpt-100.data-00000-of-00001"),
+        (tensorflow_export, "variables/mine.npz"),
+        (tensorflow_export, "assets/vocab.json"),
+        (tensorflow_export, "assets.extra/mine"),
+        (tensorflow_export, "model.tflite"),
+        (tensorflow_export, "2/saved_model.pb"),
+    ],
+)
+def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
+    """A file or a folder that no export writes is named, and refused."""
+    folder = make(tmp_path / "out")
+    path = folder / name
+    if name.endswith("/"):
+        path.mkdir()
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    for to in ("saved_model", "litert", "onnx"):
+        with pytest.raises(InputError, match=re.escape(name.rstrip("/"))):
+            check_target(str(folder), to)
+    with pytest.raises(InputError, match="earlier export"):
+        written(tmp_path / "no model", folder)
+    assert path.exists()
+
+
+def test_a_part_of_an_export_is_none(tmp_path):
+    """Neither a model alone, nor what says what it is; a link is foreign."""
+    for make, missing in (
+        (lite_export, "model.tflite"),
+        (lite_export, "albert_config.json"),
+        (tensorflow_export, "saved_model.pb"),
+        (tensorflow_export, "assets/albert_config.json"),
+    ):
+        folder = make(tmp_path / "out")
+        (folder / missing).unlink()
+        with pytest.raises(InputError, match="earlier export"):
+            check_target(str(folder), "litert")
+        shutil.rmtree(folder)
+    folder = lite_export(tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (folder / "link").symlink_to(tmp_path / "mine")
+    with pytest.raises(InputError, match="link"):
+        check_target(str(folder), "litert")
+
+
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
     """Only a new or empty folder, or an earlier export, is written to."""
     (tmp_path / "thesis.txt").write_text("mine")
@@ -120,6 +216,24 @@ def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
         with pytest.raises(InputError, match="earlier export"):
             written(pretrained_dir, path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_what_comes_while_an_export_is_made_stays(
+    pretrained_dir, tmp_path, monkeypatch
+):
+    """A file that is put into the folder meanwhile is not deleted."""
+    out = lite_export(tmp_path / "out")
+
+    def write(server, config, folder):
+        (out / "thesis.txt").write_text("mine")
+
+    fake = exporting.FORMATS["litert"]._replace(write=write)
+    monkeypatch.setitem(exporting.FORMATS, "litert", fake)
+    monkeypatch.setattr(exporting, "verify", lambda *_: None)
+    with pytest.raises(InputError, match="thesis.txt"):
+        written(pretrained_dir, out, to="litert")
+    assert (out / "thesis.txt").exists() and (out / "model.tflite").exists()
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
@@ -151,6 +265,8 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(Server, "concrete", lambda self: {})
+    found = Difference(0.0, 0.0, "logits")
+    monkeypatch.setattr(exporting, "verify", lambda *_: found)
     with pytest.raises(OSError, match="full"):
         written(pretrained_dir, out)
     assert graph.read_text() == "earlier"

@@ -113,11 +113,11 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
     """A phone's file may be shorter than what the model was trained with."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
-    short = ServingConfig(max_seq_length=11)
+    short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
     runner, server = (
         Runner(out),
-        server_of(tmp_path / "model", max_seq_length=11),
+        server_of(tmp_path / "model", max_seq_length=7),
     )
     assert runner.task.config == server.task.config
     wanted = server.call("answer", strings(QUESTIONS), strings(CONTEXTS))

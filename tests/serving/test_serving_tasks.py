@@ -88,6 +88,23 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
         served(question=strings(["who", "what"]), context=strings(["a"]))
 
 
+def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
+    """Windows and questions are fitted alike where a model is exported shorter.
+
+    The settings of fine-tuning would leave parts of the context out.
+    """
+    folder, task = tmp_path / "model", question_task("simple", False)
+    model_dir(folder, pretrained_dir, task)
+    model = QuestionAnswerer.load(folder, max_length=7)
+    wanted = model.predictions(QUESTIONS, CONTEXTS)
+    server = server_of(folder, max_seq_length=7)
+    assert server.task.config == model.task.config
+    assert server.task.config.doc_stride < task.config.doc_stride
+    found = server.call("answer", strings(QUESTIONS), strings(CONTEXTS))
+    answers = [text.decode() for text in found["answer"].numpy()]
+    assert answers == [prediction.best[0].text for prediction in wanted]
+
+
 def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Probabilities are Python's; blanks are filled; missing ones are none."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)

@@ -1,0 +1,178 @@
+"""What TensorFlow Serving reads beside a SavedModel: warm-up and batching.
+
+Requests are in the messages of `tensorflow-serving-api`, which is not needed.
+"""
+
+import functools
+import os
+import re
+
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import tensor_pb2
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.data.records import framing
+from albert_tf.serving.server import Server
+from albert_tf.serving.verification import Arrays, requests, tensors
+
+WARM_UP = files.join("assets.extra", "tf_serving_warmup_requests")
+BATCHING = "batching_params.pbtxt"
+FILES = (WARM_UP, BATCHING)
+
+# Measured, see docs/serving.md.
+BATCH_ROWS = 32
+WAIT_MICROSECONDS = 1000
+BATCH_THREADS = 2
+WAITING_BATCHES = 100
+
+AUTHOR = "albert_tf"  # by which an export knows its own requests
+
+# Of the messages in `tensorflow_serving/apis`, the fields that are needed:
+# {message: {field: (number, type)}}. "*" is any number of them; a tensor is
+# left as the bytes of its own message.
+MESSAGES = {
+    "ModelSpec": {"name": (1, "string"), "signature_name": (3, "string")},
+    "Input": {"key": (1, "string"), "value": (2, "bytes")},
+    "PredictRequest": {"model_spec": (1, "ModelSpec"), "inputs": (2, "*Input")},
+    "PredictLog": {"request": (1, "PredictRequest")},
+    "LogMetadata": {"model_spec": (1, "ModelSpec")},
+    "PredictionLog": {
+        "log_metadata": (1, "LogMetadata"),
+        "predict_log": (6, "PredictLog"),
+    },
+}
+
+
+@functools.cache
+def make_message(name: str) -> type:
+    """Return the class of one of `MESSAGES`."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="prediction_log.proto", package="serving", syntax="proto3"
+    )
+    for message, fields in MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for field, (number, kind) in fields.items():
+            one = described.field.add(name=field, number=number)
+            repeated = kind.startswith("*")
+            one.label = one.LABEL_REPEATED if repeated else one.LABEL_OPTIONAL
+            kind = kind.removeprefix("*")
+            if kind in MESSAGES:
+                one.type, one.type_name = one.TYPE_MESSAGE, f".serving.{kind}"
+            else:
+                one.type = one.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = pool.FindMessageTypeByName(f"serving.{name}")
+    return message_factory.GetMessageClass(found)
+
+
+def warm_up_records(asked: dict[str, Arrays]) -> list[bytes]:
+    """Return requests {signature: inputs} as records of a warm-up file."""
+    make, records = make_message("PredictionLog"), []
+    for signature, inputs in asked.items():
+        log = make()
+        log.log_metadata.model_spec.name = AUTHOR
+        request = log.predict_log.request
+        request.model_spec.signature_name = signature
+        for name, tensor in tensors(inputs).items():
+            value = tf.make_tensor_proto(tensor).SerializeToString()
+            request.inputs.add(key=name, value=value)
+        records.append(log.SerializeToString())
+    return records
+
+
+def ask(signatures, record: bytes) -> None:
+    """Give a request of a warm-up file to a model."""
+    log = make_message("PredictionLog").FromString(record)
+    request = log.predict_log.request
+    name = request.model_spec.signature_name or "serving_default"
+    require(name in signatures, f"there is no signature `{name}`")
+    protos = {
+        x.key: tensor_pb2.TensorProto.FromString(x.value)
+        for x in request.inputs
+    }
+    values = {k: tf.constant(tf.make_ndarray(x)) for k, x in protos.items()}
+    signatures[name](**values)
+
+
+def is_foreign(path: str, folder: str) -> bool:
+    """Return whether a warm-up file holds more than an export writes.
+
+    Args:
+      path: the file, of an earlier export.
+      folder: the new export.
+
+    Raises:
+      InputError: the new model refuses one of its requests; a server would
+        then refuse the model.
+    """
+    author = make_message("PredictionLog")()
+    author.log_metadata.model_spec.name = AUTHOR
+    foreign = [
+        record
+        for record in framing.read(path)
+        if not record.startswith(author.SerializeToString())
+    ]
+    if not foreign:
+        return False
+    signatures = tf.saved_model.load(folder).signatures
+    for number, record in enumerate(foreign):
+        try:
+            ask(signatures, record)
+        except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                "The requests of the earlier export's warm-up file must be "
+                "ones that the new model takes; correct or remove the file. "
+                f"Received: {path}, request {number}: {reason}"
+            ) from None
+    return True
+
+
+def batching(rows: int | None) -> str:
+    """Return the parameters of batches, of so many rows where that is fixed."""
+    lines = [
+        f"max_batch_size {{ value: {rows or BATCH_ROWS} }}",
+        f"batch_timeout_micros {{ value: {WAIT_MICROSECONDS} }}",
+        f"num_batch_threads {{ value: {BATCH_THREADS} }}",
+        f"max_enqueued_batches {{ value: {WAITING_BATCHES} }}",
+    ]
+    if rows:
+        lines.append(f"allowed_batch_sizes: {rows}")
+    return "\n".join(lines) + "\n"
+
+
+def is_edited(path: str) -> bool:
+    """Return whether parameters of batches are other than `batching` gives."""
+    content = files.read_text(path, BATCHING)
+    rows = re.search(r"^allowed_batch_sizes: (\d+)$", content, re.M)
+    return content != batching(int(rows[1]) if rows else None)
+
+
+def write_files(server: Server, folder: str, earlier: str) -> list[str]:
+    """Write the files into an export; return those that stay as they were.
+
+    What an operator put in their place in the earlier export is kept.
+
+    Args:
+      server: what is exported.
+      folder: the export.
+      earlier: the one that it replaces, if there is one.
+    """
+    old = {name: files.join(earlier, name) for name in FILES}
+    old = {name: path for name, path in old.items() if files.exists(path)}
+    warm_up, parameters = (files.join(folder, name) for name in FILES)
+    kept = []
+    files.make_folder(os.path.dirname(warm_up))
+    framing.write(warm_up, warm_up_records(requests(server)))
+    files.write_text(parameters, batching(server.encoder.config.batch_size))
+    if WARM_UP in old and is_foreign(old[WARM_UP], folder):
+        kept.append(WARM_UP)
+    if BATCHING in old and is_edited(old[BATCHING]):
+        kept.append(BATCHING)
+    for name in kept:
+        files.copy(old[name], files.join(folder, name))
+    return kept

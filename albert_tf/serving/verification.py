@@ -1,0 +1,217 @@
+"""An export opened again by its engine, and compared with the Python model.
+
+Shapes: B batch, T tokens, P masks of a text, C choices.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base import files, program
+from albert_tf.base.errors import InputError, require
+from albert_tf.serving import onnx_file
+from albert_tf.serving.litert_model import MODEL_FILE
+from albert_tf.serving.server import BASIC, Server
+from albert_tf.text.packing import INPUTS
+
+Arrays = dict[str, np.ndarray]
+Engine = Callable[[Arrays], Arrays]  # inputs -> outputs
+
+USUAL_ROWS, USUAL_TOKENS, USUAL_MASKS = 2, 16, 3
+
+GARDEN = "The small garden lies behind the old house."
+TEXTS: dict[str, Any] = {
+    "text": GARDEN,
+    "text_pair": "Its gate was open.",
+    "question": "Where is the garden?",
+    "context": GARDEN,
+    "choices": ["behind the old house", "by the sea"],
+}
+MASKED = "The small [MASK] lies behind the old house."
+
+# Largest difference, as a share of an output's largest number, or of 1 where
+# that is less. With 8 bits only numbers that say nothing are refused.
+LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
+
+
+NONE = 1e5  # numbers of this size stand for an answer that is none
+
+
+class Difference(NamedTuple):
+    """How far an output is from the Python model's, at most."""
+
+    size: float
+    share: float  # of the output's largest number, or of 1
+    output: str
+
+
+def id_batch(server: Server) -> Arrays:
+    """Return ids of all pieces [B, T], in rows of different length."""
+    rng = np.random.default_rng(0)
+    config = server.encoder.albert.config
+    usual = min(USUAL_TOKENS, server.encoder.config.max_seq_length)
+    ids, _, _, *others = server.number_inputs
+    rows, length = ids.shape[0] or USUAL_ROWS, ids.shape[1] or usual
+    places = np.arange(length) + np.zeros([rows, 1], int)  # [B, T]
+    lengths = length - np.arange(rows)[:, None] % (length // 2 + 1)
+    mask = places < lengths
+    segments = mask & (places >= length // 2) & (config.type_vocab_size > 1)
+    values = rng.integers(config.vocab_size, size=[rows, length]) * mask
+    inputs = dict(zip(INPUTS, (values, mask, segments), strict=True))
+    for spec in others:
+        shape = [rows, spec.shape[1] or USUAL_MASKS]
+        inputs[spec.name] = rng.integers(length, size=shape)
+    return {name: x.astype(np.int32) for name, x in inputs.items()}
+
+
+def requests(server: Server) -> dict[str, Arrays]:
+    """Return {signature: inputs} of the default and the model's own ones."""
+    if not server.encoder.tokenizer:
+        batch = id_batch(server)
+        return {"ids": {name: batch[name] for name in INPUTS}}
+    rows = server.encoder.config.batch_size or 1
+    own = [name for name in server.signatures if name not in BASIC]
+    found = {}
+    for name in dict.fromkeys([server.default, *own]):
+        texts = TEXTS | ({"text": MASKED} if name == "fill_mask" else {})
+        names = [spec.name for spec in server.signatures[name].inputs]
+        found[name] = {k: np.array([texts[k]] * rows, object) for k in names}
+    return found
+
+
+def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
+    """Return the largest difference of an output; NaN is infinitely far."""
+    require(
+        found.shape == wanted.shape,
+        f"The output `{name}` must have the Python model's shape.",
+        shape=list(found.shape),
+        wanted=list(wanted.shape),
+    )
+    wanted = wanted.astype(np.float64)
+    sizes = np.abs(wanted)
+    # What stands for an answer that is none is compared by its order alone.
+    units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
+    with np.errstate(invalid="ignore"):  # infinity less itself
+        gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
+    size = float(gaps.max(initial=0.0))
+    size = size if np.isfinite(size) else float("inf")
+    scale = sizes[sizes < NONE].max(initial=1.0)
+    return Difference(size, size / scale, name)
+
+
+def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
+    """Yield the difference of each output that has fractions.
+
+    Whole numbers and texts follow from those, and may be others where two
+    scores are all but equal.
+    """
+    missing = sorted(wanted.keys() - found.keys())
+    rule = "Every output of the Python model must be there."
+    require(not missing, rule, missing=", ".join(missing))
+    for name, values in wanted.items():
+        if values.dtype.kind == "f":
+            yield difference(name, found[name], values)
+
+
+def arrays(tensors: dict[str, tf.Tensor]) -> Arrays:
+    """Return tensors as arrays."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def tensors(values: Arrays) -> dict[str, tf.Tensor]:
+    """Return arrays as tensors."""
+    return {
+        name: tf.constant(x.tolist(), tf.string)
+        if x.dtype == object
+        else tf.constant(x)
+        for name, x in values.items()
+    }
+
+
+def file_differences(server: Server, engine: Engine) -> Iterator[Difference]:
+    """Yield the differences of a file that takes ids."""
+    inputs = id_batch(server)
+    wanted = arrays(server.numbers(**tensors(inputs)))
+    yield from differences(engine(inputs), wanted)
+
+
+def saved_model(server: Server, folder: str) -> Iterator[Difference]:
+    """Yield the differences of `ids` and of `requests`."""
+    signatures = tf.saved_model.load(folder).signatures
+    ids = id_batch(server)
+    ids = tensors({name: ids[name] for name in INPUTS})
+    wanted = arrays(server.numbers(**ids))
+    yield from differences(arrays(signatures["ids"](**ids)), wanted)
+    for name, values in requests(server).items():
+        request = tensors(values)
+        wanted = arrays(server.call(name, *request.values()))
+        found = arrays(signatures[name](**request))
+        yield from differences(found, wanted)
+
+
+def litert(server: Server, folder: str) -> Iterator[Difference]:
+    """Yield those of a LiteRT file; TensorFlow has a copy of the engine."""
+    interpreter = tf.lite.Interpreter
+    if importlib.util.find_spec("ai_edge_litert"):
+        from ai_edge_litert.interpreter import Interpreter as interpreter
+
+    with program.quiet_start():
+        opened = interpreter(files.join(folder, MODEL_FILE))
+        opened.allocate_tensors()
+    runner = opened.get_signature_runner()
+    yield from file_differences(server, lambda inputs: runner(**inputs))
+
+
+def onnx(server: Server, folder: str) -> Iterator[Difference]:
+    """Yield those of an ONNX file."""
+    import onnxruntime
+
+    path = files.join(folder, onnx_file.ONNX_FILE)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # no warning of what may be left out
+    session = onnxruntime.InferenceSession(path, options)
+    names = [output.name for output in session.get_outputs()]
+    ours = {theirs: name for name, theirs in onnx_file.NAMES.items()}
+
+    def run(inputs: Arrays) -> Arrays:
+        inputs = {name: x.astype(np.int64) for name, x in inputs.items()}
+        outputs = session.run(names, onnx_file.renamed(inputs))
+        named = zip(names, outputs, strict=True)
+        return {ours.get(name, name): value for name, value in named}
+
+    yield from file_differences(server, run)
+
+
+ENGINES: dict[str, tuple[str, Callable[[Server, str], Iterator]]] = {
+    "saved_model": ("TensorFlow", saved_model),
+    "litert": ("LiteRT", litert),
+    "onnx": ("ONNX Runtime", onnx),
+}
+
+
+def verify(server: Server, folder: str, to: str, precision: str) -> Difference:
+    """Open an export again; return how far it is from the Python model.
+
+    Raises:
+      InputError: its engine refuses it, or it is too far off.
+    """
+    engine, found = ENGINES[to]
+    rule = f"{engine} must run the export, and answer as the Python model does"
+    try:
+        every = list(found(server, folder))
+    except Exception as error:  # whatever the engine raises
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise InputError(
+            f"{rule}; nothing was written. Received: {lines[0]}"
+        ) from error
+    worst = max(every, key=lambda found: found.share)
+    require(
+        worst.share <= LIMITS[precision],
+        f"{rule}; nothing was written.",
+        to=to,
+        largest_difference=f"{worst.size:.1e} in {worst.output}",
+    )
+    return max(every)

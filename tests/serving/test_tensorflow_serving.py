@@ -1,0 +1,160 @@
+"""What TensorFlow Serving reads beside a SavedModel, and who wrote it."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exporting import strings
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import framing
+from albert_tf.serving import tensorflow_serving
+from albert_tf.serving.tensorflow_serving import (
+    BATCHING,
+    WARM_UP,
+    ask,
+    batching,
+    warm_up_records,
+    write_files,
+)
+
+HELLO = {"text": np.array([b"hello"], object)}
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field with a length, as the wire format has it."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def test_a_request_has_the_bytes_of_tensorflow_servings_message():
+    """PredictionLog of predict_log (6), request (1), inputs (2), by hand."""
+    # int32 is 3 and string 7; a shape of one dimension (2) of size (1) 1.
+    tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
+    request = field(1, field(3, b"classify"))
+    request += field(2, field(1, b"text") + field(2, tensor))
+    wanted = field(1, field(1, field(1, b"albert_tf")))
+    wanted += field(6, field(1, request))
+    assert warm_up_records({"classify": HELLO}) == [wanted]
+
+
+@pytest.mark.slow
+def test_the_requests_of_an_export_are_those_it_takes(exported_dir, signatures):
+    """Each warms a signature of the model, the default one first."""
+    asked = []
+
+    def watch(name):
+        def run(**inputs):
+            asked.append(name)
+            return signatures[name](**inputs)
+
+        return run
+
+    watched = {name: watch(name) for name in signatures}
+    for record in framing.read(f"{exported_dir}/{WARM_UP}"):
+        ask(watched, record)
+    assert asked == ["text", "fill_mask", "sentence_order"]
+    text = files.read_text(f"{exported_dir}/{BATCHING}", "it")
+    assert text == batching(None)
+
+
+class Echo(tf.Module):
+    """A SavedModel with one signature."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def classify(self, text):
+        return {"label": text}
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory):
+    """The folder of a SavedModel that takes texts."""
+    folder = tmp_path_factory.mktemp("echo")
+    module = Echo()
+    tf.saved_model.save(module, str(folder), {"classify": module.classify})
+    return folder
+
+
+@pytest.fixture
+def write(echo, monkeypatch):
+    """Return what writes the files into `echo`, in place of a folder's."""
+    monkeypatch.setattr(
+        tensorflow_serving, "requests", lambda _: {"classify": HELLO}
+    )
+
+    def write(earlier, rows=None):
+        config = types.SimpleNamespace(batch_size=rows)
+        encoder = types.SimpleNamespace(config=config)
+        server = types.SimpleNamespace(encoder=encoder)
+        return write_files(server, str(echo), str(earlier))
+
+    return write
+
+
+def requests_of(signature, *names):
+    """Return a warm-up file's record of an operator."""
+    inputs = {name: np.array([b"mine"], object) for name in names}
+    (record,) = warm_up_records({signature: inputs})
+    author = field(1, field(1, field(1, b"albert_tf")))
+    return record.removeprefix(author)
+
+
+def test_an_operators_files_outlive_the_export(echo, write, tmp_path):
+    """Recorded requests and changed parameters are those of the new one."""
+    assert write(tmp_path / "none") == []
+    assert [*framing.read(f"{echo}/{WARM_UP}")] == warm_up_records(
+        {"classify": HELLO}
+    )
+    (tmp_path / "assets.extra").mkdir()
+    mine = [requests_of("classify", "text")] * 3
+    framing.write(f"{tmp_path}/{WARM_UP}", mine)
+    parameters = batching(None).replace("32", "64")
+    (tmp_path / BATCHING).write_text(parameters)
+    assert write(tmp_path) == [WARM_UP, BATCHING]
+    assert [*framing.read(f"{echo}/{WARM_UP}")] == mine
+    assert (echo / BATCHING).read_text() == parameters
+
+
+@pytest.mark.parametrize("rows", [None, 8])
+def test_what_an_export_wrote_is_written_anew(rows, echo, write, tmp_path):
+    """Requests of another model, and parameters of another batch size."""
+    (tmp_path / "assets.extra").mkdir()
+    records = warm_up_records({"answer": HELLO})
+    framing.write(f"{tmp_path}/{WARM_UP}", records)
+    (tmp_path / BATCHING).write_text(batching(rows))
+    assert write(tmp_path, 4) == []
+    assert [*framing.read(f"{echo}/{WARM_UP}")] != records
+    text = (echo / BATCHING).read_text()
+    assert "max_batch_size { value: 4 }" in text
+    assert "allowed_batch_sizes: 4" in text
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (requests_of("answer", "text"), "no signature `answer`"),
+        (requests_of("classify", "question"), "request 1: "),
+        (b"\xff\xff no message", "request 1: "),
+    ],
+)
+def test_requests_that_the_model_refuses_stop_the_export(
+    record, said, write, tmp_path
+):
+    """A server would refuse the model for them; the file is named."""
+    (tmp_path / "assets.extra").mkdir()
+    right = requests_of("classify", "text")
+    framing.write(f"{tmp_path}/{WARM_UP}", [right, record])
+    with pytest.raises(InputError, match=f"warm-up file.*{said}"):
+        write(tmp_path)
+
+
+def test_a_request_is_answered():
+    """Strings arrive as they were recorded."""
+    found = []
+
+    def classify(text):
+        found.append(text.numpy().tolist())
+
+    ask({"classify": classify}, requests_of("classify", "text"))
+    assert found == [[b"mine"]] and strings(["a"]).dtype == tf.string
