@@ -13,7 +13,7 @@ from albert_tf.base.settings import Checked, setting
 # "strip": as "released", but a number inside a word loses the mark, as in
 #   Hugging Face's slow tokenizer. The released code has a branch for it that
 #   compares text with bytes and so never runs.
-# "none": the piece stays, as in Hugging Face's fast tokenizer.
+# "none": the piece stays, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
 # Half of a UTF-16 pair is no character; UTF-8 cannot hold it.
