@@ -20,6 +20,7 @@ from albert_tf.tasks.conll import OUTSIDE
 
 MASK = "[MASK]"
 NO_ANSWER = "the passage does not answer this"
+NO_LABEL = "no label"
 MAX_CHOICES = 8
 MAX_ATTENTION_TOKENS = 48  # as many as can be looked at
 
@@ -73,8 +74,19 @@ def sentence_order(row: Row, *texts: str) -> dict:
 
 
 def classify(row: Row, *texts: str) -> dict:
-    """Return every label with its probability."""
-    return shares(row["labels"], row["probabilities"])
+    """Return every label with its probability.
+
+    Of labels of which any number may fit, those that the model chose say so;
+    if it chose none, that leads.
+    """
+    labels = shares(row["labels"], row["probabilities"])
+    if "chosen" not in row:
+        return labels
+    if not row["chosen"].any():
+        best = max(labels.values())
+        return {NO_LABEL: max(best, 1.0 - best)} | labels
+    pairs = zip(labels.items(), row["chosen"], strict=True)
+    return {f"{k} (chosen)" if fits else k: x for (k, x), fits in pairs}
 
 
 def score(row: Row, *texts: str) -> float:

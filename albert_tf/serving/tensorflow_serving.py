@@ -118,10 +118,10 @@ def is_foreign(path: str, folder: str) -> bool:
     ]
     if not foreign:
         return False
-    signatures = tf.saved_model.load(folder).signatures
+    loaded = tf.saved_model.load(folder)  # which holds the variables
     for number, record in enumerate(foreign):
         try:
-            ask(signatures, record)
+            ask(loaded.signatures, record)
         except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(

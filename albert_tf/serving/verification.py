@@ -140,7 +140,8 @@ def file_differences(server: Server, engine: Engine) -> Iterator[Difference]:
 
 def saved_model(server: Server, folder: str) -> Iterator[Difference]:
     """Yield the differences of `ids` and of `requests`."""
-    signatures = tf.saved_model.load(folder).signatures
+    loaded = tf.saved_model.load(folder)  # which holds the variables
+    signatures = loaded.signatures
     ids = id_batch(server)
     ids = tensors({name: ids[name] for name in INPUTS})
     wanted = arrays(server.numbers(**ids))

@@ -270,6 +270,22 @@ def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
     assert "" not in answers and max(answers.values()) <= 1.0
 
 
+@pytest.mark.parametrize("shares", [(0.3, 0.1), (0.8, 0.1), (0.8, 0.7)])
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
+def test_the_page_shows_which_labels_were_chosen(shares, threshold):
+    """The headline is a label only if the model chose one."""
+    chosen = np.array(shares) > threshold
+    row = {
+        "labels": np.array([b"good", b"long"]),
+        "probabilities": np.array(shares),
+        "chosen": chosen,
+    }
+    shown = exported_model.classify(row, "a")
+    headline = max(shown, key=shown.get)
+    assert headline == ("good (chosen)" if any(chosen) else "no label")
+    assert sum(name.endswith("(chosen)") for name in shown) == chosen.sum()
+
+
 def test_tags_without_entities_are_shown():
     """Every word with its tag, but those that are outside, and padding."""
     row = {
