@@ -1,0 +1,119 @@
+"""Throughput and latency of a SavedModel whose requests come one by one.
+
+    python benchmarks/serving_batches.py --saved_model=DIR [--clients=1,64]
+        [--seconds=5] [--words=30]
+
+TensorFlow Serving joins requests with the batch scheduler of TensorFlow, which
+`tf.nondifferentiable_batch_function` offers in Python. Each client asks the
+default signature for one text, waits for the answer and asks again. Settings
+take turns. A row has the texts a second, the processor time of one in ms, which
+other programs on the machine change less, and the median and the 95th
+percentile of latency in ms.
+"""
+
+import argparse
+import itertools
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
+from turns import machine
+
+from albert_tf.base.text_table import table
+
+# (max_batch_size, batch_timeout_micros, num_batch_threads); None is without.
+SETTINGS = (
+    None,
+    *((8, 1000, 2), (32, 0, 2), (32, 1000, 2), (32, 10_000, 2)),
+    *((128, 1000, 2), (32, 1000, 1)),
+)
+HEAD = "batch, wait, threads;clients;texts/s;CPU ms;p50 ms;p95 ms"
+WAITING = 100  # max_enqueued_batches
+
+
+def function_of(signature, setting):
+    """Return what answers a text [1], by itself or with others."""
+    name = next(iter(signature.structured_outputs))
+
+    def answer(texts):
+        return signature(text=texts)[name]
+
+    if setting:
+        rows, wait, threads = setting
+        answer = tf.nondifferentiable_batch_function(
+            num_batch_threads=threads,
+            max_batch_size=rows,
+            batch_timeout_micros=wait,
+            max_enqueued_batches=WAITING,
+            autograph=False,
+        )(answer)
+    spec = tf.TensorSpec([None], tf.string)
+    return tf.function(answer, input_signature=[spec], autograph=False)
+
+
+def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
+    """Return the seconds that each request took, of all clients."""
+    end, found = time.monotonic() + seconds, []
+
+    def client(number: int):
+        for i in itertools.count(number):
+            start = time.monotonic()
+            if start > end:
+                return
+            answer(texts[i % len(texts)])
+            found.append(time.monotonic() - start)
+
+    threads = [
+        threading.Thread(target=client, args=[i]) for i in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def main(args: argparse.Namespace) -> None:
+    """Print a table."""
+    rng = np.random.default_rng(0)
+    words = "the small garden lies behind an old house by a river".split()
+    texts = [
+        tf.constant([" ".join(rng.choice(words, rng.integers(5, args.words)))])
+        for _ in range(64)
+    ]
+    loaded = tf.saved_model.load(args.saved_model)
+    signature = loaded.signatures["serving_default"]
+    answers = {setting: function_of(signature, setting) for setting in SETTINGS}
+    rows = [HEAD.split(";")]
+    for clients in map(int, args.clients.split(",")):
+        found = {setting: [] for setting in SETTINGS}
+        spent = dict.fromkeys(SETTINGS, 0.0)
+        for setting in SETTINGS:
+            latencies(answers[setting], texts, clients, 0.5)
+        for setting in SETTINGS * args.rounds:
+            seconds = args.seconds / args.rounds
+            start = time.process_time()
+            found[setting] += latencies(
+                answers[setting], texts, clients, seconds
+            )
+            spent[setting] += time.process_time() - start
+        for setting, times in found.items():
+            p50, p95 = np.percentile(times, (50, 95)) * 1e3
+            speed = len(times) / args.seconds
+            label = ", ".join(map(str, setting)) if setting else "none"
+            cpu = f"{spent[setting] / len(times) * 1e3:.1f}"
+            shown = f"{speed:.0f}", cpu, f"{p50:.1f}", f"{p95:.1f}"
+            rows.append((label, str(clients), *shown))
+    print(machine("tensorflow"), *table(rows), sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--saved_model", required=True)
+    parser.add_argument("--clients", default="1,64")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--words", type=int, default=30)
+    main(parser.parse_args())
