@@ -63,7 +63,8 @@ class Run:
       phases: of the whole run; none where nothing changes.
 
     Attributes:
-      last: the step with which the run ends.
+      end: the last step of the whole run.
+      last: the step with which this run ends: `end`, or `stop_step`.
       last_good: the newest checkpoint, None before the first.
       history: what was measured up to now, also before a resume.
       chief: whether this process writes files.
@@ -90,7 +91,7 @@ class Run:
                 output_dir, trainer.state()
             )
         self._require_same_step()
-        self.last = training.num_train_steps
+        self.end = self.last = training.num_train_steps
         self.phases = tuple(phases) or (
             Phase(0, self.last, training.train_batch_size),
         )
@@ -146,7 +147,7 @@ class Run:
 
     def move_end(self, step: int) -> None:
         """End with another step than the one that was the last."""
-        stop_step = self.trainer.training.stop_step or step
+        self.end, stop_step = step, self.trainer.training.stop_step or step
         self.last = self.progress.total = min(step, stop_step)
 
     def due(self, every: int) -> bool:
