@@ -134,6 +134,18 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
     assert handlers() == before
 
 
+def test_other_signals_do_not_stop_a_run():
+    """Python programs may handle some of their own, as of a resized window."""
+    told, numbers = [], []
+    earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
+    try:
+        with StopOnSignal(told.append) as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    assert (numbers, told, stop.received) == ([signal.SIGUSR1], [], 0)
+
+
 def test_an_ignored_interrupt_stays_ignored():
     """As in a script's background, where Ctrl-C is meant for another."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)

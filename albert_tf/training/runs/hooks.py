@@ -132,7 +132,7 @@ class Log(Hook):
         else:
             run.record("train", values, steps=stretch.steps)
             shown = (
-                f"loss {values['loss']:.3f}, rate "
+                f"loss {values['loss']:.3f} (mean of {stretch.steps}), rate "
                 f"{values['learning_rate']:.2e}, "
                 f"{values['examples_per_second']:.1f} examples/s"
             )

@@ -320,13 +320,16 @@ class StopOnSignal(Hook):
 
     def _see(self, number: int) -> None:
         """Count a signal at once, and print what it does."""
+        if number not in SIGNALS:
+            return
         self.received = self.received or number
         self._seen += number == signal.SIGINT
-        told = "Received {}: saving and stopping after the current steps"
+        told = f"Received {SIGNALS[number]}: saving and stopping after the "
+        told += "current steps"
         if number == signal.SIGINT:
             told += ". Press Ctrl-C again to end now without saving"
-        if number in SIGNALS and self._seen < 2:
-            self.tell(told.format(SIGNALS[number]))
+        if self._seen < 2:
+            self.tell(told)
 
     def _handle(self, number: int, _) -> None:
         self.received = self.received or number
