@@ -21,7 +21,7 @@ CONNECT_SECONDS = 20.0
 # How long workers wait for each other to start, for TensorFlow to connect
 # those that have started, and for a sign of life.
 START_SECONDS = 600
-MEET_SECONDS = 120
+MEET_SECONDS = 300
 SILENCE_SECONDS = 60
 # How long one attempt to reach a worker takes, and when the wait for those
 # that are missing is reported, at first and from then on.
