@@ -13,8 +13,10 @@ import difflib
 import functools
 import gc
 import inspect
+import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from absl import app, flags, logging
 
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.interrupts import seen_at_once
 
 FLAGS = flags.FLAGS
 TEXTS = (str, os.PathLike)
@@ -35,11 +38,26 @@ def _fail(message: str, status: int = 1) -> int:
     return status
 
 
+def _end_at_second_interrupt() -> Callable[[int], None]:
+    """Return a function of signals that ends the program at the second Ctrl-C.
+
+    Python raises `KeyboardInterrupt` only once a library's C++ code returns.
+    """
+    interrupts = itertools.count(1)
+
+    def see(number: int) -> None:
+        if number == signal.SIGINT and next(interrupts) == 2:
+            os.write(2, b"error: interrupted\n")
+            os._exit(INTERRUPTED)
+
+    return see
+
+
 def run(main: Callable[[], None], positional: str | None = None) -> None:
     """Run a script's `main` under absl; a user's mistake is one line, exit 1.
 
     Files that cannot be read or written, and a standard input that is not
-    UTF-8, count as the user's.
+    UTF-8, count as the user's. A second Ctrl-C ends the program at once.
 
     Args:
       main: reads the flags.
@@ -69,7 +87,8 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     # The programs print; what TensorFlow logs at lower levels is noise.
     logging.set_verbosity(logging.WARNING)
     try:
-        app.run(guarded)
+        with seen_at_once(_end_at_second_interrupt()):
+            app.run(guarded)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
 

@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from typing import Any
 
 # Items of each process that wait, are worked on, or are done out of turn.
@@ -28,13 +29,17 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
     """Return a way to start processes that is safe where threads run.
 
     A server, which starts at once, imports a module; its children are forked
-    there.
+    there. Ctrl-C reaches none of them: the program that uses them ends them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([module])
-    forkserver.ensure_running()
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
     return context
 
 
@@ -53,11 +58,13 @@ def _main_left_out() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that uses it ends, however that ends."""
+def _end_when_told(told: connection.Connection) -> None:
+    """End this process once it is told to, or the one that uses it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ends = [told, multiprocessing.parent_process().sentinel]
 
     def watch():
-        multiprocessing.parent_process().join()
+        connection.wait(ends)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -89,15 +96,19 @@ class Workers:
     def __init__(self, number: int, module: str):
         self.number = number
         if number > 1:
+            context = _context(module)
+            told, self._tell = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
-                number, _context(module), _end_with_parent
+                number, context, _end_when_told, (told,)
             )
 
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
+            if kind is KeyboardInterrupt:
+                self._tell.send(None)  # which none reads, so that all see it
             self._pool.shutdown(cancel_futures=True)
 
     def map(

@@ -90,12 +90,18 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     print(f"\n{name}\n$ {shown}", end="", flush=True)
     start = time.monotonic()
     script = words if words[0] == "-m" else [files.join(ROOT, words[0])]
-    status = subprocess.run([sys.executable, *script, *words[len(script) :]])
+    line = [sys.executable, *script, *words[len(script) :]]
+    process = subprocess.Popen(line)
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        process.wait()  # It got the Ctrl-C too, and saves.
+        raise
     rule = (
         f"The step `{name}` failed; what it printed says why. The demo goes on "
         "from here when run again."
     )
-    require(status.returncode == 0, rule, status=status.returncode)
+    require(status == 0, rule, status=status)
     files.write_text(marker, shown)
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
 

@@ -31,6 +31,7 @@ from albert_tf.tasks.task import DataConfig
 from albert_tf.training.machines import distribution
 from albert_tf.training.machines.workers import vanishing_explained
 from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.runs.announcement import warn_of_warmup
 from albert_tf.training.runs.hooks import KeepBest, StopInTime, standard
 from albert_tf.training.runs.run import Run
 from albert_tf.training.runs.run import train as train_run
@@ -89,6 +90,7 @@ def make_trainer(
         recipe=s.recipe,
         config=config,
     )
+    warn_of_warmup(trainer)
     if s.run.init == "model_dir":
         checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
         distribution.share(strategy, list(trainer.weights.values()))

@@ -46,6 +46,9 @@ IGNORED_KEYS = frozenset(
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
 
+# Keys of a `config.json` of the Hugging Face hub alone.
+HUB_KEYS = frozenset("architectures model_type transformers_version".split())
+
 # Without these a JSON file does not say which model it is.
 REQUIRED_KEYS = (
     "vocab_size",
@@ -224,6 +227,16 @@ class AlbertConfig:
     def from_json_file(cls, path: str) -> "AlbertConfig":
         """Read a released or own `albert_config.json`."""
         values = files.read_json_object(path, "`albert_config_file`")
+        require(
+            not HUB_KEYS & values.keys(),
+            "`albert_config_file` must be an albert_config.json. This is a "
+            "Hugging Face config: `python -m albert_tf.convert_checkpoint "
+            "--input=FOLDER --output=NEW --to=model_dir` turns its folder, if "
+            "it holds an ALBERT, into a model directory with an "
+            f"{CONFIG_FILE}; for a new model, see configs/models/.",
+            albert_config_file=path,
+            model_type=values.get("model_type"),
+        )
         return cls.from_dict(values, source=path)
 
     @classmethod

@@ -104,6 +104,41 @@ def test_processes_end_with_the_one_that_uses_them():
     assert not any(map(alive, pids))
 
 
+def never(n: int) -> None:
+    """Say so, and work for longer than anybody waits."""
+    print("begun", flush=True)
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize("whom", ["all", "the program"])
+def test_an_interrupt_ends_all_processes_quietly(whom):
+    """At once, though they are at work, and with one line of the program's.
+
+    A terminal sends Ctrl-C to all of them, `kill` to one.
+    """
+    code = (
+        "import test_processes as here\n"
+        "from albert_tf.base import command_line\n"
+        "def main():\n"
+        "    with here.Workers(2, here.__name__) as workers:\n"
+        "        list(workers.map(here.never, range(9)))\n"
+        "command_line.run(main)"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert [program.stdout.readline() for _ in "ab"] == ["begun\n"] * 2
+    kill = os.killpg if whom == "all" else os.kill
+    kill(program.pid, signal.SIGINT)
+    told = program.communicate(timeout=30)[1]  # till none has the pipe
+    assert (program.returncode, told) == (130, "error: interrupted\n")
+
+
 def test_a_users_script_needs_no_guard(tmp_path):
     """What is called at the top of a script is done once, not in each child."""
     script = tmp_path / "script.py"

@@ -34,6 +34,28 @@ def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
     assert (tmp_path / "out").read_text() == "12"
 
 
+# A step that gets Ctrl-C together with the demo, and needs time to save.
+SAVES = """
+import os, signal, time
+def save(*_):
+    time.sleep(1)
+    open("saved", "w")
+    os._exit(130)
+signal.signal(signal.SIGINT, save)
+for pid in (os.getppid(), os.getpid()):
+    os.kill(pid, signal.SIGINT)
+"""
+
+
+def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
+    """The demo waits for it, ends, and begins with this step next time."""
+    (tmp_path / script).write_text(SAVES)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_step(str(tmp_path), "write", [script])
+    assert (tmp_path / "saved").exists()
+    assert not (tmp_path / "steps").exists()
+
+
 def test_a_folder_is_needed(tmp_path, monkeypatch):
     """An empty name, of a variable that is not set, is no folder."""
     monkeypatch.chdir(tmp_path)

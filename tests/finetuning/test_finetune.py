@@ -287,9 +287,12 @@ def test_a_finished_run_is_not_repeated(
 
 @pytest.mark.parametrize("init", ["model_dir", "random"])
 def test_where_the_first_weights_come_from(
-    pretrained, opinions, tmp_path, init
+    pretrained, opinions, tmp_path, init, capsys
 ):
-    """`init` decides between the pretrained encoder and a random one."""
+    """`init` decides between the pretrained encoder and a random one.
+
+    One step is less than the warm-up, which the run says.
+    """
     output = str(tmp_path / "output")
     run(
         model_dir=pretrained,
@@ -300,6 +303,8 @@ def test_where_the_first_weights_come_from(
         learning_rate=0.0,
         **opinions,
     )
+    told = "Warning: the rate gets to 0 after 5 steps of warm-up"
+    assert told in capsys.readouterr().out
     name = "albert/embeddings/word_embeddings"
     same = np.all(weights(output, name) == weights(pretrained, name))
     assert same == (init == "model_dir")

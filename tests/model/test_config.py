@@ -173,3 +173,22 @@ def test_a_file_that_is_no_config(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_json_file(str(path))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_type": "albert", "hidden_size": 768, "bos_token_id": 2},
+        {"architectures": ["AlbertForMaskedLM"], "vocab_size": 30000},
+        {"transformers_version": "4.40.0", "model_type": "bert"},
+    ],
+)
+def test_a_hugging_face_config_names_the_converter(values, tmp_path):
+    """Whatever else is in it; the error has the file and the way out."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError) as error:
+        AlbertConfig.from_json_file(str(path))
+    told = str(error.value)
+    assert "Hugging Face" in told and "albert_tf.convert_checkpoint" in told
+    assert f"Received: albert_config_file={path}, model_type=" in told

@@ -12,6 +12,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.runs.health import Monitor
+from albert_tf.training.runs.history import History
 from albert_tf.training.runs.hooks import (
     KeepAverage,
     Measure,
@@ -194,3 +195,61 @@ def test_the_best_weights_are_kept(tmp_path):
     found = tiny.values(trainer)
     for name in trainer.weights:
         assert (found[name] == seen[0][name]).all(), name
+
+
+@pytest.mark.parametrize(
+    "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
+)
+def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
+    """`best/` is what an unbroken run, which has no such evaluation, keeps."""
+    scores = iter(scores)
+
+    def evaluate():
+        return {"mlm_accuracy": next(scores)}
+
+    go(make_run(tmp_path, stop_step=12), evaluate=evaluate)
+    resumed = make_run(tmp_path)
+    go(resumed, evaluate=evaluate)
+    assert resumed.history.column("eval", "mlm_accuracy")[0] == [10, 12, 20]
+    assert checkpoints.for_inference(str(tmp_path)).endswith(
+        f"best/ckpt-{best}"
+    )
+
+
+def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
+    """The last evaluation of a run counts, wherever its last step is."""
+    scores = iter([0.5, 0.9, 0.7])
+
+    def evaluate():
+        return {"mlm_accuracy": next(scores)}
+
+    go(make_run(tmp_path, num_train_steps=12), evaluate=evaluate)
+    go(make_run(tmp_path), evaluate=evaluate)
+    assert checkpoints.for_inference(str(tmp_path)).endswith("best/ckpt-12")
+
+
+class Kill(Hook):
+    """Ends the process, as far as a test can, after a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def after(self, run, stretch):
+        if run.step > self.step:
+            raise RuntimeError("killed")
+
+
+@pytest.mark.parametrize("save_steps", [7, 99])
+def test_evaluations_outlive_a_kill(tmp_path, save_steps):
+    """What was printed is in the history, and once after the run goes on."""
+    saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
+    with pytest.raises(RuntimeError, match="killed"):
+        go(make_run(tmp_path, **saves), Kill(10))
+    evaluated = History.read(str(tmp_path))
+    assert evaluated.column("eval", "loss")[0] == [10]
+    last = evaluated.last("eval")
+    go(make_run(tmp_path, **saves))
+    evaluated = History.read(str(tmp_path))
+    assert evaluated.column("eval", "loss")[0] == [10, 20]
+    first = [row for row in evaluated.rows if row["split"] == "eval"][0]
+    assert {k: first[k] for k in last} == last

@@ -55,9 +55,16 @@ def unbroken(data_dir, tokenizer, tmp_path_factory):
     return folder / "model"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number, code",
+    [
+        (signal.SIGKILL, -signal.SIGKILL),
+        (signal.SIGTERM, 0),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
-    unbroken, data_dir, config, tmp_path, number
+    unbroken, data_dir, config, tmp_path, number, code
 ):
     """Kill the real program after its first checkpoint, run it again."""
     broken = tmp_path / "broken"
@@ -65,8 +72,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     while not list(broken.glob("ckpt-*.index")) and process.poll() is None:
         time.sleep(0.02)
     os.kill(process.pid, number)
-    status = process.wait()
-    assert status == (0 if number == signal.SIGTERM else -number)
+    assert process.wait() == code
     subprocess.run(command(data_dir, config[0], broken), check=True)
     assert_same_bits(unbroken, broken)
     assert int(values(broken)["optimizer/iterations"]) == 60

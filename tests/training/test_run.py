@@ -77,45 +77,95 @@ def test_a_folder_is_claimed_by_one_run(tmp_path):
         assert claims == ["first", "later"]
 
 
-def handler():
-    return signal.getsignal(signal.SIGTERM)
+def handlers():
+    return [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_sigterm_saves_and_returns(unbroken, tmp_path, capfd, fails):
-    """A run told to stop saves at its step, says so, and can go on.
-
-    The handler is the caller's again, also where training is an error.
-    """
-    before, during = handler(), []
+def interrupted_run(folder, number, times=1, fails=False):
+    """Make a run whose first evaluation gets a signal."""
 
     def evaluate():
-        during.append(handler())
-        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(times):
+            os.kill(os.getpid(), number)
         if fails:
             raise InputError("no")
         return {"mlm_accuracy": 0.5}
 
-    stopped = make_run(tmp_path)
-    with pytest.raises(InputError) if fails else contextlib.nullcontext():
-        go(stopped, evaluate=evaluate)
-    assert handler() is before and during[0] is not before
-    if not fails:
-        assert stopped.step == 10
-        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
-        assert "Stopped by SIGTERM at step 10 of 20" in capfd.readouterr().err
+    go(make_run(folder), evaluate=evaluate)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
+    """A run told to stop saves at its step, says so, and can go on.
+
+    The first Ctrl-C does so too, and is a `KeyboardInterrupt` afterwards.
+    """
+    before, interrupt = handlers(), number == signal.SIGINT
+    none = contextlib.nullcontext()
+    with pytest.raises(KeyboardInterrupt) if interrupt else none:
+        interrupted_run(tmp_path, number)
+    assert handlers() == before
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
+    evaluated = History.read(str(tmp_path)).column("eval", "mlm_accuracy")
+    assert evaluated == ([10], [0.5])
+    name = "SIGINT (Ctrl-C)" if interrupt else "SIGTERM"
+    told = capfd.readouterr().err
+    assert f"Received {name}: saving" in told
+    assert ("Press Ctrl-C again" in told) == interrupt
+    assert f"Stopped by {name} at step 10 of 20; saved" in told
+    assert_same_bits(unbroken, go(make_run(tmp_path)))
+
+
+def test_a_second_interrupt_does_not_save(tmp_path):
+    """It raises where the run is, and nothing of it is left behind."""
+    before = handlers()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run(tmp_path, signal.SIGINT, times=2)
+    assert handlers() == before
+    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_handlers_are_back_after_an_error(tmp_path, number):
+    """The caller's signals mean what they did."""
+    before = handlers()
+    with pytest.raises(InputError, match="^no"):
+        interrupted_run(tmp_path, number, fails=True)
+    assert handlers() == before
+
+
+def test_other_signals_do_not_stop_a_run():
+    """Python programs may handle some of their own, as of a resized window."""
+    told, numbers = [], []
+    earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
+    try:
+        with StopOnSignal(told.append) as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    assert (numbers, told, stop.received) == ([signal.SIGUSR1], [], 0)
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    """As in a script's background, where Ctrl-C is meant for another."""
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopOnSignal():
+            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
     """Python lets the main thread alone handle them."""
-    before = handler()
+    before = handlers()
 
     def enter():
         with StopOnSignal():
-            return handler()
+            return handlers()
 
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(enter).result() is before
+        assert pool.submit(enter).result() == before
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):

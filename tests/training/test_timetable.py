@@ -1,6 +1,7 @@
 """Runs that end in time, on machines of a clock that the test moves."""
 
 import dataclasses
+import itertools
 import types
 
 import numpy as np
@@ -27,7 +28,7 @@ class Machine:
       pace: seconds of a step at a share of the time.
       evaluation: seconds of one, where a step takes 0.8.
       checkpoint: seconds of one.
-      compiling: seconds of the first step of a process.
+      compiling: seconds of the first step of a phase in a process.
     """
 
     pace: object = lambda share: 0.8
@@ -43,25 +44,39 @@ class Killed(Exception):
 class Simulation:
     """A run of `KeepTime` alone: the rest is a clock.
 
+    Args:
+      machine: what things take.
+      eval_steps, save_steps: cadences.
+      hours: the budget.
+      layers: {last step: layers} of the phases, as planned.
+
     Attributes:
+      made: steps of each number of layers.
       now: seconds on the clock, which knows no pause.
       rates: of all steps.
       saved: (step, what was kept) of the last checkpoint.
     """
 
-    def __init__(self, machine, eval_steps=100, save_steps=150):
+    def __init__(
+        self, machine, eval_steps=100, save_steps=150, hours=HOURS, layers=None
+    ):
         self.machine, self.now, self.saved = machine, 0.0, (0, None)
         self.eval_steps, self.save_steps = eval_steps, save_steps
+        ends = layers or {PLANNED: 1}
+        self.hours, self.made = hours, dict.fromkeys(ends.values(), 0)
+        self.phases = tuple(
+            Phase(first, last, 16, layers=ends[last])
+            for first, last in itertools.pairwise((0, *ends))
+        )
         self.rates, self.paused = {}, 0.0
         variables = {"w": tf.Variable([1.0])}
         config = OptimizerConfig(learning_rate=1.0, num_warmup_steps=50)
         self.optimizer = Optimizer(config, PLANNED, variables)
-        whole = Phase(0, PLANNED, 16)
         make = types.SimpleNamespace
         training = make(num_train_steps=PLANNED, steps_per_loop=0)
         trainer = make(optimizer=self.optimizer, training=training)
         trainer.strategy = tf.distribute.get_strategy()
-        self.run = make(phases=(whole,), phase=whole, pace=Pace(0), kept={})
+        self.run = make(phases=self.phases, pace=Pace(0), kept={})
         self.run.move_end, self.run.due = self.move_end, self.due
         self.run.trainer = trainer
 
@@ -75,26 +90,35 @@ class Simulation:
         """Run in one process from the last checkpoint, to the end or death."""
         run, machine = self.run, self.machine
         run.step, kept = self.saved
-        run.phases = (Phase(0, PLANNED, 16),)
+        run.phases = self.phases
         run.seconds, run.kept = {}, {}
         table = Timetable(
-            HOURS * 3600, known, self.eval_steps, self.save_steps, closing=0.0
+            self.hours * 3600,
+            known,
+            self.eval_steps,
+            self.save_steps,
+            closing=0.0,
         )
         keeper = KeepTime(table, self.now, None, kept, now=lambda: self.now)
         keeper.rehearse = lambda: (2.0, 0.0)
         keeper.begin(run)
-        compiling = machine.compiling
+        compiled = set()
         while run.step < run.last:
             cadences = [self.eval_steps, self.save_steps]
-            ahead = next_stop(run.step, run.last, cadences) - run.step
-            steps = min(run.pace.steps(), ahead)
             run.phase = at(run.phases, run.step)
-            share = (self.now - self.paused) / 3600 / HOURS
-            seconds = steps * machine.pace(share) + compiling
+            border = min(run.last, run.phase.last_step)
+            ahead = next_stop(run.step, border, cadences) - run.step
+            steps = min(run.pace.steps(), ahead)
+            layers = run.phase.layers
+            self.made[layers] += steps
+            share = (self.now - self.paused) / 3600 / self.hours
+            seconds = steps * machine.pace(share)
+            seconds += machine.compiling * (layers not in compiled)
+            compiled.add(layers)
             made = range(run.step, run.step + steps)
             rates = self.optimizer.learning_rate(tf.constant([*made]))
             self.rates |= dict(zip(made, rates.numpy().tolist(), strict=True))
-            self.now, compiling = self.now + seconds, 0.0
+            self.now += seconds
             run.step += steps
             if dies_at and run.step >= dies_at:
                 raise Killed
@@ -138,6 +162,34 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     last = simulation.rates[simulation.run.step - 1]
     assert 0 < last < 0.01
     assert simulation.jump() < 0.08
+
+
+# {last step: layers}: of one schedule, and of two with borders of their own.
+SCHEDULES = {
+    "depth": {300: 1, 600: 2, PLANNED: 3},
+    "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},
+    "late": {900: 1, 980: 2, 995: 3, PLANNED: 4},
+}
+
+
+@pytest.mark.parametrize("seconds", [30, 60, 120, 300])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
+    """All phases compile, for 10 s each, and all have steps.
+
+    A run ends in time if its phases need less than half of it to compile; any
+    other is late by what they need and a hundredth of the planned steps.
+    """
+    machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
+    ends = SCHEDULES[name]
+    simulation = Simulation(machine, hours=seconds / 3600, layers=ends)
+    simulation.process(known=0.05)
+    last = simulation.rates[simulation.run.step - 1]
+    assert 0 < last < 0.02
+    assert all(simulation.made.values())
+    late = simulation.now - seconds
+    compiling = 10.0 * len(ends)
+    assert late < (0.02 * seconds if 2 * compiling < seconds else compiling + 9)
 
 
 def test_the_steps_follow_the_pace():
@@ -187,12 +239,8 @@ def test_a_kill_and_a_pause_take_no_time():
 
 def test_other_phases_go_on_where_the_course_is():
     """Borders that a run had stay where they were; new ones follow, by hand."""
-    run = Simulation(Machine()).run
-    ends = 100, 300, 1000
-    starts = 0, *ends[:-1]
-    run.phases = tuple(
-        Phase(a, b, 16) for a, b in zip(starts, ends, strict=True)
-    )
+    layers = dict.fromkeys((100, 300, 1000), 1)
+    run = Simulation(Machine(), layers=layers).run
     kept = {"course": [400, 200.0, 2.0], "borders": [[100, 150], [1000, 800]]}
     keeper = KeepTime(Timetable(9.0, 1.0, 1, 1), 0.0, None, kept)
     keeper.begin(run)

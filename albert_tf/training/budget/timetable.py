@@ -30,6 +30,9 @@ MOST_STEPS = 1000  # of a stretch
 # the end, so that they do not stand between a run and its time.
 SLACK = 0.5
 END_OF_TIME = 2**31  # steps
+# The largest share of the schedule that one step may pass over where time runs
+# out: the rate of the last step is that share of the peak.
+LAST_SHARE = 0.01
 
 
 class Course(NamedTuple):
@@ -74,6 +77,8 @@ class Timetable:
       closing: seconds after the last checkpoint.
       again: evaluations after it.
       ahead: what the steps left take on the average, as such steps.
+      compiling: seconds of the first step of a phase beyond an ordinary one.
+      to_compile: phases ahead that compile.
     """
 
     seconds: float
@@ -85,6 +90,8 @@ class Timetable:
     closing: float = CLOSING_SECONDS
     again: int = 0
     ahead: float = 1.0
+    compiling: float = 0.0
+    to_compile: int = 0
 
     def measure(self, steps: int, seconds: float, left: float) -> None:
         """Take in what some steps took."""
@@ -105,6 +112,7 @@ class Timetable:
             * self.evaluation
             * self.step_seconds
             + due(self.save_steps) * self.checkpoint
+            + self.to_compile * self.compiling
             + self.closing
         )
 
@@ -152,6 +160,16 @@ def rehearse(
     return evaluation, time.monotonic() - start
 
 
+def shape(phase: Phase) -> tuple:
+    """Return what phases have in common that share a compiled step."""
+    records = phase.metadata
+    lengths = records and (
+        records.max_seq_length,
+        records.max_predictions_per_seq,
+    )
+    return phase.batch_size, phase.layers, lengths
+
+
 class KeepTime(Hook):
     """Move the end of a run so that it meets its time; stands before `Save`.
 
@@ -185,6 +203,7 @@ class KeepTime(Hook):
         self.rehearse: Callable = lambda: (0.0, timetable.closing)
         self.last, self.outcome = 0, ""
         self.phase: Phase | None = None  # of the last stretch
+        self.compiled: set[tuple] = set()  # shapes, in this process
 
     def used(self) -> float:
         """Return the seconds of the run up to now."""
@@ -233,6 +252,8 @@ class KeepTime(Hook):
     def _take_in(self, run, stretch) -> None:
         """Learn from a stretch; the first one of a phase also compiles."""
         table, before, self.phase = self.timetable, self.phase, run.phase
+        compiles = shape(self.phase) not in self.compiled
+        self.compiled.add(shape(self.phase))
         table.checkpoint = run.seconds.get("checkpoint", table.checkpoint)
         if self.kept:
             made = stretch.steps * table.step_seconds
@@ -244,6 +265,9 @@ class KeepTime(Hook):
         elif before:
             work = (step_work(p, self.config) for p in (self.phase, before))
             table.step_seconds *= next(work) / next(work)
+        if compiles:
+            made = stretch.steps * table.step_seconds
+            table.compiling = max(stretch.seconds - made, 0.0)
         if evaluation := run.seconds.pop("evaluation", None):
             table.evaluation = evaluation / table.step_seconds
 
@@ -251,8 +275,21 @@ class KeepTime(Hook):
         """Return the seconds for the steps to come and what they entail."""
         table, place = self.timetable, self.course.at(run.step)
         table.ahead = work_ahead(self.schedule, place, self.phase, self.config)
+        ahead = {shape(p) for p in run.phases if p.last_step > run.step}
+        table.to_compile = len(ahead - self.compiled)
         due = table.checkpoint if run.due(table.save_steps) else 0.0
         return table.seconds - self.used() - due
+
+    def _least(self, run) -> int:
+        """Return the steps that a run makes even where its time is over.
+
+        They bring the rate down, and each phase has one.
+        """
+        end = run.trainer.training.num_train_steps
+        left = end - self.course.at(run.step)
+        decay = math.ceil(left / (LAST_SHARE * end))
+        phases = sum(phase.last_step > run.step for phase in run.phases)
+        return max(min(decay, self.last - run.step), phases)
 
     def _turn(self, run, last: int) -> None:
         """Let the schedules of the run end with another step."""
@@ -268,6 +305,7 @@ class KeepTime(Hook):
             return
         table, trainer = self.timetable, run.trainer
         last = table.last(run.step, self._left(run))
+        last = max(last, run.step + self._least(run))
         last = of_chief(trainer.strategy, last)
         if last != self.last:
             self._turn(run, last)

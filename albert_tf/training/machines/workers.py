@@ -1,22 +1,32 @@
 """Worker processes on several machines: how they meet, and miss each other."""
 
 import contextlib
+import faulthandler
 import functools
 import os
 import re
+import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
-# How long workers wait for each other to start, and for a sign of life.
+# How long workers wait for each other to start, for TensorFlow to connect
+# those that have started, and for a sign of life.
 START_SECONDS = 600
+MEET_SECONDS = 300
 SILENCE_SECONDS = 60
+# How long one attempt to reach a worker takes, and when the wait for those
+# that are missing is reported, at first and from then on.
+ATTEMPT_SECONDS = 2.0
+FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
 COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
 
 
@@ -28,9 +38,10 @@ def read_cluster() -> dict[str, list[str]]:
     try:
         jobs = resolver.cluster_spec().as_dict()
         addresses = [each for job in jobs.values() for each in job]
+        ports = [re.fullmatch(r".+:(\d+)", address)[1] for address in addresses]
         legal = not jobs or (
             jobs.keys() <= {"chief", "worker"}
-            and all(re.search(r".:\d+$", address) for address in addresses)
+            and all(0 < int(port) < 1 << 16 for port in ports)
             and 0 <= resolver.task_id < len(jobs[resolver.task_type])
         )
     except (ValueError, TypeError, LookupError):
@@ -45,33 +56,126 @@ def read_cluster() -> dict[str, list[str]]:
     return jobs
 
 
+def fault(address: str, seconds: float) -> str:
+    """Return why nothing answers at a grpc:// address, "" if something does."""
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    try:
+        place = host.strip("[]"), int(port)
+        socket.create_connection(place, seconds).close()
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
+
+
 def check_reachable(address: str) -> None:
     """Raise `OSError` unless something listens at a grpc:// address.
 
     TensorFlow's own connection waits without an end.
     """
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    if reason := fault(address, CONNECT_SECONDS):
+        raise OSError(f"{address} does not answer ({reason})")
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[None]:
+    """Accept connections on a port of this machine while the body runs."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
     try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise OSError(f"{address} does not answer ({error})") from None
+        server = socket.create_server(
+            ("", port), family=family, dualstack_ipv6=dual
+        )
+    except OSError as error:
+        raise InputError(
+            "The port that `TF_CONFIG` gives this worker must be free "
+            f"({error.strerror or error}). Received: port={port}"
+        ) from None
+    with server:
+        yield
 
 
-def wait_for_workers(addresses: Sequence[str]) -> None:
-    """Wait until all workers listen, or refuse; TensorFlow waits an hour."""
-    end = time.monotonic() + START_SECONDS
-    for address in addresses:
-        while True:
-            try:
-                check_reachable(address)
-                break
-            except OSError as error:
-                require(
-                    time.monotonic() < end,
-                    "All workers of TF_CONFIG must start within "
-                    f"{START_SECONDS} s: {error}",
-                )
-                time.sleep(1)
+def faults(workers: Mapping[str, str]) -> dict[str, str]:
+    """Return {name: reason} of the workers {name: address} that are missing."""
+    reasons = {n: fault(a, ATTEMPT_SECONDS) for n, a in workers.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def wait_for_workers(workers: Mapping[str, str]) -> None:
+    """Wait until all workers listen, and report those that are missing.
+
+    Args:
+      workers: {name: address}.
+
+    Raises:
+      InputError: some do not within `START_SECONDS`.
+    """
+    start, report = time.monotonic(), FIRST_REPORT_SECONDS
+    while reasons := faults(workers):
+        workers = {name: workers[name] for name in reasons}
+        each = (f"{n} at {a} ({reasons[n]})" for n, a in workers.items())
+        missing, waited = ", ".join(each), time.monotonic() - start
+        require(
+            waited < START_SECONDS,
+            f"All workers of TF_CONFIG must start within {START_SECONDS} s. "
+            f"Missing: {missing}",
+        )
+        if waited >= report:
+            print(f"Waiting for {missing}", file=sys.stderr, flush=True)
+            report = waited + REPORT_SECONDS
+        time.sleep(1)
+
+
+@contextlib.contextmanager
+def ended_from_outside() -> Iterator[None]:
+    """Let Ctrl-C, or `MEET_SECONDS`, end this process while the body runs.
+
+    TensorFlow keeps Python's lock while it connects workers, and the first
+    one waits for the others for an hour. From then on TensorFlow ignores
+    SIGTERM, which gets its usual meaning back when the body ends.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
+    earlier = {number: signal.getsignal(number) for number in numbers}
+    if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with open(os.devnull, "w") as nowhere:
+        # A watch in C; TensorFlow itself gives up first where it can.
+        faulthandler.dump_traceback_later(
+            MEET_SECONDS + 10, exit=True, file=nowhere
+        )
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            for number, handler in earlier.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+
+
+def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
+    """Wait until all workers have started.
+
+    Each listens where TensorFlow is going to, so that none waits inside
+    TensorFlow for one that has not started.
+
+    Args:
+      jobs: {job: addresses}.
+      job: of this worker.
+      index: of this worker in its job.
+    """
+    workers = {
+        f"{name} {i}": address
+        for name, addresses in jobs.items()
+        for i, address in enumerate(addresses)
+    }
+    port = int(workers.pop(f"{job} {index}").rpartition(":")[2])
+    if workers:
+        with listening(port):
+            wait_for_workers(workers)
+        print(
+            "All workers have started; TensorFlow connects them within "
+            f"{MEET_SECONDS} s, or this process ends",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @functools.cache  # TensorFlow meets the others once in a process.
@@ -83,17 +187,24 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     """
     jobs = read_cluster()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    addresses = jobs.get("chief", []) + jobs.get("worker", [])
-    if jobs and jobs[resolver.task_type][resolver.task_id] == addresses[0]:
-        wait_for_workers(addresses[1:])  # which listen, and wait for this one
+    if jobs:
+        meet(jobs, resolver.task_type, resolver.task_id)
     context = eager_context.context()
     context.configure_coordination_service = functools.partial(
         context.configure_coordination_service,
-        cluster_register_timeout_in_ms=START_SECONDS * 1000,
+        cluster_register_timeout_in_ms=MEET_SECONDS * 1000,
         heartbeat_timeout_in_ms=SILENCE_SECONDS * 1000,
     )
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with ended_from_outside():
+            return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as error:
+        raise InputError(
+            "The workers of TF_CONFIG have started, and TensorFlow could not "
+            f"connect them within {MEET_SECONDS} s; one of them may have ended "
+            "since, or be left from an earlier run. Start all of them again. "
+            f"Received: {(error.message or str(error)).splitlines()[0]}"
+        ) from None
     except RuntimeError as error:
         raise InputError(
             "Workers must meet before a Python process does anything else "

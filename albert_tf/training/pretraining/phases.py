@@ -257,7 +257,9 @@ def make_phases(
 def moved(
     phases: Sequence[Phase], step: int, ends: Sequence[int]
 ) -> tuple[Phase, ...]:
-    """Return phases that end elsewhere, but for those that are over.
+    """Return phases that end elsewhere, except those that are over.
+
+    Each has a step at least, and all end by the last one of `ends`.
 
     Args:
       phases: of a run.
@@ -265,8 +267,9 @@ def moved(
       ends: the new last step of each.
     """
     result: list[Phase] = []
-    for phase, end in zip(phases, ends, strict=True):
+    for index, (phase, end) in enumerate(zip(phases, ends, strict=True), 1):
         if phase.last_step > step:
+            end = min(end, ends[-1] - (len(phases) - index))
             first = result[-1].last_step if result else 0
             read = [p for p in result if p.data_dir == phase.data_dir]
             phase = dataclasses.replace(

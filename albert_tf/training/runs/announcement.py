@@ -6,8 +6,8 @@ from albert_tf.training.pretraining.phases import Phase, table_of
 from albert_tf.training.step.trainer import Trainer
 
 
-def _warn_of_warmup(trainer: Trainer) -> None:
-    """Say so where the rate never gets to what was asked for."""
+def warn_of_warmup(trainer: Trainer) -> None:
+    """Warn if the run ends before its warm-up does."""
     optimizer = trainer.optimizer.config
     steps = trainer.training.num_train_steps
     if steps < optimizer.peak_step:
@@ -35,6 +35,6 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
         f"{len(excluded)} of {len(trainer.trained)} variables: "
         f"{', '.join(excluded)}"
     )
-    _warn_of_warmup(trainer)
+    warn_of_warmup(trainer)
     if len(run_phases) > 1 or first.masked_lm_prob is not None:
         print(table_of(run_phases))

@@ -132,7 +132,7 @@ class Log(Hook):
         else:
             run.record("train", values, steps=stretch.steps)
             shown = (
-                f"loss {values['loss']:.3f}, rate "
+                f"loss {values['loss']:.3f} (mean of {stretch.steps}), rate "
                 f"{values['learning_rate']:.2e}, "
                 f"{values['examples_per_second']:.1f} examples/s"
             )
@@ -153,6 +153,8 @@ class Evaluate(Hook):
         shown = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
         run.progress.message(f"step {run.step}: {shown}")
         run.record("eval", metrics)
+        if run.chief:
+            run.history.save()  # A kill before the next checkpoint keeps it.
         run.scalars.flush()
 
 
@@ -166,6 +168,9 @@ def keep_evaluated(run: Run) -> None:
 class KeepBest(Hook):
     """Keep the weights of the best evaluation; stands behind `Evaluate`.
 
+    The evaluation at a `stop_step` between two others does not count: a run
+    that stops there and goes on keeps what an unbroken one does.
+
     Args:
       every: as of `Evaluate`.
       metric: whose largest value is the best.
@@ -175,8 +180,19 @@ class KeepBest(Hook):
         self.every, self.metric = every, metric
 
     def after(self, run, stretch):
-        *earlier, value = run.history.column("eval", self.metric)[1]
-        if run.chief and value > max(earlier, default=float("-inf")):
+        every = self.every or 1
+        if not run.chief or (run.step % every and run.step < run.end):
+            return
+        folder = files.join(run.output_dir, checkpoints.BEST)
+        known = map(checkpoint_files.number, checkpoint_files.listed(folder))
+        counting = {*known, run.step}
+        rows = zip(*run.history.column("eval", self.metric), strict=True)
+        *earlier, value = (
+            value
+            for step, value in rows
+            if step % every == 0 or step in counting
+        )
+        if value > max(earlier, default=float("-inf")):
             self.keep(run)
 
     def keep(self, run) -> None:

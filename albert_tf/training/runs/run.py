@@ -9,13 +9,13 @@ import contextlib
 import dataclasses
 import functools
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.interrupts import in_main_thread, seen_at_once
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Fact
 from albert_tf.training.budget.phase_work import work_ahead
@@ -26,7 +26,9 @@ from albert_tf.training.runs.history import History, Scalars
 from albert_tf.training.runs.pace import Pace, next_stop
 from albert_tf.training.step.trainer import Trainer
 
-SIGTERM = "SIGTERM"  # why a run is stopped
+# Why a run is stopped.
+SIGTERM, SIGINT = "SIGTERM", "SIGINT (Ctrl-C)"
+SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
 
 
 @dataclasses.dataclass
@@ -61,7 +63,8 @@ class Run:
       phases: of the whole run; none where nothing changes.
 
     Attributes:
-      last: the step with which the run ends.
+      end: the last step of the whole run.
+      last: the step with which this run ends: `end`, or `stop_step`.
       last_good: the newest checkpoint, None before the first.
       history: what was measured up to now, also before a resume.
       chief: whether this process writes files.
@@ -88,7 +91,7 @@ class Run:
                 output_dir, trainer.state()
             )
         self._require_same_step()
-        self.last = training.num_train_steps
+        self.end = self.last = training.num_train_steps
         self.phases = tuple(phases) or (
             Phase(0, self.last, training.train_batch_size),
         )
@@ -144,7 +147,7 @@ class Run:
 
     def move_end(self, step: int) -> None:
         """End with another step than the one that was the last."""
-        stop_step = self.trainer.training.stop_step or step
+        self.end, stop_step = step, self.trainer.training.stop_step or step
         self.last = self.progress.total = min(step, stop_step)
 
     def due(self, every: int) -> bool:
@@ -273,30 +276,71 @@ class Hook:
 
 
 class StopOnSignal(Hook):
-    """Stop at SIGTERM, as it comes before a machine is taken away.
+    """Stop at SIGTERM, sent before a machine is taken away, and at Ctrl-C.
 
-    Outside of the `with` block, and in other threads, it means what it did.
+    A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
+    `with` block and in other threads, signals keep their usual meaning. A
+    Ctrl-C that the process ignores, as in the background of a script, stays
+    ignored.
+
+    Args:
+      tell: prints a message as soon as a signal arrives.
+
+    Attributes:
+      received: the number of the first signal, 0 before it.
     """
 
-    received = False
+    def __init__(self, tell: Callable[[str], None] = print):
+        self.tell, self.received = tell, 0
+        # Times that Ctrl-C was pressed; Python handles several as one if they
+        # come while C++ runs.
+        self._seen = self._handled = 0
+        self._restore = contextlib.ExitStack()
+
+    @property
+    def interrupts(self) -> int:
+        """How many times Ctrl-C was pressed."""
+        return max(self._seen, self._handled)
 
     def __enter__(self) -> "StopOnSignal":
-        self._main = threading.current_thread() is threading.main_thread()
-        if self._main:
-            self._earlier = signal.signal(signal.SIGTERM, self._receive)
+        if in_main_thread():
+            for number in SIGNALS:
+                earlier = signal.getsignal(number)
+                if number == signal.SIGINT and earlier == signal.SIG_IGN:
+                    continue
+                signal.signal(number, self._handle)
+                # None: a handler that is not Python's and cannot be put back.
+                back = earlier or signal.SIG_DFL
+                self._restore.callback(signal.signal, number, back)
+            self._restore.enter_context(seen_at_once(self._see))
         return self
 
     def __exit__(self, *_) -> None:
-        if self._main:
-            # None: a handler that is not Python's and cannot be put back.
-            signal.signal(signal.SIGTERM, self._earlier or signal.SIG_DFL)
+        self._restore.close()
 
-    def _receive(self, *_) -> None:
-        self.received = True
+    def _see(self, number: int) -> None:
+        """Count a signal at once, and print what it does."""
+        if number not in SIGNALS:
+            return
+        self.received = self.received or number
+        self._seen += number == signal.SIGINT
+        told = f"Received {SIGNALS[number]}: saving and stopping after the "
+        told += "current steps"
+        if number == signal.SIGINT:
+            told += ". Press Ctrl-C again to end now without saving"
+        if self._seen < 2:
+            self.tell(told)
+
+    def _handle(self, number: int, _) -> None:
+        self.received = self.received or number
+        self._handled += number == signal.SIGINT
+        if self.interrupts > 1:
+            raise KeyboardInterrupt
 
     def after(self, run, stretch):
-        if run.in_any_process(self.received):
-            run.stop(SIGTERM)
+        strategy = run.trainer.strategy
+        if number := max(distribution.of_processes(strategy, self.received)):
+            run.stop(SIGNALS[number])
 
 
 @contextlib.contextmanager
@@ -312,15 +356,18 @@ def last_good_named(run: Run) -> Iterator[None]:
 
 
 def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
-    """Train to the last step, or until a hook or SIGTERM stops the run.
+    """Train to the last step, or until a hook or a signal stops the run.
 
     Args:
       run: where it stands.
       batches: see `Trainer.iterator`.
       hooks: called in their order.
+
+    Raises:
+      KeyboardInterrupt: Ctrl-C was pressed; once, and the run is saved.
     """
     progress = run.progress
-    with last_good_named(run), StopOnSignal() as stop:
+    with last_good_named(run), StopOnSignal(progress.message) as stop:
         if run.last_good:
             progress.message(run.resume_message())
         if run.finished:
@@ -340,3 +387,5 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         if run.stopped_by and not run.finished:
             progress.message(run.farewell())
         progress.close()
+    if stop.interrupts:
+        raise KeyboardInterrupt

@@ -1,0 +1,85 @@
+"""Signals are seen while C++ keeps the main thread; a second Ctrl-C ends."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from albert_tf.base.interrupts import seen_at_once
+
+
+def stay_in_c(rounds):
+    """Work for some time without a return to Python."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
+
+
+@pytest.fixture
+def handled():
+    """Return the list of signals that Python has handled."""
+    numbers = []
+    earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
+    yield numbers
+    signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_a_signal_is_seen_before_it_is_handled(handled):
+    """In the inner and the outer block, while the main thread is in C."""
+    seen = []
+
+    def see(number):
+        seen.append((number, time.monotonic(), len(handled)))
+
+    def send():
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    with seen_at_once(see), seen_at_once(see):
+        threading.Timer(0.1, send).start()
+        stay_in_c(2_000_000)
+        end = time.monotonic()
+    assert [(n, before) for n, _, before in seen] == [(signal.SIGUSR1, 0)] * 2
+    assert max(when for _, when, _ in seen) < end - 0.1
+    assert handled == [signal.SIGUSR1]
+
+
+def test_an_earlier_block_is_back_after_an_inner_one(handled):
+    """Signals between the ends of two nested blocks are the outer one's."""
+    inner, outer = [], []
+    with seen_at_once(outer.append):
+        with seen_at_once(inner.append):
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert (inner, outer) == ([], [signal.SIGUSR1])
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+# A program that no Python code can end.
+STUCK = """
+import hashlib
+from albert_tf.base import command_line
+def main():
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
+command_line.run(main)
+"""
+
+
+def test_a_second_interrupt_ends_a_program_at_once():
+    """Also inside C++, with the status that shells have for it."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", STUCK],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        program.wait(0.5)
+    program.send_signal(signal.SIGINT)
+    told = program.communicate(timeout=20)[1]
+    assert (program.returncode, told) == (130, "error: interrupted\n")
