@@ -150,7 +150,7 @@ def _check_documents(
     )
     kept = text["documents"] - text["short_documents"]
     require(
-        held_out.below or not build.eval_fraction,
+        held_out.shards[records.EVAL] or not build.eval_fraction,
         "`input_file` must hold at least two documents that differ, with a "
         "blank line between them, so that one can be held out; "
         "--eval_fraction=0 holds out none.",
@@ -206,7 +206,9 @@ def describe(
         tokenizer_fingerprint=recipe.fingerprint,
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=identity,
-        statistics=summarize(text, totals, recipe.masking, leak),
+        statistics=summarize(
+            text, totals, recipe.masking, leak, recipe.build.eval_fraction
+        ),
     )
 
 
