@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from albert_tf.data.builder import letters
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
 
@@ -88,6 +89,9 @@ def _text(statistics: dict) -> Iterator[str]:
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
+    yield from letters.warnings(
+        statistics["dropped_marks_share"], statistics["beyond_rule_share"]
+    )
     if statistics["bad_lines"]:
         yield f"{statistics['bad_lines']} lines were not UTF-8"
 

@@ -121,7 +121,13 @@ def summarize(
     unknown = _share(text["unknown_tokens"], text["tokens"], 6)
     return (
         {name: text[name] for name in TEXT_COUNTS}
-        | {"unknown_share": unknown}
+        | {
+            "unknown_share": unknown,
+            "dropped_marks_share": _share(
+                text["dropped_marks"], text["letters"]
+            ),
+            "beyond_rule_share": _share(text["beyond_rule"], text["letters"]),
+        }
         | summarize_records(made[TRAIN], config)
         | {EVAL: shares | summarize_records(made[EVAL], config)}
         | {"leak_probe": probe}
