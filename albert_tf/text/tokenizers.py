@@ -359,9 +359,9 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
     )
     kind = "sentencepiece" if config.spm_model_file else "wordpiece"
     path = config.spm_model_file or config.vocab_file
-    described = description_beside(path, kind).get("strip_accents")
-    if config.strip_accents == AUTO and described is not None:
-        config = dataclasses.replace(config, strip_accents=described)
+    if config.strip_accents == AUTO:
+        written = description_beside(path, kind).get("strip_accents", AUTO)
+        config = dataclasses.replace(config, strip_accents=written)
     return _load(kind, path, config)
 
 
