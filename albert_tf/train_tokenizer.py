@@ -20,7 +20,7 @@ class TrainedTokenizer:
     Attributes:
       output_dir: the folder of the tokenizer's files.
       sentences: how many were read.
-      long: how many of these were left out as too long.
+      long: how many of these were left out, at least in part, as too long.
     """
 
     output_dir: str
@@ -35,8 +35,11 @@ def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
     print(
         f"{config.output_dir}: {config.vocab_size} pieces from "
         f"{counts['sentences']} sentences, {counts['long']} left out as "
-        f"longer than {vocabulary_training.MAX_SENTENCE_BYTES} bytes"
+        f"longer than {vocabulary_training.MAX_SENTENCE_BYTES} bytes; accents "
+        f"{'dropped' if counts['accents_dropped'] else 'kept'}"
     )
+    for warning in vocabulary_training.warnings(counts):
+        print(f"Warning: {warning}")
     return TrainedTokenizer(
         config.output_dir, counts["sentences"], counts["long"]
     )

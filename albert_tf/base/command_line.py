@@ -103,6 +103,22 @@ class _NumberOrWord(flags.ArgumentParser):
             return argument
 
 
+class _SwitchOrWord(flags.BooleanParser):
+    """Parses a boolean, and leaves a word for `check_setting` to judge."""
+
+    def parse(self, argument):
+        try:
+            return super().parse(argument)
+        except (TypeError, ValueError):
+            return argument
+
+
+def _define_switch_or_word(name: str, default: Any, help: str) -> None:
+    parser, serializer = _SwitchOrWord(), flags.ArgumentSerializer()
+    flag = flags.Flag(parser, serializer, name, default, help, boolean=True)
+    flags.DEFINE_flag(flag)
+
+
 def _define_list(name: str, default: Any, help: str) -> None:
     flags.DEFINE_list(name, list(default or ()), help)
 
@@ -150,6 +166,12 @@ class Kind(NamedTuple):
 
 KINDS: dict[tuple[type, ...], Kind] = {
     (bool,): Kind(flags.DEFINE_bool, _is(bool), bool, "True or False"),
+    (bool, str): Kind(
+        _define_switch_or_word,
+        _is(bool, str),
+        lambda x: x if _is(str)(x) else bool(x),
+        "True, False or a word",
+    ),
     (int,): Kind(flags.DEFINE_integer, _is(Integral), int, "a whole number"),
     (float,): Kind(flags.DEFINE_float, _is(Real), float, "a number"),
     (str,): Kind(flags.DEFINE_string, _is(*TEXTS), os.fspath, "a text"),
@@ -248,7 +270,8 @@ class Program:
         for name, field in self.fields().items():
             help = field.metadata["help"]
             if field.metadata["choices"]:
-                help += f" One of: {', '.join(field.metadata['choices'])}."
+                choices = ", ".join(map(str, field.metadata["choices"]))
+                help += f" One of: {choices}."
             _kind(field).define(name, self.default(field), help)
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
             if self.required(field):

@@ -22,7 +22,7 @@ def setting(
     default: Any,
     help: str,
     *,
-    choices: Sequence[str] | None = None,
+    choices: Sequence[str | bool] | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
     required: bool = False,
@@ -35,7 +35,8 @@ def setting(
     Args:
       default: the value without the flag; `None` means "not given".
       help: one sentence for `--help`; name the unit.
-      choices: the legal strings, normally the keys of a dispatch dict.
+      choices: the legal strings, normally the keys of a dispatch dict; True
+        and False stand before the words that a switch takes too.
       minimum: the smallest legal number, itself legal.
       maximum: the largest legal number, itself legal.
       required: whether the flag must be given on the command line.
@@ -69,7 +70,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     number = ranged and isinstance(value, int | float)
     must, got = f"`{name}` must be", {name: value}
     if choices and not number:
-        kinds = f"{'a number or ' if ranged else ''}one of {', '.join(choices)}"
+        kinds = f"one of {', '.join(map(str, choices))}"
+        kinds = f"a number or {kinds}" if ranged else kinds
         require(value in choices, f"{must} {kinds}.", **got)
         return
     infinite = number and abs(value) == math.inf

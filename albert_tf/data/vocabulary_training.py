@@ -11,11 +11,18 @@ import sentencepiece
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
-from albert_tf.data.builder import text_blocks
-from albert_tf.data.builder.text_files import TextFilesConfig
+from albert_tf.data.builder import letters, text_blocks
+from albert_tf.data.builder.boundaries import ALONE, character_kind
+from albert_tf.data.builder.letters import Letters, has_many_marks, shares
+from albert_tf.data.builder.text_files import SentencesConfig, split_sentences
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
-from albert_tf.text.normalization import TextConfig, normalize
+from albert_tf.text.normalization import (
+    AUTO,
+    TextConfig,
+    has_marks,
+    normalize,
+)
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
@@ -25,6 +32,9 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
 # The trainer leaves out longer sentences; its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
+
+# More of the bytes than this left out for that is warned of.
+MUCH_LONG = 0.01
 
 # From more sentences, this many are drawn.
 MOST_SENTENCES = 10_000_000
@@ -36,7 +46,7 @@ VOCAB_LIST = "spiece.vocab"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainTokenizerConfig(TextConfig, TextFilesConfig):
+class TrainTokenizerConfig(TextConfig, SentencesConfig):
     """How a vocabulary is trained; the defaults are the released ones."""
 
     input_file: str | TableObject | None = setting(
@@ -59,45 +69,108 @@ class TrainTokenizerConfig(TextConfig, TextFilesConfig):
     )
 
 
+def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
+    """Yield the sentences of the corpus, and count lines that are no text."""
+    if isinstance(config.input_file, str):
+        documents = (
+            document
+            for path in text_blocks.input_paths(
+                config.input_file, config.input_format, config.output_dir
+            )
+            for block in text_blocks.blocks(path, 0, config)
+            for document in text_blocks.read_documents(block, config, counts)
+        )
+    else:
+        documents = (
+            list(filter(None, map(str.strip, text.split("\n"))))
+            for text in texts_of(config.input_file, config.text_field)
+        )
+    for document in documents:
+        yield from split_sentences(document, config.split_sentences)
+
+
+def _long_word(word: str) -> Iterator[str]:
+    """Cut a word behind signs and characters that are words of their own."""
+    while len(word.encode()) > MAX_SENTENCE_BYTES:
+        head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
+        places = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
+        end = next(places, 0)
+        if not end:
+            break
+        yield word[:end]
+        word = word[end:]
+    yield word
+
+
+def _ends(character: str) -> bool:
+    return character_kind(character) == ALONE
+
+
+def cut(line: str) -> Iterator[str]:
+    """Cut a line into pieces that are short enough for the trainer.
+
+    It is cut between words, which the trainer takes apart anyway. What has
+    neither spaces nor signs stays long.
+    """
+    if len(line) * 4 <= MAX_SENTENCE_BYTES:
+        yield line
+        return
+    piece, size = [], 0
+    for word in line.split(" "):
+        for part in _long_word(word):
+            bytes = len(part.encode()) + 1
+            if piece and size + bytes > MAX_SENTENCE_BYTES:
+                yield " ".join(piece)
+                piece, size = [], 0
+            piece.append(part)
+            size += bytes
+    yield " ".join(piece)
+
+
 class Sentences:
     """The corpus line by line, normalised as the tokenizer will do.
 
     The trainer takes an error of its input for the end, so it is kept.
 
     Attributes:
-      counts: `sentences`, and how many are too `long` for the trainer.
+      counts: `sentences`, and how many have something too `long` for the
+        trainer; the `bytes` of all, and those left out as `long_bytes`.
+      letters: counted before accents are dropped.
       error: what stopped the reading, None if it came to the end.
     """
 
     def __init__(self, config: TrainTokenizerConfig):
         self.counts: Counter = Counter()
+        self.letters = Letters(has_marks, config.strip_accents)
         self.error: BaseException | None = None
         self._config = config
 
     def __iter__(self) -> Iterator[str]:
         try:
-            for line in self._lines():
+            for line in _lines(self._config, self.counts):
+                self.letters.add(line)
                 line = normalize(line, self._config)
                 self.counts["sentences"] += bool(line)
-                self.counts["long"] += len(line.encode()) > MAX_SENTENCE_BYTES
-                yield line
+                pieces = list(cut(line))
+                sizes = [len(piece.encode()) for piece in pieces]
+                long = [size for size in sizes if size > MAX_SENTENCE_BYTES]
+                self.counts["bytes"] += sum(sizes)
+                self.counts["long"] += bool(long)
+                self.counts["long_bytes"] += sum(long)
+                yield from pieces
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
 
-    def _lines(self) -> Iterator[str]:
-        c = self._config
-        if not isinstance(c.input_file, str):
-            for text in texts_of(c.input_file, c.text_field):
-                yield from filter(None, map(str.strip, text.split("\n")))
-            return
-        for path in text_blocks.input_paths(
-            c.input_file, c.input_format, c.output_dir
-        ):
-            for block in text_blocks.blocks(path, 0, c):
-                for document in text_blocks.read_documents(
-                    block, c, self.counts
-                ):
-                    yield from document
+
+def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
+    """Return the settings with the choice that `auto` means for the text."""
+    if config.strip_accents != AUTO:
+        return config
+    letters = Letters(has_marks, True)
+    for line in _lines(config, Counter()):
+        letters.add(line)
+    kept = has_many_marks(letters.counts())
+    return dataclasses.replace(config, strip_accents=not kept)
 
 
 def _explain(
@@ -179,10 +252,27 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
         "tokenizer.",
         output_dir=folder,
     )
+    config = choose_accents(config)
     sentences = Sentences(config)
     model = train(config, sentences)
     tokenizer = SentencePieceTokenizer(model, config)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)
     files.write_text(path, vocabulary_list(model))
-    return sentences.counts
+    return sentences.counts + Counter(
+        sentences.letters.counts(), accents_dropped=config.strip_accents
+    )
+
+
+def warnings(counts: Counter) -> Iterator[str]:
+    """Yield what a user should know of a text, and what to change."""
+    marked, beyond = shares(counts)
+    dropped = marked if counts["accents_dropped"] else 0.0
+    yield from letters.warnings(dropped, beyond)
+    if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
+        yield (
+            f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "
+            "left out, in lines with more than "
+            f"{MAX_SENTENCE_BYTES} bytes without a space; separate words by "
+            "spaces"
+        )

@@ -16,6 +16,9 @@ from albert_tf.base.settings import Checked, setting
 # "none": the piece stays, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
+# Leaves a switch to the text, or to a vocabulary that was trained on it.
+AUTO = "auto"
+
 # Half of a UTF-16 pair is no character; UTF-8 cannot hold it.
 SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
@@ -25,14 +28,19 @@ REPLACEMENT = "\ufffd"
 class TextConfig(Checked):
     """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
 
-    The defaults are those of the released English models.
+    The defaults are those of the released English models. A tokenizer puts
+    True or False in the place of `auto`.
     """
 
     do_lower_case: bool = setting(True, "Whether to lower-case the text.")
-    strip_accents: bool = setting(
+    strip_accents: bool | str = setting(
         True,
-        "Whether to decompose characters and drop accents; WordPiece does so "
-        "only when it lower-cases. Accents matter in some languages.",
+        "Whether to decompose characters and drop accents and other marks, "
+        "which tell words apart in many languages; WordPiece does so only "
+        "when it lower-cases. With auto, marks stay if the tokenizer.json "
+        "beside the vocabulary says so, or without one if its pieces have "
+        "any; a new vocabulary keeps those of a text that has more than a few.",
+        choices=(True, False, AUTO),
     )
     replace_quotes: bool = setting(
         False, "Whether `` and '' become \", as in Hugging Face's tokenizer."
@@ -51,6 +59,13 @@ def drop_marks(text: str) -> str:
     for mark in filter(unicodedata.combining, set(text)):
         text = text.replace(mark, "")
     return text
+
+
+def has_marks(text: str) -> bool:
+    """Return whether `drop_marks` would drop any character of a text."""
+    return not text.isascii() and any(
+        map(unicodedata.combining, unicodedata.normalize("NFKD", text))
+    )
 
 
 def normalize(text: str, config: TextConfig) -> str:

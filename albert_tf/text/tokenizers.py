@@ -5,8 +5,9 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import sentencepiece
@@ -14,7 +15,8 @@ import sentencepiece
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
-from albert_tf.text.normalization import TextConfig, align, normalize
+from albert_tf.text import normalization, wordpiece
+from albert_tf.text.normalization import AUTO, TextConfig, align, normalize
 from albert_tf.text.packing import INPUTS, checked_texts, joined, pack
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
@@ -60,12 +62,16 @@ class Tokenizer(abc.ABC):
     kind: str  # in `tokenizer.json`
     file_name: str  # of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
+    has_marks: Callable[[str], bool]  # whether accents of a text can be dropped
     settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
     lone_mark: Sequence[int | None] = ()  # the id that only begins a word
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], config: TextConfig
     ):
+        if config.strip_accents == AUTO:
+            kept = any(map(self.has_marks, pieces))
+            config = dataclasses.replace(config, strip_accents=not kept)
         self.content = content
         self.config = config
         self.vocab_size = len(pieces)
@@ -210,6 +216,7 @@ class SentencePieceTokenizer(Tokenizer):
     kind = "sentencepiece"
     file_name = "spiece.model"
     special = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+    has_marks = staticmethod(normalization.has_marks)
     settings = tuple(field.name for field in dataclasses.fields(TextConfig))
 
     def __init__(self, content: bytes, config: TextConfig):
@@ -222,12 +229,31 @@ class SentencePieceTokenizer(Tokenizer):
                 f"Received: {len(content)} bytes of something else"
             ) from None
         pieces = self._model.id_to_piece(list(range(len(self._model))))
+        # The file says which pieces these two are, whatever their names.
+        named = zip(
+            (self._model.pad_id(), self._model.unk_id()),
+            self.special,
+            strict=False,
+        )
+        pad, unk = (pieces[i] if i >= 0 else name for i, name in named)
+        self.special = (pad, unk, *self.special[2:])
         super().__init__(content, pieces, config)
         self.lone_mark = [self._ids.get(WORD_MARK)]
         self.splits = digit_comma_splits(
-            self._model, pieces, config.digit_comma
+            self._model, pieces, self.config.digit_comma
         )
         self.expansion = expansion_table(self.splits, self.vocab_size)
+
+    def piece_shares(self) -> np.ndarray:
+        """Return how often pieces are in the text of the training, [V].
+
+        The scores are logarithms of that, but for BPE, where all are alike.
+        """
+        scores = np.array(self._model.get_score(list(range(self.vocab_size))))
+        ranks = np.array_equal(scores, np.round(scores))
+        # Symbols that are set have no score.
+        weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
+        return weights / max(weights.sum(), np.finfo(float).tiny)
 
     def _unused(self) -> list[int]:
         ids = list(range(self.vocab_size))
@@ -276,11 +302,12 @@ class WordPieceTokenizer(Tokenizer):
     kind = "wordpiece"
     file_name = "vocab.txt"
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    has_marks = staticmethod(wordpiece.has_marks)
     settings = ("do_lower_case", "strip_accents")
 
     def __init__(self, content: bytes, config: TextConfig):
         super().__init__(content, vocabulary_lines(content), config)
-        self._model = WordPiece(self._ids, self.unk_id, config)
+        self._model = WordPiece(self._ids, self.unk_id, self.config)
 
     def _unused(self) -> list[int]:
         pattern = re.compile(r"\[unused\d+\]")
@@ -311,6 +338,17 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
         raise InputError(f"{error} ({path})") from None
 
 
+def description_beside(path: str, kind: str) -> dict:
+    """Return the `tokenizer.json` beside a vocabulary, {} if there is none.
+
+    Other libraries have a file of this name, without this type.
+    """
+    place = files.join(os.path.dirname(path), TOKENIZER_FILE)
+    found = files.read_json(place, "A file") if files.exists(place) else {}
+    ours = isinstance(found, dict) and found.get("type") == kind
+    return found if ours else {}
+
+
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
     """Return the tokenizer of the vocabulary that a config names."""
     require(
@@ -320,7 +358,11 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
         vocab_file=config.vocab_file,
     )
     kind = "sentencepiece" if config.spm_model_file else "wordpiece"
-    return _load(kind, config.spm_model_file or config.vocab_file, config)
+    path = config.spm_model_file or config.vocab_file
+    if config.strip_accents == AUTO:
+        written = description_beside(path, kind).get("strip_accents", AUTO)
+        config = dataclasses.replace(config, strip_accents=written)
+    return _load(kind, path, config)
 
 
 def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:

@@ -73,6 +73,14 @@ def fold(word: str, config: TextConfig) -> str:
     return word
 
 
+def has_marks(text: str) -> bool:
+    """Return whether `fold` would drop any character of a text."""
+    return not text.isascii() and any(
+        unicodedata.category(character) == "Mn"
+        for character in unicodedata.normalize("NFD", text)
+    )
+
+
 def is_punctuation(character: str) -> bool:
     """Return whether a character is punctuation, or an ASCII symbol."""
     if character.isascii():

@@ -71,6 +71,38 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
 
 
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("--noeither", False),
+        ("--either", True),
+        ("--either=false", False),
+        ("--either=auto", "auto"),
+    ],
+)
+def test_a_switch_may_take_a_word(word, value):
+    """It stays a switch, with and without `no`; a keyword takes the same."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Either:
+        either: bool | str = setting(True, "-", choices=(True, False, "auto"))
+
+        def __post_init__(self):
+            validate(self)
+
+    switch = command_line.program(Either)(lambda config: config)
+    switch.program.define_flags()
+    try:
+        flags.FLAGS(["program", word])
+        assert switch.program.from_flags() == [Either(value)]
+    finally:
+        delattr(flags.FLAGS, "either")
+    assert switch(either=value) == Either(value)
+    for wrong, message in (("never", "one of True, False, auto"), (3, "word")):
+        with pytest.raises(InputError, match=message):
+            switch(either=wrong)
+
+
 def test_home_is_found_in_every_path(monkeypatch):
     """No shell puts it into `--flag=~/x`; elsewhere a tilde is a tilde."""
     monkeypatch.setenv("HOME", "/home/me")

@@ -146,6 +146,79 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
     assert train_tokenizer(settings)["sentences"] == lines
 
 
+def made_of(tmp_path, name, text, **settings):
+    """Return the model trained on a text, and what was counted."""
+    path = tmp_path / f"{name}.txt"
+    path.write_text(text, "utf-8")
+    settings |= {"input_file": str(path)}
+    counts = train_tokenizer(config("", tmp_path / name, **settings))
+    return (tmp_path / name / "spiece.model").read_bytes(), counts
+
+
+def test_long_lines_are_cut(corpus, tmp_path):
+    """No text is left out because its lines are long.
+
+    The words are the same, and so are the pieces.
+    """
+    lines = Path(corpus, "a.txt").read_text("utf-8")
+    short, _ = made_of(tmp_path, "short", lines)
+    for size in (192, 40):
+        parts = lines.splitlines()
+        text = "\n".join(
+            " ".join(parts[i : i + size]) for i in range(0, 192, size)
+        )
+        long, counts = made_of(tmp_path, f"{size}", text)
+        assert max(map(len, text.encode().split(b"\n"))) < 4192 or size == 192
+        assert counts["long"] == counts["long_bytes"] == 0
+        assert counts["sentences"] == len(text.splitlines())
+        pieces = [
+            {*load_tokenizer(str(tmp_path / name)).pieces(range(55))}
+            for name in ("short", str(size))
+        ]
+        assert pieces[0] == pieces[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
+)
+def test_text_without_spaces_is_cut(line):
+    """Pieces of a line make it up again, and fit the trainer."""
+    pieces = list(vocabulary_training.cut(line.strip()))
+    assert len(pieces) > 1
+    assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
+    assert all(len(piece.encode()) <= 4192 for piece in pieces)
+
+
+def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
+    """A word that is too long is left out alone; much of it is warned of."""
+    lines = Path(corpus, "a.txt").read_text("utf-8")
+    _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
+    assert counts["long"] == 1 and counts["long_bytes"] == 90_000
+    (warning,) = [
+        warning
+        for warning in vocabulary_training.warnings(counts)
+        if "left out" in warning
+    ]
+    share = 90_000 / (90_000 + len(lines.encode()))
+    assert abs(int(re.search(r"(\d+)%", warning)[1]) - 100 * share) < 2
+    assert "left out" not in "".join(
+        vocabulary_training.warnings(counts - Counter(long_bytes=89_900))
+    )
+
+
+def test_paragraphs_are_split(corpus, tmp_path):
+    """`split_sentences` gives the sentences of lines that have several."""
+    pytest.importorskip("sentencex")
+    lines = Path(corpus, "a.txt").read_text("utf-8").splitlines()
+    text = "\n".join(" ".join(lines[i : i + 6]) for i in range(0, 192, 6))
+    single, _ = made_of(tmp_path, "single", "\n".join(lines))
+    split, counts = made_of(tmp_path, "split", text, split_sentences="en")
+    assert counts["sentences"] == len(lines) and split == single
+    with pytest.raises(InputError, match="`split_sentences`"):
+        config("", tmp_path / "no", split_sentences="xx")
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
     """No vocabulary is made of what came before any error, Ctrl-C too."""

@@ -126,6 +126,42 @@ def test_few_held_out_records():
     assert "only 7 examples are held out" in warning
 
 
+def held_out_warnings(asked, share, records, **text):
+    """Return what is said of so many records, a share of the text."""
+    tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
+    made = {
+        split: Counter(dict(MADE) | {"tokens": round(number)})
+        for split, number in tokens.items()
+    }
+    made["eval"]["records"] = records
+    text = TEXT | Counter(tokens=1_000_000, **text)
+    found = summarize(text, made, MaskingConfig(), PROBE, asked)
+    return list(warnings(found, MaskingConfig(), 128))
+
+
+def test_held_out_share_is_compared():
+    """A share that differs by more than a half is told with the one asked."""
+    assert not held_out_warnings(0.02, 0.029, 100)
+    for share in (0.009, 0.31):
+        (warning,) = held_out_warnings(0.02, share, 100)
+        assert f"{share:.2%} of the tokens are held out" in warning
+        assert "instead of 2.00%" in warning
+    big = {"divided_document_tokens": 800_000}
+    (warning,) = held_out_warnings(0.02, 0.02, 100, **big)
+    assert "one document has 80% of the tokens" in warning
+    assert not held_out_warnings(0.9, 0.9, 100, **big)
+
+
+@pytest.mark.parametrize(
+    "share, advice",
+    [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "give more")],
+)
+def test_no_more_is_held_out_than_is_sensible(share, advice):
+    """Few examples of a small share want more of it, of a large more text."""
+    (warning,) = held_out_warnings(share, share, 50)
+    assert "only 50 examples are held out" in warning and advice in warning
+
+
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
     """20 predictions of 512 tokens are said to be 3.9 % instead of 15 %.

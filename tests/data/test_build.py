@@ -76,7 +76,10 @@ def test_every_line_once_per_duplicate(corpus, whole):
     }
     sizes = [len(sum(document, [])) for document in documents]
     share = sum(sizes[number] for number in dealt["eval"]) / sum(sizes)
-    assert 0.1 <= share < 0.2
+    assert share == pytest.approx(0.1, rel=1 / 3)
+    found = metadata.statistics["eval"]
+    assert found["held_out_share_asked"] == 0.1
+    assert found["held_out_share"] == pytest.approx(share, abs=1e-5)
 
 
 def test_files_and_metadata(whole):
@@ -130,15 +133,26 @@ RELEASED = {"compat": "google", "do_permutation": True}
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, pytest.param(RELEASED, marks=pytest.mark.slow)]
+    "changes",
+    [
+        {},
+        {"input_format": "files"},
+        pytest.param(RELEASED, marks=pytest.mark.slow),
+    ],
 )
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
-    """Two processes write the same bytes as one, other documents drawn too."""
+    """Two processes write the same bytes as one.
+
+    Also where a document is divided, and where other documents are drawn.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
         changes = changes | {"num_processes": number}
         build.run(*settings(corpus, tmp_path / f"{number}", **changes))
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    statistics = find.read_metadata(str(tmp_path / "1")).statistics
+    divided = "input_format" in changes
+    assert (statistics["divided_document_tokens"] > 0) == divided
 
 
 def test_the_probe_does_not_wait_for_every_duplicate(

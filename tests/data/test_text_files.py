@@ -238,7 +238,17 @@ def test_sentences_are_split():
     assert list(text_files.split_sentences(paragraphs, None)) == paragraphs
 
 
-@pytest.mark.parametrize("name", ["klingon", "English", "e", "zh_CN"])
+@pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
+def test_language_codes_are_taken(name):
+    """Those of languages that have a code of three letters alone too."""
+    pytest.importorskip("sentencex")
+    assert ReadingConfig(split_sentences=name).split_sentences == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["klingon", "English", "e", "zh_CN", "xx", "jp", "cz-cz", "deu", "eng"],
+)
 def test_what_is_no_language_code_is_refused(name):
     """The library would split by English rules, and say nothing."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):

@@ -1,6 +1,7 @@
 """A tokenizer's files hold all of it, and faults in them are named."""
 
 import pytest
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import (
     SPECIAL,
     TEXTS,
@@ -8,10 +9,16 @@ from vocabularies import (
     chinese,
     english,
     sentencepiece_model,
+    trained,
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.text.tokenizers import load_tokenizer, tokenizer_from_files
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    load_tokenizer,
+    tokenizer_from_files,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,43 @@ def test_fingerprint_depends_on_everything(tmp_path):
         tokenizer_from_files(vocab_file=other).fingerprint(),
     }
     assert len(prints) == 6
+
+
+@pytest.mark.parametrize(
+    "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
+)
+def test_pieces_that_the_file_names(pad, unk, tmp_path):
+    """Padding and unknown text have the pieces that the model says.
+
+    The ids are those of the same model with the usual names.
+    """
+    proto = ModelProto.FromString(sentencepiece_model())
+    usual = SentencePieceTokenizer(sentencepiece_model(), TextConfig())
+    pieces, spec = proto.pieces, proto.trainer_spec
+    pieces[usual.pad_id].piece = spec.pad_piece = pad
+    pieces[usual.unk_id].piece = spec.unk_piece = unk
+    path = write(tmp_path / "m", proto.SerializeToString())
+    tokenizer = tokenizer_from_files(spm_model_file=path)
+    tokenizer.save(str(tmp_path))
+    for found in (tokenizer, load_tokenizer(str(tmp_path))):
+        assert found.pieces([found.pad_id, found.unk_id]) == [pad, unk]
+        assert found.not_words.tolist() == usual.not_words.tolist()
+        assert [found.encode(t) for t in TEXTS] == [
+            usual.encode(t) for t in TEXTS
+        ]
+
+
+def test_a_trainer_may_name_them(tmp_path):
+    """So it is with models as SentencePiece writes them."""
+    content = trained(
+        sentence_iterator=iter(["a b c"] * 10),
+        vocab_size=10,
+        pad_piece="[PAD]",
+        unk_piece="[UNK]",
+    )
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 1)
+    assert tokenizer.encode("a z")[-1] == 1
 
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])

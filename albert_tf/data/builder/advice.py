@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from albert_tf.data.builder import letters
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
 
@@ -26,8 +27,13 @@ CHANCE = 4.0  # standard deviations
 # (measured: 49 to 53 % on novels, encyclopedia and docstrings).
 LEAK = 0.53
 
-# Fewer held-out records than this measure a loss badly.
+# Fewer held-out records than this measure a loss badly; more than this share
+# of the text is better trained on.
 FEW_HELD_OUT = 100
+MUCH_HELD_OUT = 0.2
+
+# The held-out share may miss what was asked for by this much of it.
+HELD_OUT_MISS = 0.5
 
 
 def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
@@ -83,6 +89,9 @@ def _text(statistics: dict) -> Iterator[str]:
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
+    yield from letters.warnings(
+        statistics["dropped_marks_share"], statistics["beyond_rule_share"]
+    )
     if statistics["bad_lines"]:
         yield f"{statistics['bad_lines']} lines were not UTF-8"
 
@@ -100,11 +109,33 @@ def _room(statistics: dict) -> Iterator[str]:
             f"{lost / (kept + lost):.0%} of the tokens were cut off to fit "
             "the length; split long sentences, or raise --max_seq_length"
         )
-    held_out = statistics[EVAL]["records"]
-    if 0 < held_out < FEW_HELD_OUT:
+
+
+def _held_out(statistics: dict) -> Iterator[str]:
+    found = statistics[EVAL]
+    records, share = found["records"], found["held_out_share"]
+    asked = found["held_out_share_asked"]
+    if share and abs(share - asked) > HELD_OUT_MISS * asked:
         yield (
-            f"only {held_out} examples are held out; raise --eval_fraction or "
-            "give more documents"
+            f"{share:.2%} of the tokens are held out instead of {asked:.2%}: "
+            "the text is too short, or its lines are too long, to divide it "
+            "more finely; give more text, or split it (--split_sentences)"
+        )
+    divided = statistics["divided_document_tokens"]
+    divided /= max(statistics["tokens"], 1)
+    if divided > asked:
+        yield (
+            f"one document has {divided:.0%} of the "
+            "tokens, more than the share to hold out: a part of it is held "
+            "out, and the rest is trained on; if it is several documents, put "
+            "a blank line between them"
+        )
+    if 0 < records < FEW_HELD_OUT:
+        enough = share * FEW_HELD_OUT / records
+        yield f"only {records} examples are held out; " + (
+            f"--eval_fraction={enough:.2g} holds out about {FEW_HELD_OUT}"
+            if 0 < enough <= MUCH_HELD_OUT
+            else "give more text"
         )
 
 
@@ -113,5 +144,5 @@ def warnings(
 ) -> Iterator[str]:
     """Yield what a user should know, and what to change."""
     yield from _predictions(config, max_seq_length)
-    for look in (_labels, _text, _room):
+    for look in (_labels, _text, _room, _held_out):
         yield from look(statistics)

@@ -23,7 +23,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf.base import files
 from albert_tf.data.builder import corpus_digest
 from albert_tf.data.builder.dealing import deal_block
-from albert_tf.data.builder.held_out import HeldOut, add_up, hold_out, measure
+from albert_tf.data.builder.held_out import (
+    Border,
+    HeldOut,
+    add_up,
+    divide,
+    hold_out,
+    measure,
+    measure_parts,
+)
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import (
     FileJob,
@@ -139,6 +147,7 @@ class BeamRunner:
                 _end(held_out, "held out", held_out_path)
         counts = Counter(files.read_json(counts_path, "`text.json`"))
         held_out = files.read_json(held_out_path, "`measured.json`")
+        held_out["border"] = Border(*held_out["border"])
         return counts, HeldOut(**held_out)
 
     def _dealt(self, pipeline: beam.Pipeline, recipe: Recipe, paths: list[str]):
@@ -156,13 +165,23 @@ class BeamRunner:
     def _held_out(self, frames, recipe: Recipe, folder: str):
         """Write the shards; return what of them is held out."""
         hold = functools.partial(hold_out, recipe.build.eval_fraction)
-        return (
+        shards = (
             frames
             | "shards" >> beam.GroupByKey()
             | "write" >> beam.Map(functools.partial(_write_shard, folder))
+        )
+        held_out = beam.pvalue.AsSingleton(
+            shards
             | "measure" >> beam.Map(functools.partial(measure, recipe))
             | "add up" >> beam.CombineGlobally(add_up)
             | "hold out" >> beam.Map(hold)
+        )
+        look = functools.partial(measure_parts, recipe)
+        return (
+            shards
+            | "measure parts" >> beam.Map(look, held_out)
+            | "gather parts" >> beam.combiners.ToList()
+            | "divide" >> beam.Map(functools.partial(divide, recipe), held_out)
             | "as JSON" >> beam.Map(dataclasses.asdict)
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
 # The ids [N] int32 of sentences end to end, the tokens of each [S] int32, and
@@ -201,8 +201,36 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
+# Chooses a rule by the vocabulary.
+AUTO = "auto"
+
+# If more of the pieces in a text have a letter beyond a to z, or a mark, that
+# can go on with a word, the English rule does not fit the language.
+MANY_BEYOND_ENGLISH = 0.01
+
 # The released rules; each needs its kind of vocabulary.
 RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
+
+
+def beyond_english(character: str) -> bool:
+    """Return whether a letter or mark goes on with a word, but not in English.
+
+    The English rule begins a word at each.
+    """
+    letter = unicodedata.category(character)[0] in "LM"
+    if not letter or character.lower() in ENGLISH:
+        return False
+    return character_kind(character) in (LETTERS, KATAKANA, JOINED)
+
+
+def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
+    """Return a rule, or that which `auto` means for a vocabulary."""
+    if rule != AUTO or tokenizer.kind != "sentencepiece":
+        return None if rule == AUTO else rule
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    beyond = np.array([any(map(beyond_english, piece)) for piece in pieces])
+    shares = tokenizer.piece_shares()
+    return "unicode" if shares[beyond].sum() > MANY_BEYOND_ENGLISH else None
 
 
 def check(rule: str | None, tokenizer: Tokenizer) -> None:

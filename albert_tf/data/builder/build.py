@@ -41,6 +41,7 @@ from albert_tf.text.tokenizers import (
     Tokenizer,
     TokenizerConfig,
     build_tokenizer,
+    description_beside,
 )
 
 # How often a document is used, by the kind of masking.
@@ -65,19 +66,17 @@ def count_shards(paths: list[str]) -> int:
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
     """Refuse other settings of text than a vocabulary was trained with."""
     path = tokenization.spm_model_file or tokenization.vocab_file
+    now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
-    if not files.exists(place):
-        return
-    written, now = files.read_json(place, "A file"), tokenizer.description()
-    # Other libraries have a file of this name, without a type.
-    if isinstance(written, dict) and written.get("type") == now["type"]:
-        others = {
-            name: f"{now.get(name)}, but {value} in {place}"
-            for name, value in written.items()
-            if now.get(name) != value
-        }
-        rule = "Text settings must be those of the vocabulary's tokenizer.json."
-        require(not others, rule, **others)
+    others = {
+        name: f"{now.get(name)}, but {value} in {place}"
+        for name, value in description_beside(path, now["type"]).items()
+        if now.get(name) != value
+    }
+    rule = "Text settings must be those of the vocabulary's tokenizer.json."
+    if "strip_accents" in others:
+        rule += " --strip_accents=auto takes it from there."
+    require(not others, rule, **others)
 
 
 def make_recipe(
@@ -89,7 +88,9 @@ def make_recipe(
     paths: list[str],
 ) -> Recipe:
     """Return how records are made by the user's settings, if they can be."""
-    boundaries.check(reading.word_boundaries, tokenizer)
+    rule = boundaries.chosen(reading.word_boundaries, tokenizer)
+    reading = dataclasses.replace(reading, word_boundaries=rule)
+    boundaries.check(rule, tokenizer)
     require(
         masking.masking == STATIC
         or (pairs.compat == "none" and not masking.do_permutation),
@@ -150,7 +151,7 @@ def _check_documents(
     )
     kept = text["documents"] - text["short_documents"]
     require(
-        held_out.below or not build.eval_fraction,
+        held_out.shards[records.EVAL] or not build.eval_fraction,
         "`input_file` must hold at least two documents that differ, with a "
         "blank line between them, so that one can be held out; "
         "--eval_fraction=0 holds out none.",
@@ -206,7 +207,9 @@ def describe(
         tokenizer_fingerprint=recipe.fingerprint,
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=identity,
-        statistics=summarize(text, totals, recipe.masking, leak),
+        statistics=summarize(
+            text, totals, recipe.masking, leak, recipe.build.eval_fraction
+        ),
     )
 
 

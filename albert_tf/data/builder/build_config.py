@@ -36,8 +36,8 @@ class BuildConfig:
     )
     eval_fraction: float = setting(
         0.02,
-        "Share of the tokens to hold out, in whole documents, at least one; "
-        "0 holds out none.",
+        "Share of the tokens to hold out, in whole documents or, where they "
+        "are too large, a part of one; 0 holds out none.",
         minimum=0.0,
         maximum=0.9,
     )

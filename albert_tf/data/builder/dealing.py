@@ -10,6 +10,7 @@ import numpy as np
 from albert_tf.base.program import without_collection
 from albert_tf.data.builder import boundaries
 from albert_tf.data.builder.documents import PART_TOKENS, Documents
+from albert_tf.data.builder.letters import Letters
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.text_blocks import (
     Block,
@@ -17,6 +18,9 @@ from albert_tf.data.builder.text_blocks import (
     read_documents,
 )
 from albert_tf.data.builder.text_files import split_sentences
+
+# Of so many lines the letters of one are counted.
+SAMPLED = 16
 
 # What is known of a part: its sentences, and the fields of `Documents`. Parts
 # of shard -1 are left out.
@@ -81,6 +85,26 @@ def _deal(
     return np.array(dealt, PART)
 
 
+def _count_letters(recipe: Recipe, lines: list[str]) -> Counter:
+    """Count the letters in some lines for which the settings do not fit."""
+    tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
+    config = tokenizer.config
+    # WordPiece drops accents only as it lower-cases.
+    strip = config.strip_accents and (
+        tokenizer.kind == "sentencepiece" or config.do_lower_case
+    )
+    letters = Letters(tokenizer.has_marks, strip)
+    for line in lines[::SAMPLED]:
+        letters.add(line)
+    counts = letters.counts()
+    english = (rule or boundaries.RELEASED[tokenizer.kind]) == "english"
+    return Counter(
+        letters=counts["letters"],
+        dropped_marks=strip * counts["marked"],
+        beyond_rule=english * counts["beyond_english"],
+    )
+
+
 def _tokenize(
     recipe: Recipe, block: Block, counts: Counter
 ) -> tuple[Documents, np.ndarray]:
@@ -97,6 +121,7 @@ def _tokenize(
     ends = np.cumsum([len(document) for document in split])
     parts = _deal(recipe, block, documents, np.split(sizes, ends[:-1]), counts)
     goes_on = block.document is not None and bool(documents[0])
+    counts.update(_count_letters(recipe, lines))
     counts["documents"] = sum(map(bool, documents)) - goes_on
     counts["sentences"] = int(np.count_nonzero(sizes))
     counts["sentences_without_tokens"] = len(lines) - counts["sentences"]

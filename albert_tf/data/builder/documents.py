@@ -43,6 +43,24 @@ class Documents:
             self.keys[wanted],
         )
 
+    def keep(self, wanted: np.ndarray) -> "Documents":
+        """Return the tokens where `wanted` [N] is true, in the same order.
+
+        Sentences and parts of which nothing is left go too.
+        """
+        sentence = np.repeat(np.arange(len(self.sentences)), self.sentences)
+        sizes = np.bincount(sentence[wanted], minlength=len(self.sentences))
+        part = np.repeat(np.arange(len(self.parts)), self.parts)
+        parts = np.bincount(part[sizes > 0], minlength=len(self.parts))
+        return Documents(
+            self.ids[wanted],
+            self.starts[wanted],
+            sizes[sizes > 0].astype(np.int32),
+            parts[parts > 0].astype(np.int32),
+            self.hashes[parts > 0],
+            self.keys[parts > 0],
+        )
+
     def first_of_each(self) -> np.ndarray:
         """Return which parts are no copies of one before, [D] bool."""
         first = np.zeros(len(self.keys), bool)
@@ -52,6 +70,10 @@ class Documents:
     def offsets(self) -> np.ndarray:
         """Return where each sentence begins, and the last one ends, [S + 1]."""
         return np.cumsum(np.append(0, self.sentences), dtype=np.int64)
+
+    def part_ends(self) -> np.ndarray:
+        """Return where each part ends among the tokens, [D]."""
+        return self.offsets()[np.cumsum(self.parts)]
 
     def tobytes(self) -> bytes:
         """Return the documents as one frame of a shard."""

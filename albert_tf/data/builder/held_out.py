@@ -1,24 +1,42 @@
-"""What shards hold, and which documents are held out.
+"""Which part of the text is held out.
 
-These are those whose hash is in the lowest buckets.
+Documents are ordered by their hash, and the first ones are held out. Where
+whole documents miss the share by more than a third, the one at the border is
+divided: some of its parts are held out, the last of them in part, each with a
+gap that keeps it from the training text around it.
 
-Each shard is measured by itself, by any worker; sums of what was measured are
-enough to draw the border between the buckets.
+Any worker measures a shard by itself. The sums are enough to draw the border
+between documents; a second look at the border document's parts divides it.
+
+Glossary: N tokens, D parts of documents.
 """
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data.builder.documents import read_shard
+from albert_tf.data.builder.documents import Documents, read_shard
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.records import EVAL, TRAIN
 
 # A document's bucket is the first bits of its hash.
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
+
+# Whole documents may miss the share by so much of it.
+TOLERANCE = 1 / 3
+
+# The gap at either side of held-out text, as a share of it; at least a
+# sentence, at most `max_seq_length`.
+GAP = 1 / 20
+
+# A shorter part is not divided unless it has that many sentences; a shorter
+# sentence is never cut.
+FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
@@ -61,8 +79,7 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
     if documents is None:
         return NOTHING
     counts: Counter = Counter()
-    ends = documents.offsets()[np.cumsum(documents.parts)]
-    sizes = np.diff(ends, prepend=0)
+    sizes = np.diff(documents.part_ends(), prepend=0)
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
         # The first part of a document has the document's hash for its key.
@@ -82,43 +99,245 @@ def add_up(items: Iterable[Measured]) -> Measured:
     return sum(items, NOTHING)
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Which documents are held out.
+class Border(NamedTuple):
+    """Where the held-out text ends, in the order of hashes and keys.
 
     Attributes:
-      below: the hash buckets that are held out are those below this one.
-      shards: the shards that hold documents of each split.
-      counts: what was left out because it was there before.
-      pieces: [V] how often each stands in the text that is kept.
+      below: documents in hash buckets below this one are held out.
+      key: in this bucket, so are the parts with a lower key; -1 if none is.
+      tokens: how many tokens of a part with this very key are held out.
     """
 
     below: int
+    key: int = -1
+    tokens: int = 0
+
+    def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
+        """Return which parts are held out, and which are divided, [D] bool."""
+        bucket = buckets(documents.hashes)
+        divided = (bucket == self.below) & (self.key >= 0)
+        divided &= documents.keys <= np.uint64(max(self.key, 0))
+        return bucket < self.below, divided
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """What is held out.
+
+    Attributes:
+      border: where it ends.
+      wanted: tokens that are still to be held out of the bucket at the
+        border; see `divide`.
+      shards: the shards that hold text of each split.
+      counts: what was left out because it was there before, and the tokens
+        of what was divided.
+      pieces: [V] how often each stands in the text that is kept.
+    """
+
+    border: Border
+    wanted: int
     shards: dict[str, list[int]]
     counts: dict[str, int]
     pieces: list[int]
 
 
-def _border(tokens: np.ndarray, fraction: float) -> int:
-    """Return the first bucket that is not held out; see `hold_out`."""
+def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
+    """Return the border between documents, and what is still `wanted`."""
     occupied = np.flatnonzero(tokens)
     if fraction == 0 or len(occupied) < 2:
-        return 0
-    reached = np.cumsum(tokens) >= fraction * tokens.sum()
-    return int(np.clip(np.argmax(reached), occupied[0], occupied[-2])) + 1
+        return Border(0), 0
+    reached = np.cumsum(tokens[occupied])
+    target = fraction * reached[-1]
+    at = int(np.argmax(reached >= target))
+    before = int(reached[at - 1]) if at else 0
+    if reached[at] <= (1 + TOLERANCE) * target and at < len(occupied) - 1:
+        return Border(int(occupied[at]) + 1), 0
+    if before >= (1 - TOLERANCE) * target:
+        return Border(int(occupied[at])), 0
+    return Border(int(occupied[at])), max(1, round(target - before))
 
 
 def hold_out(fraction: float, measured: Measured) -> HeldOut:
-    """Hold out documents with at least a fraction of all tokens.
+    """Hold out whole documents with about a fraction of all tokens.
 
-    At least one document stays on each side; `below` is 0 where that cannot
-    be, or where `fraction` is 0.
+    `border.below` is 0 and nothing is `wanted` where there are no two
+    documents to part, or where `fraction` is 0.
     """
-    below = _border(measured.tokens, fraction)
+    border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
     shards = {
-        EVAL: [shard for shard, (low, _) in ends if low < below],
-        TRAIN: [shard for shard, (_, high) in ends if high >= below],
+        EVAL: [s for s, (low, _) in ends if low < border.below],
+        TRAIN: [s for s, (_, high) in ends if high >= border.below],
     }
     pieces = measured.pieces.tolist()
-    return HeldOut(below, shards, dict(measured.counts), pieces)
+    return HeldOut(border, wanted, shards, dict(measured.counts), pieces)
+
+
+class PartsOfShard(NamedTuple):
+    """The parts of a shard that are in the bucket at the border, [D]."""
+
+    shard: int
+    keys: list[int]
+    sizes: list[int]  # tokens
+    divisible: list[bool]
+    others: bool  # whether the shard has other training text
+
+
+def _divisible(documents: Documents) -> np.ndarray:
+    """Return which parts are long enough to be divided, [D] bool."""
+    words = np.append(0, np.cumsum(documents.starts))[documents.part_ends()]
+    many = np.diff(words, prepend=0) >= FEWEST_WORDS
+    return many | (documents.parts >= FEWEST_SENTENCES)
+
+
+def measure_parts(
+    recipe: Recipe, item: tuple[int, str], held_out: HeldOut
+) -> PartsOfShard | None:
+    """Measure a shard's parts at the border; None if nothing is wanted."""
+    number, path = item
+    documents = read_shard(path, recipe.id_type) if held_out.wanted else None
+    if documents is None:
+        return None
+    if recipe.reading.drop_duplicates:
+        documents = documents.select(documents.first_of_each())
+    bucket = buckets(documents.hashes)
+    others = bool(np.any(bucket > held_out.border.below))
+    documents = documents.select(bucket == held_out.border.below)
+    return PartsOfShard(
+        number,
+        documents.keys.tolist(),
+        np.diff(documents.part_ends(), prepend=0).tolist(),
+        _divisible(documents).tolist(),
+        others,
+    )
+
+
+def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
+    """Return the tokens of the gap at either side of held-out text."""
+    return np.minimum(np.ceil(np.multiply(tokens, GAP)), length).astype(int)
+
+
+def divide(
+    recipe: Recipe,
+    measured: Iterable[PartsOfShard | None],
+    held_out: HeldOut,
+) -> HeldOut:
+    """Hold out the wanted tokens of the parts at the border.
+
+    Parts are taken in the order of their keys, so that copies of one stay
+    together.
+    """
+    if not held_out.wanted:
+        return held_out
+    found = sorted(parts for parts in measured if parts)
+    keys = np.concatenate([np.array(p.keys, np.uint64) for p in found])
+    sizes = np.concatenate([np.array(p.sizes, np.int64) for p in found])
+    room = sizes - 2 * _gap(sizes, recipe.pairs.max_seq_length)
+    order, place, copies = np.unique(
+        keys, return_inverse=True, return_counts=True
+    )
+    reached = np.cumsum(np.bincount(place, room))
+    last = min(np.searchsorted(reached, held_out.wanted), len(order) - 1)
+    rest = held_out.wanted - (reached[last - 1] if last else 0)
+    key = int(order[last])
+    border = Border(held_out.border.below, key, math.ceil(rest / copies[last]))
+    shards = {name: set(numbers) for name, numbers in held_out.shards.items()}
+    for parts in found:
+        if any(k <= key for k in parts.keys):
+            shards[EVAL].add(parts.shard)
+        left = [
+            k > key or (k == key and divisible)
+            for k, divisible in zip(parts.keys, parts.divisible, strict=True)
+        ]
+        if not (parts.others or any(left)):
+            shards[TRAIN].discard(parts.shard)
+    counts = {"divided_document_tokens": int(sizes.sum())}
+    return dataclasses.replace(
+        held_out,
+        border=border,
+        wanted=0,
+        counts=held_out.counts | counts,
+        shards={name: sorted(numbers) for name, numbers in shards.items()},
+    )
+
+
+def _cuts(
+    sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
+) -> np.ndarray:
+    """Return where a part may be cut: between sentences, and in long ones.
+
+    Args:
+      sizes: tokens of its sentences.
+      starts: [N] bool, which of its tokens begin a word.
+      tokens: how many are to be cut out; a quarter is a long sentence.
+      fewest: with fewer places any word will do.
+    """
+    free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
+    free[np.cumsum(sizes) - sizes] = True
+    cuts = np.flatnonzero(free)[1:]
+    return cuts if len(cuts) >= fewest else np.flatnonzero(starts[1:]) + 1
+
+
+def _held_range(
+    sizes: np.ndarray, starts: np.ndarray, tokens: int | None, length: int
+) -> tuple[int, int, int]:
+    """Choose what is held out of a divisible part, near its end.
+
+    Args:
+      sizes, starts: see `_cuts`.
+      tokens: how many are wanted; None holds out all but the gaps.
+      length: `max_seq_length`.
+
+    Returns:
+      where the training text ends, the held-out text begins, and ends.
+    """
+    size, whole = int(sizes.sum()), tokens is None
+    gap = int(_gap(size if whole else tokens, length))
+    tokens = size - 2 * gap if whole else tokens
+    cuts = _cuts(sizes, starts, tokens, FEWEST_SENTENCES - 1)
+
+    def nearest(place: int, least: int, most: int) -> int:
+        after = int(np.searchsorted(cuts, place))
+        if after == len(cuts) or (
+            after and place - cuts[after - 1] <= cuts[after] - place
+        ):
+            after -= 1
+        return min(max(after, least), most)
+
+    # Two sentences at least, for a pair, and one in each gap and before.
+    end = nearest(size - gap, 3, len(cuts) - 1)
+    begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
+    before = nearest(int(cuts[begin]) - gap, 0, begin - 1)
+    return 0 if whole else int(cuts[before]), int(cuts[begin]), int(cuts[end])
+
+
+def split_documents(
+    recipe: Recipe, documents: Documents, border: Border, split: str
+) -> Documents:
+    """Return the text of a shard that belongs to a split."""
+    held, divided = border.places(documents)
+    wanted = held == (split == EVAL)
+    if not divided.any():
+        return documents.select(wanted)
+    kept = np.repeat(np.repeat(wanted, documents.parts), documents.sentences)
+    sentence_ends = np.cumsum(documents.parts)
+    ends, divisible = documents.part_ends(), _divisible(documents)
+    for part in np.flatnonzero(divided):
+        last = sentence_ends[part]
+        sizes = documents.sentences[last - documents.parts[part] : last]
+        first, end = int(ends[part] - sizes.sum()), int(ends[part])
+        kept[first:end] = split == EVAL
+        if not divisible[part]:
+            continue
+        at_border = int(documents.keys[part]) == border.key
+        tokens = border.tokens if at_border else None
+        cut, begin, stop = _held_range(
+            sizes,
+            documents.starts[first:end],
+            tokens,
+            recipe.pairs.max_seq_length,
+        )
+        kept[first:end] = False
+        chosen = slice(begin, stop) if split == EVAL else slice(0, cut)
+        kept[first:end][chosen] = True
+    return documents.keep(kept)

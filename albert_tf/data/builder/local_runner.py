@@ -11,7 +11,14 @@ from albert_tf.base.processes import Workers
 from albert_tf.base.program import without_collection
 from albert_tf.base.progress import Progress
 from albert_tf.data.builder import corpus_digest
-from albert_tf.data.builder.held_out import HeldOut, add_up, hold_out, measure
+from albert_tf.data.builder.held_out import (
+    HeldOut,
+    add_up,
+    divide,
+    hold_out,
+    measure,
+    measure_parts,
+)
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, make_file
 from albert_tf.data.builder.shards import ShardStore, fill
@@ -51,9 +58,12 @@ class LocalRunner:
         fill(store, paths, recipe, self.workers)
         work = functools.partial(measure, recipe)
         measured = self.workers.map(work, enumerate(store.paths))
-        return store.counts, hold_out(
-            recipe.build.eval_fraction, add_up(measured)
-        )
+        held_out = hold_out(recipe.build.eval_fraction, add_up(measured))
+        if held_out.wanted:
+            work = functools.partial(measure_parts, recipe, held_out=held_out)
+            parts = self.workers.map(work, enumerate(store.paths))
+            held_out = divide(recipe, parts, held_out)
+        return store.counts, held_out
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
         """Yield the counts of the files in order; finished ones are kept."""

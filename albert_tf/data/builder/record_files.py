@@ -18,7 +18,7 @@ from albert_tf.data.builder import (
 from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.documents import Documents, read_shard
 from albert_tf.data.builder.example_encoding import encode, encode_unmasked
-from albert_tf.data.builder.held_out import HeldOut, buckets
+from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
 from albert_tf.data.builder.pairs import lay_out
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.shards import shard_path
@@ -40,7 +40,7 @@ class FileJob:
       shard_path: the shard it is made of.
       shard, duplicate: what its random numbers depend on, beside the seed.
       split: `TRAIN` or `EVAL`.
-      below: the hash buckets below this one are held out.
+      border: where the held-out text ends.
       path: the file to write.
       counts_path: where its counts go; it is finished when both are there.
     """
@@ -50,7 +50,7 @@ class FileJob:
     shard: int
     duplicate: int
     split: str
-    below: int
+    border: Border
     path: str
     counts_path: str
 
@@ -84,7 +84,7 @@ def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
                 shard,
                 duplicate,
                 split,
-                held_out.below,
+                held_out.border,
                 files.join(output_dir, f"{name}.tfrecord"),
                 files.join(scratch, f"{name}.json"),
             )
@@ -95,8 +95,7 @@ def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
 def _read_documents(job: FileJob) -> Documents:
     """Return the documents of the job's split."""
     documents = read_shard(job.shard_path, job.recipe.id_type)
-    held_out = buckets(documents.hashes) < job.below
-    documents = documents.select(held_out == (job.split == EVAL))
+    documents = split_documents(job.recipe, documents, job.border, job.split)
     if job.recipe.reading.drop_duplicates:
         documents = documents.select(documents.first_of_each())
     return documents
@@ -126,6 +125,8 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     """
     settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
     rng, documents = job.rng(), _read_documents(job)
+    if job.duplicate == 0:
+        counts["tokens"] = len(documents.ids)
     breaks = sentence_breaks(documents.ids, tokenizer)
     rule = _rule(settings).make_pairs
     made, chunk_counts = rule(documents, breaks, settings, rng)

@@ -14,7 +14,8 @@ KINDS = ("mask", "same", "random")
 
 # What is told of the text as it was counted.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
-short_documents duplicate_documents duplicate_tokens tokens""".split()
+short_documents duplicate_documents duplicate_tokens
+divided_document_tokens tokens""".split()
 
 # What the report calls a group of statistics.
 TITLES = {
@@ -99,6 +100,7 @@ def summarize(
     made: dict[str, Counter],
     config: MaskingConfig,
     probe: dict,
+    eval_fraction: float = 0.0,
 ) -> dict:
     """Return the statistics of `metadata.json`.
 
@@ -109,20 +111,33 @@ def summarize(
       made: counted while making the records of each split.
       config: what was asked for.
       probe: what `leak_probe.probe` found in the training records.
+      eval_fraction: the share of the tokens that was to be held out.
     """
+    held_out = made[EVAL]["tokens"]
+    shares = {
+        "held_out_share_asked": eval_fraction,
+        "held_out_share": _share(held_out, held_out + made[TRAIN]["tokens"]),
+    }
     unknown = _share(text["unknown_tokens"], text["tokens"], 6)
     return (
         {name: text[name] for name in TEXT_COUNTS}
-        | {"unknown_share": unknown}
+        | {
+            "unknown_share": unknown,
+            "dropped_marks_share": _share(
+                text["dropped_marks"], text["letters"]
+            ),
+            "beyond_rule_share": _share(text["beyond_rule"], text["letters"]),
+        }
         | summarize_records(made[TRAIN], config)
-        | {EVAL: summarize_records(made[EVAL], config), "leak_probe": probe}
+        | {EVAL: shares | summarize_records(made[EVAL], config)}
+        | {"leak_probe": probe}
     )
 
 
 def _line(name: str, value: object) -> str:
     if isinstance(value, list):
         value = "  ".join(f"{item:.4f}" for item in value)
-    elif name.endswith("_share") and value is not None:
+    elif name.endswith(("_share", "_share_asked")) and value is not None:
         value = f"{value:.2%}"
     elif isinstance(value, int):
         value = f"{value:,}"

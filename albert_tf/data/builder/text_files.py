@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.data.builder.boundaries import RULES
+from albert_tf.data.builder.boundaries import AUTO, RULES
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
 # A document in JSON must be read whole.
@@ -153,35 +153,51 @@ class TextFilesConfig(Checked):
 LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
 
 
+# Their two-letter codes, and three-letter ones for which there is a shorter.
+ISO_639_1 = frozenset(
+    """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce
+    ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
+    ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu
+    ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
+    lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om
+    or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so
+    sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz
+    ve vi vo wa wo xh yi yo za zh zu""".split()
+)
+SHORTER = frozenset(
+    """ara ben bul cat ces chi cze dan deu dut ell eng est fas fin fra fre ger
+    gre heb hin hrv hun ind isl ita jpn kat kaz kor lav lit mal mar may msa
+    nld nor per pol por ron rum rus slk slo slv spa sqi srp swe tam tel tha
+    tur ukr urd vie zho""".split()
+)
+
+
+def is_language(code: str) -> bool:
+    """Return whether a code may name a language to sentencex.
+
+    It takes any other for English and says nothing.
+    """
+    name = code.lower().split("-")[0]
+    known = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)
+    return known and bool(LANGUAGE.fullmatch(code))
+
+
 @dataclasses.dataclass(frozen=True)
-class ReadingConfig(TextFilesConfig):
-    """How text becomes documents of sentences, and which are kept."""
+class SentencesConfig(TextFilesConfig):
+    """How text in files becomes sentences."""
 
     split_sentences: str | None = setting(
         None,
         "Language code, like en, by whose rules lines are split into "
         "sentences; by default every line is one sentence.",
     )
-    word_boundaries: str | None = setting(
-        None,
-        "What a word is: by default english (the released rule) with a "
-        "SentencePiece model and wordpiece with a vocabulary. chinese finds "
-        "words with jieba; in segmented text spaces part words.",
-        choices=RULES,
-    )
-    min_document_tokens: int = setting(
-        1, "Shorter documents are left out.", minimum=1, maximum=10_000
-    )
-    drop_duplicates: bool = setting(
-        False, "Leave out documents whose text was there before."
-    )
 
     def __post_init__(self):
         super().__post_init__()
         require(
-            LANGUAGE.fullmatch(self.split_sentences or "en"),
-            # sentencex takes any other for English and says nothing.
-            "`split_sentences` must be an ISO 639 code, as en, zh or pt-br.",
+            is_language(self.split_sentences or "en"),
+            "`split_sentences` must be an ISO 639 code, the two-letter one if "
+            "there is one, as en, zh or pt-br.",
             split_sentences=self.split_sentences,
         )
         require(
@@ -190,6 +206,26 @@ class ReadingConfig(TextFilesConfig):
             "pip install 'albert-tf[sentences]'.",
             split_sentences=self.split_sentences,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingConfig(SentencesConfig):
+    """How text becomes documents of sentences, and which are kept."""
+
+    word_boundaries: str | None = setting(
+        None,
+        "What a word is: by default english (the released rule) with a "
+        "SentencePiece model and wordpiece with a vocabulary. chinese finds "
+        "words with jieba; in segmented text spaces part words; auto takes "
+        "unicode for a SentencePiece model with letters beyond a to z.",
+        choices=(*RULES, AUTO),
+    )
+    min_document_tokens: int = setting(
+        1, "Shorter documents are left out.", minimum=1, maximum=10_000
+    )
+    drop_duplicates: bool = setting(
+        False, "Leave out documents whose text was there before."
+    )
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:

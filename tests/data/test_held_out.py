@@ -1,0 +1,150 @@
+"""How much of a text is held out, and how it is kept from training."""
+
+import numpy as np
+import pytest
+
+from albert_tf.data.builder import held_out
+from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.documents import PART_TOKENS, Documents
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.recipe import Recipe
+from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.records import EVAL, TRAIN
+
+SHARDS = 3
+
+# Sentences of each document, and the tokens of each sentence.
+CORPORA = {
+    "one of 90 %": ([30] * 50 + [15_000] + [30] * 50, 12),
+    "six": ([800, 1_500, 2_500, 4_000, 8_000, 11_600], 20),
+    "two": ([3_000, 2_000], 15),
+    "lines without an end": ([1] * 10, 4_000),
+    "halves": ([40] * 99, 10),
+    "small": ([60, 60, 60, 400], 8),
+}
+
+
+def recipe(**reading):
+    """Return a recipe of long texts, whose every token has its own id."""
+    return Recipe(
+        BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
+        PairsConfig(max_seq_length=128),
+        MaskingConfig(),
+        ReadingConfig(**reading),
+        "",
+        1 << 20,
+    )
+
+
+def deal(folder, documents, size, seed):
+    """Write shards; return their paths, and a document's number by token."""
+    rng = np.random.default_rng(seed)
+    frames = [[] for _ in range(SHARDS)]
+    first, numbers = 0, []
+    for number, count in enumerate(documents):
+        hash, key = rng.integers(1 << 63, size=2, dtype=np.uint64) * 2
+        sizes = np.full(count, size, np.int32)
+        parts = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
+        for index, part in enumerate(parts[parts > 0]):
+            tokens = part * size
+            made = Documents(
+                np.arange(first, first + tokens, dtype=np.int32),
+                np.arange(tokens) % 2 == 0,
+                np.full(part, size, np.int32),
+                np.array([part], np.int32),
+                np.array([hash]),
+                np.array([key + np.uint64(index)]),
+            )
+            frames[rng.integers(SHARDS)].append(made.tobytes())
+            numbers.append(np.full(tokens, number))
+            first += tokens
+    paths = [str(folder / f"{shard}") for shard in range(SHARDS)]
+    for path, parts in zip(paths, frames, strict=True):
+        with open(path, "wb") as file:
+            file.writelines(parts)
+    return paths, np.concatenate(numbers)
+
+
+def choose(how, paths, fraction):
+    """Return what is held out of shards."""
+    items = list(enumerate(paths))
+    measured = held_out.add_up(held_out.measure(how, item) for item in items)
+    found = held_out.hold_out(fraction, measured)
+    # In any order, as many workers give them.
+    parts = [held_out.measure_parts(how, item, found) for item in items[::-1]]
+    return held_out.divide(how, parts, found)
+
+
+def read(how, path, found, split):
+    """Return the text of one split of a shard, None if there is none."""
+    documents = held_out.read_shard(path, how.id_type)
+    if documents is None:
+        return None
+    return held_out.split_documents(how, documents, found.border, split)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("fraction", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("name", CORPORA)
+def test_the_share_is_met(tmp_path, name, fraction, seed):
+    """What is held out is within a third of what was asked for.
+
+    No text is in both splits, nor beside text of the other one; all else is
+    in one of them, and shards are listed where they have text of a split.
+    """
+    how = recipe()
+    paths, document = deal(tmp_path, *CORPORA[name], seed)
+    found = choose(how, paths, fraction)
+    split = np.zeros(len(document), int)
+    for number, (mark, shards) in enumerate(sorted(found.shards.items()), 1):
+        for shard, path in enumerate(paths):
+            text = read(how, path, found, mark)
+            size = len(text.ids) if text else 0
+            assert (size > 0) == (shard in shards)
+            if size:
+                assert not split[text.ids].any()
+                split[text.ids] = number
+                assert text.sentences.sum() == size
+                assert text.parts.sum() == len(text.sentences)
+    held, trained = split == 1, split == 2
+    assert held.mean() == pytest.approx(fraction, rel=1 / 3)
+    together = document[1:] == document[:-1]
+    assert not np.any(together & (split[1:] + split[:-1] == 3))
+    assert held.sum() + trained.sum() > len(split) - 0.15 * held.sum() - 60
+
+
+def test_whole_documents_stay_whole_where_they_fit(tmp_path):
+    """Nothing is divided where whole documents come near the share."""
+    how = recipe()
+    paths, document = deal(tmp_path, [25] * 400, 10, 1)
+    found = choose(how, paths, 0.02)
+    assert found.border.key == -1 and not found.counts
+    texts = [read(how, path, found, EVAL) for path in paths]
+    ids = np.concatenate([text.ids for text in texts])
+    assert len(ids) == 250 * len(np.unique(document[ids])) == 0.02 * 1e5
+
+
+def test_copies_stay_together(tmp_path):
+    """A document that is divided is divided alike in all its copies."""
+    how = recipe()
+    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+    for path in paths:
+        with open(path, "rb") as file:
+            content = file.read()
+        with open(path, "ab") as file:
+            file.write(content)
+    found = choose(how, paths, 0.1)
+    ids = {
+        split: np.concatenate(
+            [
+                text.ids
+                for path in paths
+                if (text := read(how, path, found, split))
+            ]
+        )
+        for split in (EVAL, TRAIN)
+    }
+    assert not set(ids[EVAL]) & set(ids[TRAIN])
+    assert len(ids[EVAL]) == 2 * len(np.unique(ids[EVAL]))
+    assert len(ids[EVAL]) == pytest.approx(0.1 * 32_000, rel=0.1)

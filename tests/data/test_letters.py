@@ -1,0 +1,216 @@
+"""Settings made for English, on texts in other languages."""
+
+import unicodedata
+
+import pytest
+import sentencepiece
+from tiny_corpus import settings
+from vocabularies import chinese, trained
+
+from albert_tf.base.errors import InputError
+from albert_tf.data import vocabulary_training
+from albert_tf.data.builder import boundaries, build
+from albert_tf.data.builder.letters import Letters, shares, warnings
+from albert_tf.data.vocabulary_training import (
+    TrainTokenizerConfig,
+    choose_accents,
+    train_tokenizer,
+)
+from albert_tf.text.normalization import TextConfig, has_marks
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerConfig,
+    build_tokenizer,
+    load_tokenizer,
+)
+
+# Article 1 of the Universal Declaration of Human Rights, in languages with
+# marks that tell words apart.
+MARKED = {
+    "vi": "Tất cả mọi người sinh ra đều được tự do và bình đẳng về nhân phẩm "
+    "và quyền. Mọi con người đều được tạo hoá ban cho lý trí và lương tâm.",
+    "ru": "Все люди рождаются свободными и равными в своём достоинстве и "
+    "правах. Они наделены разумом и совестью и должны поступать в отношении "
+    "друг друга в духе братства. Каждый человек, любой край, мой чай.",
+    "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とに"
+    "ついて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神"
+    "をもって行動しなければならない。",
+    "hi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और "
+    "समानता प्राप्त है। उन्हें बुद्धि और अन्तरात्मा की देन प्राप्त है।",
+    "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ "
+    "ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ",
+    "fr": "Tous les êtres humains naissent libres et égaux en dignité et en "
+    "droits. Ils sont doués de raison et de conscience.",
+}
+# And in languages where none is lost by dropping them.
+PLAIN = {
+    "en": "All human beings are born free and equal in dignity and rights. "
+    "They are endowed with reason and conscience and should act towards one "
+    "another in a spirit of brotherhood. " * 9 + "A café.",
+    "zh": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。",
+    "sw": "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa.",
+}
+# Where the English rule begins words inside words, marks kept or dropped.
+BEYOND = {"vi", "ru", "hi", "th"}
+
+
+def letters_of(text):
+    """Return the letters and marks of a text, composed."""
+    text = unicodedata.normalize("NFC", text)
+    return [c for c in text if unicodedata.category(c)[0] in "LM"]
+
+
+def counted(text, strip):
+    """Return what is warned of for a text, joined."""
+    letters = Letters(has_marks, strip)
+    letters.add(text)
+    dropped, beyond = shares(letters.counts())
+    return " ".join(warnings(dropped * strip, beyond))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("name", [*MARKED, *PLAIN])
+def test_languages_are_told(name, form, tmp_path):
+    """Marks are kept by `auto`, and warned of by default, where they matter.
+
+    However the text is composed.
+    """
+    text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
+    (tmp_path / "text").write_text(text)
+    config = TrainTokenizerConfig(
+        input_file=str(tmp_path / "text"), output_dir="x", strip_accents="auto"
+    )
+    assert choose_accents(config).strip_accents == (name in PLAIN)
+    said = counted(text, True)
+    assert ("--nostrip_accents" in said) == (name in MARKED)
+    assert ("--word_boundaries=unicode" in said) == (name in BEYOND)
+    assert "--nostrip_accents" not in counted(text, False)
+
+
+def model_of(text):
+    """Return a model that SentencePiece trained on a text as it is."""
+    sentences = iter(text.lower().split(" ") * 3)
+    return trained(sentence_iterator=sentences, vocab_size=200)
+
+
+@pytest.mark.parametrize("name", [*MARKED, *PLAIN])
+def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
+    """With `auto` no letter is lost of which the vocabulary has a piece."""
+    text = (MARKED | PLAIN)[name]
+    content = model_of(text if name in MARKED else text[:150])
+    (tmp_path / "spiece.model").write_bytes(content)
+    path = str(tmp_path / "spiece.model")
+    auto = TokenizerConfig(spm_model_file=path, strip_accents="auto")
+    tokenizer = build_tokenizer(auto)
+    assert tokenizer.config.strip_accents == (name in PLAIN)
+    text = text if name in MARKED else text[:150]
+    model = sentencepiece.SentencePieceProcessor(model_proto=content)
+    wanted = model.decode(model.encode(text.lower()))
+    found = tokenizer.decode(tokenizer.encode(text))
+    assert letters_of(found) == letters_of(wanted)
+    # Each of its characters is a word by either rule.
+    rule = "unicode" if name in MARKED.keys() - {"ja"} else None
+    assert boundaries.chosen("auto", tokenizer) == rule
+    # What is written beside it goes first.
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    tokenizer.save(str(tmp_path))
+    assert build_tokenizer(auto).config.strip_accents is True
+
+
+def test_released_vocabularies_stay_as_they_are():
+    """Pieces without marks, of either kind, have accents dropped by `auto`."""
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] cafe ##e 中".split()
+    content = "\n".join(pieces).encode()
+    for extra, strip in ((b"", True), ("\n##é".encode(), False)):
+        tokenizer = type(chinese())(
+            content + extra, TextConfig(strip_accents="auto")
+        )
+        assert tokenizer.config.strip_accents is strip
+        assert boundaries.chosen("auto", tokenizer) is None
+    with pytest.raises(InputError, match="one of True, False, auto"):
+        TextConfig(strip_accents="never")
+
+
+@pytest.fixture
+def vietnamese(tmp_path):
+    """Return a file of short documents in Vietnamese."""
+    words = MARKED["vi"].replace(".", "").split()
+    lines = [
+        " ".join(words[(i * k) % len(words)] for k in range(3, 12)) + " ."
+        for i in range(1, 200)
+    ]
+    path = tmp_path / "vi.txt"
+    documents = ["\n".join(lines[i : i + 9]) for i in range(0, 199, 9)]
+    path.write_text("\n\n".join(documents))
+    return str(path)
+
+
+def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
+    """By default records lose the tones, and a warning names both flags.
+
+    With `auto`, for the vocabulary and the records, nothing is lost or said.
+    """
+    said, unknown = {}, {}
+    for choice in (True, "auto"):
+        folder = tmp_path / str(choice)
+        train_tokenizer(
+            TrainTokenizerConfig(
+                input_file=vietnamese,
+                output_dir=str(folder / "vocabulary"),
+                vocab_size=50 if choice is True else 60,
+                strip_accents=choice,
+            )
+        )
+        changes = {
+            "input_file": vietnamese,
+            "vocab_file": None,
+            "spm_model_file": f"{folder}/vocabulary/spiece.model",
+            "strip_accents": choice,
+            "word_boundaries": "auto" if choice == "auto" else None,
+            "max_seq_length": 64,
+            "eval_fraction": 0.0,
+            "num_shards": 1,
+        }
+        configs = settings(corpus, folder / "out", **changes)
+        metadata = build.run(*configs)
+        said[choice] = build.summary(metadata, configs[2], configs[3])
+        unknown[choice] = metadata.statistics["unknown_share"]
+    assert "--nostrip_accents" in said[True]
+    assert "--word_boundaries=unicode" in said[True]
+    assert "--nostrip_accents" not in said["auto"]
+    assert "--word_boundaries" not in said["auto"]
+    assert unknown["auto"] == 0
+    assert metadata.settings["word_boundaries"] == "unicode"
+    tokenizer = load_tokenizer(str(tmp_path / "auto" / "out"))
+    tones = [tokenizer.encode(word) for word in ("má", "mà", "mạ", "ma")]
+    assert len({tuple(ids) for ids in tones}) == len(tones)
+
+
+def test_a_vocabulary_of_another_choice_is_refused(
+    vietnamese, tmp_path, corpus
+):
+    """The builder's default is refused with the flag that takes the choice."""
+    train_tokenizer(
+        TrainTokenizerConfig(
+            input_file=vietnamese,
+            output_dir=str(tmp_path / "kept"),
+            vocab_size=60,
+            strip_accents=False,
+        )
+    )
+    changes = {
+        "input_file": vietnamese,
+        "vocab_file": None,
+        "spm_model_file": f"{tmp_path}/kept/spiece.model",
+    }
+    with pytest.raises(InputError, match="--strip_accents=auto.*but False in"):
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+
+
+def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
+    """`train_tokenizer` looks at the text too."""
+    config = TrainTokenizerConfig(
+        input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
+    )
+    said = " ".join(vocabulary_training.warnings(train_tokenizer(config)))
+    assert "--nostrip_accents" in said and "--word_boundaries=unicode" in said
