@@ -12,7 +12,11 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import text_blocks
-from albert_tf.data.builder.text_files import TextFilesConfig
+from albert_tf.data.builder.text_files import (
+    BadItems,
+    TextFilesConfig,
+    warn_of_skipped,
+)
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import TextConfig, normalize
@@ -87,12 +91,11 @@ class Sentences:
     def _lines(self) -> Iterator[str]:
         c = self._config
         if not isinstance(c.input_file, str):
-            for text in texts_of(c.input_file, c.text_field):
+            bad = BadItems(c.on_bad_text, self.counts)
+            for text in texts_of(c.input_file, c.text_field, bad):
                 yield from filter(None, map(str.strip, text.split("\n")))
             return
-        for path in text_blocks.input_paths(
-            c.input_file, c.input_format, c.output_dir
-        ):
+        for path in text_blocks.input_paths(c.input_file, c.output_dir):
             for block in text_blocks.blocks(path, 0, c):
                 for document in text_blocks.read_documents(
                     block, c, self.counts
@@ -181,6 +184,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     )
     sentences = Sentences(config)
     model = train(config, sentences)
+    warn_of_skipped(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)

@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data import file_kinds
 from albert_tf.data.table_sources import is_table, rows_of
 from albert_tf.tasks.tables import texts_cell
 
@@ -119,7 +119,7 @@ def read_conll(
     """
     if is_table(path):
         return read_rows_of_words(path, word_column, tag_column, tagged)
-    text = files.read_text(path, "The data file").removeprefix("\ufeff")
+    text = file_kinds.read_text(path, "The data file")
     sentences: list[Sentence] = []
     words, tags = [], []
     for number, line in enumerate([*text.split("\n"), ""], start=1):

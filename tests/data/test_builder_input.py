@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -55,13 +56,19 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
         )
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "c4.json.gz", "a.ndjson"])
+@pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """Without `input_format` the braces and names of fields would be text."""
-    (tmp_path / name).write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
+    """Whatever the name, braces and names of fields are no text."""
+    texts = (corpus / "a.txt").read_text().split("\n\n")
+    lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
+    (tmp_path / name).write_text("".join(lines))
     changes = {"input_file": str(tmp_path / name)}
-    with pytest.raises(InputError, match=f"must be jsonl.*lines with .*{name}"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+    build.run(*settings(corpus, tmp_path / "out", **changes))
+    changes = {"input_file": f"{corpus}/a.txt"}
+    build.run(*settings(corpus, tmp_path / "text", **changes))
+    found, wanted = contents(tmp_path / "out"), contents(tmp_path / "text")
+    for name in wanted:
+        assert name == "metadata.json" or found[name] == wanted[name]
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
@@ -166,7 +173,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
         ("no*thing", None, "must match at least one file"),
         ("empty.txt", b"", "must not hold empty files"),
         ("cut.gz", CUT, "damaged .gz file"),
-        ("plain.gz", b"w1 w2 .\n", "damaged .gz file"),
+        ("other.gz", b"w1 \xff\xf0 w2 .\n", "damaged .gz file"),
         ("x.jsonl", b'{"text": "w1"}\n{"a": 1}\n', "x.jsonl, line 2$"),
     ],
 )

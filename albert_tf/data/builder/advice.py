@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from albert_tf.data.builder.text_files import SKIPPED
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
 
@@ -75,16 +76,18 @@ def _text(statistics: dict) -> Iterator[str]:
         yield (
             f"{statistics['one_segment_share']:.0%} of the chunks are one "
             f"line, and {fate}; the sentence-order task wants one sentence per "
-            "line (--split_sentences), a blank line between documents only, "
-            "and room for several sentences (--max_seq_length)"
+            "line (--split_sentences; --input_format=lines if rows of a table "
+            "are sentences), a blank line between documents only, and room "
+            "for several sentences (--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
-    if statistics["bad_lines"]:
-        yield f"{statistics['bad_lines']} lines were not UTF-8"
+    for name, what in SKIPPED.items():
+        if statistics.get(name):
+            yield f"{statistics[name]} {what}"
 
 
 def _room(statistics: dict) -> Iterator[str]:

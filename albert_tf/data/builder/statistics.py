@@ -14,7 +14,8 @@ KINDS = ("mask", "same", "random")
 
 # What is told of the text as it was counted.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
-short_documents duplicate_documents duplicate_tokens tokens""".split()
+bad_rows bad_files short_documents duplicate_documents duplicate_tokens
+tokens""".split()
 
 # What the report calls a group of statistics.
 TITLES = {
