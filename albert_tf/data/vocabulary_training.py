@@ -95,7 +95,9 @@ class Sentences:
             for text in texts_of(c.input_file, c.text_field, bad):
                 yield from filter(None, map(str.strip, text.split("\n")))
             return
-        for path in text_blocks.input_paths(c.input_file, c.output_dir):
+        paths = text_blocks.input_paths(c.input_file, c.output_dir)
+        text_blocks.check_files(paths, c)
+        for path in paths:
             for block in text_blocks.blocks(path, 0, c):
                 for document in text_blocks.read_documents(
                     block, c, self.counts

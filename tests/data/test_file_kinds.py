@@ -33,7 +33,7 @@ def zstd(data):
 PACKERS = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
-    "xz": lzma.compress,
+    "xz": lambda data: lzma.compress(data, preset=0),
     "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
     "zst": zstd,
 }

@@ -51,8 +51,6 @@ class BuildFolder:
 
     def _require_same(self, identity: dict) -> None:
         """Raise `InputError` if the folder was begun with something else."""
-        if identity == self.identity | STRICT:
-            return
         names = sorted(identity.keys() | self.identity.keys())
         changes = {
             name: f"{identity.get(name)} then, {self.identity.get(name)} now"

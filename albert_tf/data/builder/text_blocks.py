@@ -134,14 +134,18 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise what is wrong with files as their first bytes show it."""
+    """Raise what is wrong with files as their first bytes show it.
+
+    Pipes, which are read once, are not looked at.
+    """
 
     def check(path: str) -> None:
         with _opened(path, reading, BadItems(reading.on_bad_text, Counter())):
             pass
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(check, paths):
+        whole = (path for path in paths if not files.is_stream(path))
+        for _ in pool.map(check, whole):
             pass
 
 
