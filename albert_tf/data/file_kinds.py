@@ -190,6 +190,12 @@ class Source(NamedTuple):
     kind: str
     head: bytes  # the first of its bytes
 
+    def fields(self) -> list[str]:
+        """Return the fields of the first objects of JSON, without repeats."""
+        whole = len(self.head) < HEAD_BYTES
+        objects = _objects(_first_lines(self.head, whole))
+        return list(dict.fromkeys(name for x in objects for name in x))
+
 
 def ending_of(path: str) -> str:
     """Return the ending of a name, in small letters, that of `x.TSV.gz` too."""
@@ -244,11 +250,27 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
     return True
 
 
-def _is_object(line: bytes) -> bool:
-    try:
-        return line[:1] == b"{" and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+def _first_lines(head: bytes, whole: bool) -> list[bytes]:
+    """Return the first lines that are complete and not blank.
+
+    Args:
+      head: the first bytes.
+      whole: whether there are no others.
+    """
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
+    if len(lines) > HEAD_LINES or not whole:
+        lines.pop()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _objects(lines: list[bytes]) -> list[dict]:
+    """Return the JSON objects among lines."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            if line[:1] == b"{":
+                found.append(json.loads(line))
+    return found
 
 
 def _json_kind(head: bytes, whole: bool) -> str | None:
@@ -261,19 +283,16 @@ def _json_kind(head: bytes, whole: bool) -> str | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if ARRAY.match(text):
         return JSON
-    lines = text.split(b"\n", HEAD_LINES)
-    more = len(lines) > HEAD_LINES or not whole
-    complete = [line.strip() for line in (lines[:-1] if more else lines)]
-    complete = [line for line in complete if line]
-    objects = sum(map(_is_object, complete))
-    if objects and 2 * objects >= len(complete):
+    lines = _first_lines(head, whole)
+    number = len(_objects(lines))
+    if number and 2 * number >= len(lines):
         return JSONL
     if not OBJECT.match(text):
         return None
-    if len(complete) < 2:  # one that is broken, or goes on after the head
+    if len(lines) < 2:  # one that is broken, or goes on after the head
         return JSONL
-    goes_on = complete[0][-1:] in (b"{", b"[", b",")
-    return JSON if goes_on and not _is_object(complete[0]) else None
+    goes_on = lines[0][-1:] in (b"{", b"[", b",")
+    return JSON if goes_on and not _objects(lines[:1]) else None
 
 
 def _kind(head: bytes, path: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import (
     ARROW,
@@ -139,7 +140,10 @@ def _arrow(path: str) -> Iterator[None]:
         ) from None
     try:
         yield
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        number = getattr(error, "errno", None)
+        if isinstance(error, RemoteError) or number is not None:
+            raise  # the disk's or the network's fault
         raise BadData(
             f"A table must be an undamaged file of its format: "
             f"{str(error).splitlines()[0]}. Received: {path}"

@@ -15,7 +15,7 @@ from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_files import (
     BadItems,
     TextFilesConfig,
-    warn_of_skipped,
+    warn_of_bad_items,
 )
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
@@ -186,7 +186,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     )
     sentences = Sentences(config)
     model = train(config, sentences)
-    warn_of_skipped(sentences.counts, config.on_bad_text)
+    warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)

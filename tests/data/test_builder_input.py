@@ -268,7 +268,9 @@ def test_one_bad_row_costs_no_work(
     skip = changes | {"on_bad_text": "skip"}
     with small_blocks():
         build.run(*settings(corpus, tmp_path / "whole", **skip))
-        assert "1 rows had no text" in (said := capsys.readouterr().out)
+        assert "1 row was without a readable text" in (
+            said := capsys.readouterr().out
+        )
         assert "x, line 21\n" in said
         with pytest.raises(InputError, match="on_bad_text=skip.*x, line 21$"):
             build.run(*settings(corpus, tmp_path / "out", **changes))

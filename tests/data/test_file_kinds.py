@@ -94,7 +94,7 @@ def test_damaged_files(tmp_path, packer):
             read(path, on_bad_text=choice)
     found, counts = read(path, on_bad_text="skip")
     assert counts["bad_files"] == 1
-    assert "damaged" in text_files.first_skipped(counts)
+    assert "damaged" in text_files.first_bad_item(counts)
     assert found == [lines[: len(found[0])]] and len(found[0]) > 20_000
 
 
@@ -295,7 +295,7 @@ def test_bad_rows(tmp_path, make, bad, places):
     assert found[:2] == DOCUMENTS
     assert found[2:] == ([] if make in (parquet, json_lines) else [["last"]])
     assert counts["bad_rows"] + counts["bad_lines"] == max(len(bad), 1)
-    assert places[0] in text_files.first_skipped(counts)
+    assert places[0] in text_files.first_bad_item(counts)
 
 
 def test_a_pipe_is_read_once(tmp_path):
@@ -373,3 +373,22 @@ def test_kinds_without_reading_a_pipe(tmp_path):
     """The name of a pipe tells its kind, for its bytes come once."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
+
+
+def test_a_wrong_field_is_no_bad_row(tmp_path):
+    """`skip` would skip everything, so it is refused whatever the flag."""
+    path = write(tmp_path / "x", json_lines(ROWS, "body"))
+    for choice in ("fail", "skip"):
+        found = refusal(path, on_bad_text=choice)
+        assert "one of the fields id, body." in found
+    mixed = write(tmp_path / "x", json_lines(["a"], "body") + json_lines(ROWS))
+    assert read(mixed, on_bad_text="skip")[0] == DOCUMENTS
+
+
+@pytest.mark.parametrize("cut", [4, 60, -9])
+def test_damaged_parquet(tmp_path, cut):
+    """It is named, and skipped like other damaged files."""
+    path = write(tmp_path / "x", parquet(ROWS)[:cut])
+    with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
+        read(path)
+    assert read(path, on_bad_text="skip")[1]["bad_files"] == 1

@@ -180,7 +180,7 @@ def test_records_without_a_text(
     found, _, counts = read(path, on_bad_text="skip")
     assert found == [["a b c"]] * 6
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 0)
-    said = text_files.first_skipped(counts)
+    said = text_files.first_bad_item(counts)
     assert first in said and said.endswith("x.jsonl, line 4")
     with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
         read(path)
@@ -188,7 +188,7 @@ def test_records_without_a_text(
     found, _, counts = read(path, on_bad_text="skip")
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 1)
     assert (
-        text_files.first_skipped(counts)
+        text_files.first_bad_item(counts)
         .partition(" of")[0]
         .endswith("line 1, byte 10")
     )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from albert_tf.data.builder.text_files import SKIPPED
+from albert_tf.data.builder.text_files import bad_items
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
 
@@ -85,9 +85,8 @@ def _text(statistics: dict) -> Iterator[str]:
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
-    for name, what in SKIPPED.items():
-        if statistics.get(name):
-            yield f"{statistics[name]} {what}"
+    if said := bad_items(statistics):
+        yield said
 
 
 def _room(statistics: dict) -> Iterator[str]:

@@ -28,7 +28,7 @@ from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize
 from albert_tf.data.builder.text_blocks import check_files, input_paths
-from albert_tf.data.builder.text_files import ReadingConfig, warn_of_skipped
+from albert_tf.data.builder.text_files import ReadingConfig, warn_of_bad_items
 from albert_tf.data.file_kinds import PACKED_ENDINGS
 from albert_tf.data.masking import (
     DYNAMIC,
@@ -218,7 +218,7 @@ def _make(
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     text, held_out = runner.deal(recipe, paths, folder.scratch)
-    warn_of_skipped(text, recipe.reading.on_bad_text)
+    warn_of_bad_items(text, recipe.reading.on_bad_text)
     _check_documents(recipe.build, text, held_out)
     jobs = file_jobs(recipe, held_out, folder.scratch)
     made = zip(jobs, runner.make_files(jobs), strict=True)

@@ -21,7 +21,7 @@ from albert_tf.data.builder.text_files import (
     layout_of,
     merge,
 )
-from albert_tf.data.file_kinds import TEXT, BadData
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData
 from albert_tf.data.table_sources import (
     data_files,
     is_saved_dataset,
@@ -122,6 +122,14 @@ def _opened(
             yield "lines", iter(())
             return
         layout = layout_of(source.kind, reading.input_format, path)
+        if source.kind == JSONL:
+            fields = source.fields()
+            require(
+                not fields or reading.text_field in fields,
+                f"{path}: `text_field` must name one of the fields "
+                f"{', '.join(fields)[:200]}.",
+                text_field=reading.text_field,
+            )
         if source.kind in (TEXT, layout):
             longest = FORMATS[layout].longest_line or LINE_BYTES
             pieces = _pieces(source.file, longest)

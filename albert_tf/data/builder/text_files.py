@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
@@ -27,7 +27,7 @@ class Block:
     `document` is the hash of the document that goes on from the block before,
     and `piece` counts the blocks of that document; they are None and 0 where
     the block begins with a document of its own. `layout` is one of `FORMATS`;
-    `skipped` counts what was left out before the block's end.
+    `skipped` counts the bad items between the block before and this one.
     """
 
     path: str
@@ -40,49 +40,62 @@ class Block:
     skipped: Counter = dataclasses.field(default_factory=Counter)
 
 
-# What is counted of items that cannot be used.
-SKIPPED = {
-    "bad_lines": "lines were not UTF-8",
-    "bad_rows": "rows had no text that can be read",
-    "bad_files": "files were damaged",
+# Counts of items that cannot be used: what was what.
+BAD_ITEMS = {
+    "bad_lines": ("line", "not UTF-8"),
+    "bad_rows": ("row", "without a readable text"),
+    "bad_files": ("file", "damaged"),
 }
 
-# Among counts, the key that begins so tells of the first item left out.
+# The key with this prefix carries the error of the first bad item.
 FIRST = "first: "
 
 
+def first_bad_item(counts: Counter) -> str:
+    """Return the error of the first bad item, "" without one."""
+    found = (key for key in counts if key.startswith(FIRST))
+    return next(found, "").removeprefix(FIRST)
+
+
 def merge(counts: Counter, more: Counter) -> None:
-    """Add counts to others, of which the first item left out stays."""
-    if first_skipped(counts):
-        more = Counter({k: n for k, n in more.items() if k[:7] != FIRST})
+    """Add `more` to `counts`, whose first bad item stays the first."""
+    if first_bad_item(counts):
+        new = {k: n for k, n in more.items() if not k.startswith(FIRST)}
+        more = Counter(new)
     counts.update(more)
 
 
-def first_skipped(counts: Counter) -> str:
-    """Return the error of the first item that was left out, "" if none was."""
-    return next((key[7:] for key in counts if key.startswith(FIRST)), "")
+def bad_items(counts: Mapping[str, int]) -> str:
+    """Return how many items of each kind were bad, "" if none was."""
+    numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
+    return ", ".join(
+        f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
+        for n, (noun, what) in zip(
+            numbers.values(), BAD_ITEMS.values(), strict=True
+        )
+        if n
+    )
 
 
-def warn_of_skipped(counts: Counter, on_bad_text: str) -> None:
-    """Print what was left out, or replaced, and the first of it."""
-    said = [f"{counts[x]:,} {SKIPPED[x]}" for x in SKIPPED if counts[x]]
-    if said:
+def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
+    """Print how many items were skipped or replaced, and the first of them."""
+    if said := bad_items(counts):
         print(
-            f"Warning: {', '.join(said)} (--on_bad_text={on_bad_text}); the "
-            f"first: {first_skipped(counts)}",
+            f"Warning: --on_bad_text={on_bad_text}: {said}. The first: "
+            f"{first_bad_item(counts)}",
             flush=True,
         )
 
 
 class BadItems:
-    """What becomes of items that cannot be used, as `on_bad_text` says.
+    """Handles items that cannot be used as `on_bad_text` asks.
 
     Args:
       on_bad_text: the setting.
-      counts: to which those are added that are left out or replaced.
+      counts: receives the number of items that are skipped or replaced.
 
     Attributes:
-      lines: how many lines were not UTF-8.
+      lines: the number of lines that were not UTF-8.
     """
 
     def __init__(self, on_bad_text: str, counts: Counter):
@@ -92,12 +105,12 @@ class BadItems:
     def __call__(
         self, error: BadData, line: bytes = b"", name: str = "bad_rows"
     ) -> str | None:
-        """Raise an error, or count it; return the text to read instead.
+        """Raise the error, or count it and return the text to read instead.
 
         Args:
           error: names file and line.
-          line: the bytes of one that is not UTF-8.
-          name: what the item is counted as, if it is no such line.
+          line: the bytes of a line that is not UTF-8.
+          name: the count of any other item.
         """
         name = "bad_lines" if line else name
         self.lines += bool(line)
@@ -108,7 +121,7 @@ class BadItems:
         legal = "replace or skip" if line else "skip"
         rule, _, received = str(error).partition(" Received: ")
         raise BadData(
-            f"{rule.rstrip('.')}; mend it, or give --on_bad_text={legal}. "
+            f"{rule.rstrip('.')}; fix it, or pass --on_bad_text={legal}. "
             f"Received: {received}"
         ) from None
 
@@ -121,7 +134,8 @@ class Format:
       cut: from a buffer of whole lines to the length of the whole documents
         in it, 0 if it holds one unfinished document.
       parse: from a block, its lines, the name of the field with the text
-        and what takes bad items to documents of stripped, non-blank lines.
+        and the handler of bad items to documents of stripped, non-blank
+        lines.
       longest_line: the most bytes of a line, where lines must stay whole.
     """
 
@@ -232,8 +246,8 @@ class TextFilesConfig(Checked):
     )
     on_bad_text: str = setting(
         "fail",
-        "What to do with lines that are not UTF-8; skip also leaves out rows "
-        "without a text and what cannot be read of damaged files.",
+        "What to do with lines that are not UTF-8. skip also skips rows "
+        "without a text and the unreadable rest of damaged files.",
         choices=("fail", "replace", "skip"),
     )
 
