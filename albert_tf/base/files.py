@@ -346,10 +346,10 @@ def listed(paths: str) -> list[str]:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Return sorted paths, one of each file; warn of its other names."""
+    """Return paths in order, one for each file; warn of its other names."""
     first: dict[Any, str] = {}
     twice = []
-    for path in sorted(set(paths)):
+    for path in dict.fromkeys(paths):
         key: Any = posixpath.normpath(path)
         if not is_remote(path) and os.path.exists(path):
             status = os.stat(path)
@@ -392,4 +392,4 @@ def glob(
             rule = f"{what} must name files. Received a directory: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
         paths += here
-    return distinct(paths)
+    return distinct(sorted(paths))

@@ -392,3 +392,22 @@ def test_damaged_parquet(tmp_path, cut):
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)
     assert read(path, on_bad_text="skip")[1]["bad_files"] == 1
+
+
+@pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
+def test_a_wrong_column_is_found_first(tmp_path, make):
+    """Before any text is read, in whichever file it is."""
+    good = write(tmp_path / "a.csv", make(ROWS, "body"))
+    other = write(tmp_path / "b.csv", make(ROWS, "content"))
+    paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")
+    text_blocks.check_files(paths[:1], reading)
+    with pytest.raises(InputError, match="b.csv.*content.*text_field=body"):
+        text_blocks.check_files(paths, reading)
+
+
+def test_a_folder_and_a_file_in_it(tmp_path, capsys):
+    """A file of a saved data set is read once."""
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path / "d")
+    names = f"{tmp_path}/d,{tmp_path}/d/data-00000-of-00001.arrow"
+    assert len(text_blocks.input_paths(names, None)) == 1

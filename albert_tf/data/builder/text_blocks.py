@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,12 @@ from albert_tf.data.builder.text_files import (
     BadItems,
     Block,
     TextFilesConfig,
+    encoded,
     json_record,
     layout_of,
     merge,
 )
-from albert_tf.data.file_kinds import JSONL, TEXT, BadData
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Source
 from albert_tf.data.table_sources import (
     data_files,
     is_saved_dataset,
@@ -86,7 +88,7 @@ def _row_pieces(
     size = 0
     for place, text in texts:
         if layout == "lines":
-            lines.append(text.strip().encode("utf-8", "replace") + b"\n")
+            lines.append(encoded(f"{text.strip()}\n"))
         else:
             lines.append(json_record(field, text))
         if len(lines[-1]) > RECORD_BYTES:
@@ -109,6 +111,25 @@ def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
         bad(error, name="bad_files")
 
 
+def _pieces_of(
+    source: Source, path: str, layout: str, field: str, bad: BadItems
+) -> Iterator[bytes]:
+    """Yield the pieces of an open file, or raise what its first row shows."""
+    if source.kind == JSONL:
+        fields = source.fields()
+        require(
+            not fields or field in fields,
+            f"{path}: `text_field` must name one of the fields "
+            f"{', '.join(fields)[:200]}.",
+            text_field=field,
+        )
+    if source.kind in (TEXT, layout):
+        return _pieces(source.file, FORMATS[layout].longest_line or LINE_BYTES)
+    texts = texts_in(rows_in(source, path, field, bad), field, bad)
+    first = list(itertools.islice(texts, 1))
+    return _row_pieces(itertools.chain(first, texts), layout, field, bad)
+
+
 @contextlib.contextmanager
 def _opened(
     path: str, reading: TextFilesConfig, bad: BadItems
@@ -117,27 +138,11 @@ def _opened(
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(file_kinds.opened(path))
+            layout = layout_of(source.kind, reading.input_format, path)
+            pieces = _pieces_of(source, path, layout, reading.text_field, bad)
         except BadData as error:
             bad(error, name="bad_files")
-            yield "lines", iter(())
-            return
-        layout = layout_of(source.kind, reading.input_format, path)
-        if source.kind == JSONL:
-            fields = source.fields()
-            require(
-                not fields or reading.text_field in fields,
-                f"{path}: `text_field` must name one of the fields "
-                f"{', '.join(fields)[:200]}.",
-                text_field=reading.text_field,
-            )
-        if source.kind in (TEXT, layout):
-            longest = FORMATS[layout].longest_line or LINE_BYTES
-            pieces = _pieces(source.file, longest)
-        else:
-            field = reading.text_field
-            rows = rows_in(source, path, field, bad)
-            texts = texts_in(rows, field, bad)
-            pieces = _row_pieces(texts, layout, field, bad)
+            layout, pieces = "lines", iter(())
         yield layout, _until_damage(pieces, bad)
 
 
@@ -343,7 +348,7 @@ def input_paths(
     named = files.glob(patterns, "`input_file`", is_saved_dataset, is_made)
     rule = "`input_file` must name more than what is made in `output_dir`."
     require(named, rule, input_file=patterns, output_dir=output_dir)
-    paths = [path for name in named for path in data_files(name)]
+    paths = files.distinct(path for name in named for path in data_files(name))
     empty = [
         path
         for path in paths

@@ -196,13 +196,17 @@ def _text_of(line: str, field: str, place: str) -> str:
     return SURROGATE.sub(REPLACEMENT, text)
 
 
+def encoded(text: str) -> bytes:
+    """Return a text as UTF-8, in which half a pair is replaced."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub(REPLACEMENT, text).encode()
+
+
 def json_record(field: str, text: str | None) -> bytes:
     """Return a document as a line of JSON; None is a row without a text."""
-    line = json.dumps({field: text}, ensure_ascii=False) + "\n"
-    try:
-        return line.encode()
-    except UnicodeEncodeError:
-        return SURROGATE.sub(REPLACEMENT, line).encode()
+    return encoded(json.dumps({field: text}, ensure_ascii=False) + "\n")
 
 
 def _parse_jsonl(
