@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.remote_files import RemoteError
 
 TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
 JSONL = "jsonl"  # an object on each line
@@ -78,12 +79,12 @@ def _zstd_errors() -> tuple[type[Exception], ...]:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacked bytes, whose errors name the file.
+    """Decompressed bytes, whose errors name the file.
 
     Args:
-      file: is read.
-      path: its name, for errors.
-      head: bytes that were read of it before.
+      file: the stream that decompresses.
+      path: the file's name, for errors.
+      head: the bytes already read from the stream.
     """
 
     def __init__(self, file: Any, path: str, head: bytes = b""):
@@ -96,8 +97,9 @@ class _Unpacked(io.RawIOBase):
         try:
             data = self._head[: len(buffer)] or self._file.read(len(buffer))
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            # A disk's errors have a number.
-            if isinstance(error, OSError) and error.errno is not None:
+            # Errors of a disk have a number; those of a store, a class.
+            number = getattr(error, "errno", None)
+            if isinstance(error, RemoteError) or number is not None:
                 raise
             raise damaged(self._path, error) from None
         except _zstd_errors() as error:

@@ -17,6 +17,7 @@ from collections import Counter
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import file_kinds
 from albert_tf.data.builder import text_blocks, text_files
 from albert_tf.data.builder.text_files import ReadingConfig
@@ -411,3 +412,15 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
     datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path / "d")
     names = f"{tmp_path}/d,{tmp_path}/d/data-00000-of-00001.arrow"
     assert len(text_blocks.input_paths(names, None)) == 1
+
+
+def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
+    """`skip` skips what is wrong with a file, not what is wrong outside."""
+    packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
+
+    def broken(self, size):
+        raise RemoteError("connection lost")
+
+    monkeypatch.setattr(gzip.GzipFile, "read", broken)
+    with pytest.raises(RemoteError, match="connection lost"):
+        read(packed, on_bad_text="skip")
