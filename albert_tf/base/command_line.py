@@ -13,6 +13,7 @@ import difflib
 import functools
 import gc
 import inspect
+import io
 import itertools
 import os
 import re
@@ -84,6 +85,9 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     # At its end Python looks through all objects of all libraries, for which
     # TensorFlow's take a second, and scikit-learn's a third of one.
     atexit.register(gc.freeze)
+    # Names that the console cannot print come as escapes.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     # The programs print; what TensorFlow logs at lower levels is noise.
     logging.set_verbosity(logging.WARNING)
     try:

@@ -15,13 +15,15 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from glob import escape
 from glob import glob as local_glob
 from typing import Any, BinaryIO
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
+
+STANDARD_INPUT = "-"  # as a file's name
 
 
 def is_remote(path: str) -> bool:
@@ -48,6 +50,14 @@ def is_folder(path: str) -> bool:
 def is_file(path: str) -> bool:
     """Return whether a file, not a folder, stands at a path."""
     return exists(path) and not is_folder(path)
+
+
+def is_stream(path: str) -> bool:
+    """Return whether a path is read once only: standard input or a pipe."""
+    if path == STANDARD_INPUT:
+        return True
+    local = not is_remote(path) and os.path.exists(path)
+    return local and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def is_inside(path: str, folder: str) -> bool:
@@ -293,9 +303,13 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a text file atomically, making its folder if it is missing."""
+    """Write a text file atomically, making its folder if it is missing.
+
+    What UTF-8 cannot write, such as a file name of other bytes, becomes an
+    escape, which in JSON means the same.
+    """
     make_folder(os.path.dirname(path) or ".")
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_text(path: str, what: str) -> str:
@@ -315,9 +329,8 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: str, what: str) -> Any:
-    """Read a JSON file; a syntax error names the file and the line."""
-    text = read_text(path, what)
+def parse_json(text: str, path: str, what: str) -> Any:
+    """Parse the text of a JSON file; an error names the file and the line."""
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
@@ -325,6 +338,11 @@ def read_json(path: str, what: str) -> Any:
             f"{what} must be JSON: {error.msg}. "
             f"Received: {path}, line {error.lineno}"
         ) from None
+
+
+def read_json(path: str, what: str) -> Any:
+    """Read a JSON file; a syntax error names the file and the line."""
+    return parse_json(read_text(path, what), path, what)
 
 
 def read_json_object(path: str, what: str) -> dict:
@@ -344,24 +362,51 @@ def listed(paths: str) -> list[str]:
     return [entry.strip() for entry in entries if entry.strip()]
 
 
+def distinct(paths: Iterable[str]) -> list[str]:
+    """Return paths in order, one for each file; warn of its other names."""
+    first: dict[Any, str] = {}
+    twice = []
+    for path in dict.fromkeys(paths):
+        key: Any = posixpath.normpath(path)
+        if not is_remote(path) and os.path.exists(path):
+            status = os.stat(path)
+            key = (status.st_dev, status.st_ino)
+        if first.setdefault(key, path) != path:
+            twice.append(f"{path} is {first[key]}")
+    if twice:
+        more = f" (and {len(twice) - 1} others)" if twice[1:] else ""
+        print(
+            f"Warning: a file with two names is read once: {twice[0]}{more}",
+            flush=True,
+        )
+    return list(first.values())
+
+
 def glob(
-    patterns: str, what: str, legal_folder: Callable = lambda path: False
+    patterns: str,
+    what: str,
+    legal_folder: Callable = lambda path: False,
+    left_out: Callable = lambda pattern, path: False,
 ) -> list[str]:
     """Return the sorted files of a comma-separated list of glob patterns.
 
     Args:
       what: names it in errors.
       legal_folder: returns whether a folder may be among the files.
+      left_out: returns whether a pattern does not mean a path it matches.
     """
     paths: list[str] = []
-    for pattern in listed(patterns):
-        here = [pattern] if exists(pattern) else matches(pattern)
+    entries = listed(patterns)
+    require(entries, f"{what} must not be empty. Received: {patterns!r}")
+    for pattern in entries:
+        lone = pattern == STANDARD_INPUT or exists(pattern)
+        here = [pattern] if lone else matches(pattern)
         rule = f"{what} must match at least one file. Received: {pattern}"
         require(here, rule)
+        here = [path for path in here if not left_out(pattern, path)]
         for path in here:
             hint = f"{path} (did you mean {join(path, '*')}?)"
             rule = f"{what} must name files. Received a directory: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
         paths += here
-    require(paths, f"{what} must not be empty. Received: {patterns!r}")
-    return sorted(set(paths))
+    return distinct(sorted(paths))

@@ -1,14 +1,14 @@
-"""Tables as people have them: Parquet, Hugging Face data sets, pandas.
+"""Tables as people have them: files, Hugging Face data sets, pandas.
 
-A source is a `.parquet` file, a folder that `save_to_disk` wrote, or an object
-in memory: a pandas DataFrame, a Dataset or IterableDataset of `datasets`, a
-pyarrow Table, a dict of columns, a list of dicts. Rows count from 0, as in
-`frame.iloc[0]` and `dataset[0]`. Classes that a data set gives names to come
-as their names.
+A source is a file (Parquet, CSV, TSV, JSON lines), a folder that `save_to_disk`
+wrote, or an object in memory: a pandas DataFrame, a Dataset or IterableDataset
+of `datasets`, a pyarrow Table, a dict of columns, a list of dicts. Rows count
+from 0, as in `frame.iloc[0]` and `dataset[0]`, and in text files by the line
+they begin on. Classes that a data set gives names to come as their names.
 """
 
 import contextlib
-import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -19,23 +19,24 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.remote_files import RemoteError
+from albert_tf.data import file_kinds, row_files
+from albert_tf.data.file_kinds import (
+    ARROW,
+    ARROW_FILE,
+    PARQUET,
+    BadData,
+    Source,
+)
+from albert_tf.data.row_files import Handler, Row, stop
 
 STATE_FILE = "state.json"  # of a folder by `save_to_disk`
 SPLITS_FILE = "dataset_dict.json"  # of one with a folder for each split
-ENDINGS = (".parquet", ".arrow")
 BATCH_ROWS = 256
 KINDS = (
     "a path, a pandas DataFrame, a Dataset or IterableDataset of `datasets`, "
     "a pyarrow Table, a dict of columns or a list of dicts"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of a table: its values by column, and where it stands."""
-
-    where: str
-    values: dict
 
 
 class TableObject:
@@ -58,19 +59,18 @@ class TableObject:
         return self
 
 
-def is_table_file(path: str) -> bool:
-    """Return whether a file is a table by its ending."""
-    return path.lower().endswith(ENDINGS)
+def is_saved_dataset(path: str) -> bool:
+    """Return whether a path is a folder that `save_to_disk` wrote."""
+    names = (STATE_FILE, SPLITS_FILE)
+    return any(files.exists(files.join(path, name)) for name in names)
 
 
 def is_table(source: Any) -> bool:
-    """Return whether `rows_of` reads a source, rather than text files."""
+    """Return whether `rows_of` alone reads a source: none of text files."""
     if not isinstance(source, str):
         return True
-    if is_table_file(source):
-        return True
-    names = (STATE_FILE, SPLITS_FILE)
-    return any(files.exists(files.join(source, name)) for name in names)
+    kind = file_kinds.kind_of(source)
+    return kind in (PARQUET, ARROW) or is_saved_dataset(source)
 
 
 def data_files(path: str) -> list[str]:
@@ -140,30 +140,44 @@ def _arrow(path: str) -> Iterator[None]:
         ) from None
     try:
         yield
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        number = getattr(error, "errno", None)
+        if isinstance(error, RemoteError) or number is not None:
+            raise  # the disk's or the network's fault
+        raise BadData(
             f"A table must be an undamaged file of its format: "
             f"{str(error).splitlines()[0]}. Received: {path}"
         ) from None
 
 
-def _schema_and_batches(file: Any, path: str) -> tuple[Any, Callable]:
+def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
     """Return the schema of an open file, and columns -> its batches."""
     import pyarrow.parquet
 
-    if path.lower().endswith(".parquet"):
+    file = source.file
+    if source.kind == PARQUET:
         table = pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20)
         return table.schema_arrow, lambda columns: table.iter_batches(
             BATCH_ROWS, columns=columns
+        )
+    if source.head.startswith(ARROW_FILE):
+        reader = pyarrow.ipc.open_file(file)
+        stream = map(reader.get_batch, range(reader.num_record_batches))
+        return reader.schema, lambda columns: (
+            b.select(columns) for b in stream
         )
     stream = pyarrow.ipc.open_stream(file)
     return stream.schema, lambda columns: (b.select(columns) for b in stream)
 
 
-def _file_rows(path: str, column: str | None) -> Iterator[dict]:
+def _arrow_rows_of(
+    source: Source, path: str, column: str | None
+) -> Iterator[dict]:
     """Yield the rows of a Parquet or Arrow file, a batch in memory."""
-    with _arrow(path), files.opened(path, "rb") as file:
-        schema, batches = _schema_and_batches(file, path)
+    rule = "A Parquet or Arrow file must be neither compressed nor a pipe."
+    require(source.file.seekable(), rule, file=path)
+    with _arrow(path):
+        schema, batches = _schema_and_batches(source)
         if column is not None:
             _require_column(path, column, schema.names)
         chosen = schema.names if column is None else [column]
@@ -180,11 +194,36 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
     )
 
 
-def _path_rows(path: str, column: str | None) -> Iterator[dict]:
-    for name in data_files(path):
-        rule = "The data file must be an existing file."
-        require(files.is_file(name), rule, path=name)
-        yield from _file_rows(name, column)
+def rows_in(
+    source: Source, path: str, column: str | None = None, bad: Handler = stop
+) -> Iterator[Row]:
+    """Yield the rows of an open file of any kind of table; see `rows_of`."""
+    if source.kind in row_files.KINDS:
+        yield from row_files.read(source, path, source.kind, bad=bad)
+        return
+    rule = "A table must be a file of Parquet, Arrow, CSV, TSV or JSON lines."
+    require(source.kind in (PARQUET, ARROW), rule, file=path)
+    for number, values in enumerate(_arrow_rows_of(source, path, column)):
+        yield Row(f"{path}, row {number}", values)
+
+
+def _file_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
+    with file_kinds.opened(path) as source:
+        yield from rows_in(source, path, column, bad)
+
+
+def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
+    """Yield the rows of a file, or of the files of a saved data set."""
+    names = data_files(path)
+    for name in names:
+        there = files.is_file(name) or files.is_stream(name)
+        require(there, "The data file must be an existing file.", path=name)
+    if names == [path]:
+        yield from _file_rows(path, column, bad)
+        return
+    each = (_file_rows(name, column, bad) for name in names)
+    for number, row in enumerate(itertools.chain.from_iterable(each)):
+        yield Row(f"{path}, row {number}", row.values)
 
 
 def _plain(value: Any) -> Any:
@@ -292,7 +331,9 @@ def as_sources(setting: str, value: Any) -> str | TableObject:
     return as_source(setting, value)
 
 
-def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:
+def rows_of(
+    source: Any, column: str | None = None, bad: Handler = stop
+) -> Iterator[Row]:
     """Yield the rows of a source, whose values are Python's own.
 
     Columns without names, as of a frame without a header, are called 0, 1, ...
@@ -300,35 +341,52 @@ def rows_of(source: Any, column: str | None = None) -> Iterator[Row]:
     Args:
       source: see the head of this module; files are read a batch at a time.
       column: of a file, the only one to read.
+      bad: what happens to rows of text files that cannot be read.
 
     Raises:
       InputError: it is no table, or damaged; the message names the source.
     """
     if isinstance(source, str):
-        rows, name = _path_rows(source, column), source
-    else:
-        table = as_source("table", source)
-        same = table is source
-        name = str(table) if same else type(source).__name__
-        rows = _reader(table.data)(table.data)
-    for number, values in enumerate(rows):
+        yield from _path_rows(source, column, bad)
+        return
+    table = as_source("table", source)
+    same = table is source
+    name = str(table) if same else type(source).__name__
+    for number, values in enumerate(_reader(table.data)(table.data)):
         cells = {str(k): x for k, x in values.items()}
         yield Row(f"{name}, row {number}", cells)
 
 
-def texts_of(source: Any, column: str) -> Iterator[str]:
-    """Yield the texts of one column, which `text_field` names.
+def texts_in(
+    rows: Iterator[Row], column: str, bad: Handler = stop
+) -> Iterator[tuple[str, str]]:
+    """Yield place and text of one column, which `text_field` names.
+
+    Args:
+      rows: of a table.
+      column: its name.
+      bad: what happens to rows without a text.
 
     Raises:
       InputError: a cell has no text; the message names source and row.
     """
-    for row in rows_of(source, column):
-        if column not in row.values:
+    found = False
+    for row in rows:
+        if not found:  # objects of JSON may have other fields each
             _require_column(row.where, column, list(row.values))
-        text = row.values[column]
-        if not isinstance(text, str):
-            raise InputError(
-                f"{row.where}: column {column} must hold text. "
-                f"Received: {column}={text!r:.60}"
-            )
+            found = True
+        text = row.values.get(column)
+        if isinstance(text, str):
+            yield row.where, text
+            continue
+        error = (
+            f"{row.where}: column {column} must hold text. "
+            f"Received: {column}={text!r:.60}"
+        )
+        bad(BadData(error), b"")
+
+
+def texts_of(source: Any, column: str, bad: Handler = stop) -> Iterator[str]:
+    """Yield the texts of one column of a source; see `texts_in`."""
+    for _, text in texts_in(rows_of(source, column, bad), column, bad):
         yield text

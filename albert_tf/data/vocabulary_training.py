@@ -14,7 +14,12 @@ from albert_tf.base.settings import setting
 from albert_tf.data.builder import letters, text_blocks
 from albert_tf.data.builder.boundaries import ALONE, character_kind
 from albert_tf.data.builder.letters import Letters, has_many_marks, shares
-from albert_tf.data.builder.text_files import SentencesConfig, split_sentences
+from albert_tf.data.builder.text_files import (
+    BadItems,
+    SentencesConfig,
+    split_sentences,
+    warn_of_bad_items,
+)
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
 from albert_tf.text.normalization import (
@@ -69,23 +74,25 @@ class TrainTokenizerConfig(TextConfig, SentencesConfig):
     )
 
 
+def _documents(
+    config: TrainTokenizerConfig, counts: Counter
+) -> Iterator[list[str]]:
+    """Yield the documents of the corpus, and count its bad items."""
+    if not isinstance(config.input_file, str):
+        bad = BadItems(config.on_bad_text, counts)
+        for text in texts_of(config.input_file, config.text_field, bad):
+            yield list(filter(None, map(str.strip, text.split("\n"))))
+        return
+    paths = text_blocks.input_paths(config.input_file, config.output_dir)
+    text_blocks.check_files(paths, config)
+    for path in paths:
+        for block in text_blocks.blocks(path, 0, config):
+            yield from text_blocks.read_documents(block, config, counts)
+
+
 def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
-    """Yield the sentences of the corpus, and count lines that are no text."""
-    if isinstance(config.input_file, str):
-        documents = (
-            document
-            for path in text_blocks.input_paths(
-                config.input_file, config.input_format, config.output_dir
-            )
-            for block in text_blocks.blocks(path, 0, config)
-            for document in text_blocks.read_documents(block, config, counts)
-        )
-    else:
-        documents = (
-            list(filter(None, map(str.strip, text.split("\n"))))
-            for text in texts_of(config.input_file, config.text_field)
-        )
-    for document in documents:
+    """Yield the sentences of the corpus, and count its bad items."""
+    for document in _documents(config, counts):
         yield from split_sentences(document, config.split_sentences)
 
 
@@ -255,6 +262,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
     config = choose_accents(config)
     sentences = Sentences(config)
     model = train(config, sentences)
+    warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data import file_kinds
 from albert_tf.serving.server import Server
 from albert_tf.tasks.features import Features
 
 
 def text_features(server: Server, path: str) -> Features:
     """Return the lines of a plain text as inputs, empty ones left out."""
-    lines = files.read_text(path, "`calibration_file`").splitlines()
+    lines = file_kinds.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
     require(texts, f"`calibration_file` must hold text. Received: {path}")
     encoder = server.encoder

@@ -7,6 +7,7 @@ Shapes: B batch, T tokens, H width.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
+from albert_tf.data import file_kinds
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.sentence_vectors import token_mean, unit_mean
@@ -46,7 +48,9 @@ class EmbedConfig:
         "", "Model directory, pretrained or fine-tuned.", required=True
     )
     input_file: str = setting(
-        "", "Text file, one text on each line.", required=True
+        "",
+        "Text file, one text on each line; - is standard input.",
+        required=True,
     )
     output_file: str = setting("", "File to write, *.npy.", required=True)
     pooling: str | None = setting(
@@ -96,9 +100,13 @@ def check(c: EmbedConfig, config: AlbertConfig) -> int:
 def read_texts(path: str) -> Iterator[str]:
     """Yield the text of every line."""
     rule = "`input_file` must be an existing file."
-    require(files.is_file(path), rule, input_file=path)
-    with files.opened(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+    legal = files.is_file(path) or files.is_stream(path)
+    require(legal, rule, input_file=path)
+    with file_kinds.opened(path) as source:
+        rule = "`input_file` must be plain text, one on each line."
+        kind = f"{path}, a file of {source.kind}"
+        require(source.kind == file_kinds.TEXT, rule, input_file=kind)
+        for number, line in enumerate(source.file, start=1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
@@ -107,9 +115,10 @@ def read_texts(path: str) -> Iterator[str]:
                 ) from None
 
 
-def chunks(c: EmbedConfig, tokenizer: Tokenizer) -> Iterator[Features]:
+def chunks(
+    c: EmbedConfig, tokenizer: Tokenizer, texts: Iterator[str]
+) -> Iterator[Features]:
     """Yield the features of a few batches of texts after the other."""
-    texts = read_texts(c.input_file)
     while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
         yield Features.of_texts(tokenizer, chunk, c.max_seq_length)
 
@@ -165,7 +174,11 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
         max_seq_length=c.max_seq_length or length,
     )
     tokenizer = load_tokenizer(c.model_dir)
-    count = sum(1 for _ in read_texts(c.input_file))
+    # A file is read twice, and a pipe, which cannot be, is kept in memory.
+    texts = functools.partial(read_texts, c.input_file)
+    if files.is_stream(c.input_file):
+        texts = list(texts()).__iter__
+    count = sum(1 for _ in texts())
     require(count, "`input_file` must have a text.", input_file=c.input_file)
     model = AlbertModel(config)
     model.build()
@@ -175,7 +188,7 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
     width = config.embedding_size if own_width else config.hidden_size
     progress = Progress(count, unit="text")
     with array_file(c.output_file, (count, width)) as write:
-        for chunk in chunks(c, tokenizer):
+        for chunk in chunks(c, tokenizer, texts()):
             write(vectors_of(chunk, c.batch_size, step))
             progress.advance(len(chunk), "embedded")
     progress.close()

@@ -8,9 +8,10 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
+import itertools
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -55,12 +56,17 @@ class MinimalPairsConfig(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ in grammar alone, and what they test."""
+    """Two sentences that differ in grammar alone, and what they test.
+
+    Attributes:
+      where: file and line, for errors.
+    """
 
     good: str
     bad: str
     paradigm: str
     phenomenon: str
+    where: str = ""
 
 
 def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
@@ -74,7 +80,7 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
         rule = "`output_file` must not be a folder or a file that is read."
         same = os.path.realpath(path) == os.path.realpath(output)
         require(not (same or files.is_folder(output)), rule, output_file=output)
-        for row in read_rows(path, Columns(format=".jsonl")):
+        for row in read_rows(path, Columns()):
             values = [
                 row.values.get(name, row.values.get(of_blimp))
                 for name, of_blimp in NAMES.items()
@@ -85,7 +91,7 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
                 f"{', '.join(NAMES)}, or {', '.join(NAMES.values())}.",
                 line=str(row.values)[:80],
             )
-            pairs.append(Pair(*values))
+            pairs.append(Pair(*values, row.where))
     return pairs
 
 
@@ -112,14 +118,20 @@ class Scorer:
         logits = self.model.mlm(states, embeddings=albert.embeddings)
         return cross_entropy(logits, pieces)
 
-    def row(self, sentence: str) -> np.ndarray:
-        """Return a sentence as ids with [CLS] and [SEP], int32 [T]."""
+    def row(self, sentence: str, where: str = "") -> np.ndarray:
+        """Return a sentence as ids with [CLS] and [SEP], int32 [T].
+
+        Args:
+          sentence: the text.
+          where: it stands, for errors.
+        """
         ids = self.tokenizer.encode(sentence)
         limit = self.model.config.max_position_embeddings - 2
         require(
             1 <= len(ids) <= limit,
-            f"A sentence must have 1 to {limit} pieces for this model.",
-            sentence=f"{sentence!r}, {len(ids)} pieces",
+            f"{where and f'{where}: '}a sentence must have 1 to {limit} "
+            "pieces for this model.",
+            sentence=f"{sentence!r:.80}, {len(ids)} pieces",
         )
         first, last = self.tokenizer.cls_id, self.tokenizer.sep_id
         return np.array([first, *ids, last], np.int32)
@@ -134,13 +146,22 @@ class Scorer:
             for start in range(0, len(numbers), size):
                 yield numbers[start : start + size]
 
-    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+    def __call__(
+        self, sentences: Sequence[str], places: Iterable[str] = ()
+    ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
         Sentences of the same pieces have the same to the bit, so that none
         of them is better.
+
+        Args:
+          sentences: the texts.
+          places: where they stand, for errors.
         """
-        rows = [self.row(sentence) for sentence in sentences]
+        rows = [
+            self.row(*item)
+            for item in itertools.zip_longest(sentences, places, fillvalue="")
+        ]
         distinct = {row.tobytes(): row for row in rows}
         scores = self.of_rows([*distinct.values()])
         score_of = dict(zip(distinct, scores, strict=True))
@@ -207,7 +228,8 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
-    good, bad = scorer(sentences).reshape(-1, 2).T
+    places = [place for pair in pairs for place in [pair.where] * 2]
+    good, bad = scorer(sentences, places).reshape(-1, 2).T
     summary = summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)
     return summary

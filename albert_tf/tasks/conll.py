@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data import file_kinds
 from albert_tf.data.table_sources import is_table, rows_of
 from albert_tf.tasks.tables import texts_cell
 
@@ -107,7 +107,8 @@ def read_conll(
     """Return the sentences of a file.
 
     Args:
-      path: the file; a blank line ends a sentence. Or a table.
+      path: the file; a blank line ends a sentence. Or a table, also of JSON
+        lines.
       word_column: number of the column of words, "" for the first; of a table
         its name, "" for `tokens`.
       tag_column: number of the column of tags, "" for the last of several; of
@@ -117,9 +118,9 @@ def read_conll(
     Raises:
       InputError: a line lacks a column; the message names file and line.
     """
-    if is_table(path):
+    if is_table(path) or file_kinds.kind_of(path) == file_kinds.JSONL:
         return read_rows_of_words(path, word_column, tag_column, tagged)
-    text = files.read_text(path, "The data file").removeprefix("\ufeff")
+    text = file_kinds.read_text(path, "The data file")
     sentences: list[Sentence] = []
     words, tags = [], []
     for number, line in enumerate([*text.split("\n"), ""], start=1):

@@ -14,6 +14,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.data.file_kinds import JSONL
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
@@ -76,7 +77,7 @@ class Layout:
 
 
 # RACE's .txt files hold JSON.
-RACE_COLUMNS = Columns(text="article", format=".jsonl")
+RACE_COLUMNS = Columns(text="article", format=JSONL)
 
 
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.data import file_kinds
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_number, require_label
 from albert_tf.tasks.prediction_files import write_labels
@@ -19,7 +20,7 @@ from albert_tf.tasks.tables import (
     Columns,
     Row,
     cell,
-    ending_of,
+    is_lines,
     read_rows,
     text_cell,
 )
@@ -80,8 +81,8 @@ class Embedding(Task):
     # Examples.
 
     def read(self, part, path) -> list[Texts]:
-        if ending_of(path) == ".txt":
-            text = files.read_text(path, "The data file").removeprefix("\ufeff")
+        if is_lines(path):
+            text = file_kinds.read_text(path, "The data file")
             # Only a line feed ends a line, as in tables.
             lines = text.removesuffix("\n").split("\n")
             texts = [line.removesuffix("\r") for line in lines]

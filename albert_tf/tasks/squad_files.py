@@ -10,6 +10,7 @@ from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.data import file_kinds
 from albert_tf.data.table_sources import is_table, rows_of
 from albert_tf.tasks.tables import field
 
@@ -69,7 +70,8 @@ def entries(path: str) -> Iterator[tuple[str, Any, str]]:
     if is_table(path):
         yield from table_entries(path)
         return
-    content = files.read_json(path, "The data file")
+    text = file_kinds.read_text(path, "The data file")
+    content = files.parse_json(text, path, "The data file")
     for number, article in enumerate(field(content, "data", list, path)):
         where = f"{path}, data[{number}]"
         for paragraph in field(article, "paragraphs", list, where):

@@ -1,28 +1,25 @@
 """Rows of tables of any kind, each with the place it stands at.
 
-TSV, CSV and JSON lines are read here, others by `data/table_sources.py`.
-
 TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
 `note_quotes` tells a user who may not have meant that.
 A malformed line is an error that names file and line, never a row skipped.
 """
 
-import csv
 import dataclasses
-import io
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.table_sources import Row, TableObject, is_table, rows_of
+from albert_tf.data import file_kinds, row_files
+from albert_tf.data.file_kinds import TEXT, TSV, BadData
+from albert_tf.data.row_files import Row
+from albert_tf.data.table_sources import TableObject, is_table, rows_of
 
 # A whole cell of a tab-separated line in quotes, those inside it doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
-LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
 
 
 def cell(row: Row, column: str, flag: str) -> Any:
@@ -95,7 +92,7 @@ class Columns:
         official files that are known to have them, and print how many.
       no_label: what stands for a label where annotators did not agree; such
         rows are passed over, except to predict, and their number printed.
-      format: the ending of files of the same format; "" is their own.
+      format: the kind of its files, "" for what each of them is.
     """
 
     text: str = "text"
@@ -133,121 +130,66 @@ class Columns:
         return str(name), text_cell(row, self.text, "text_column"), pair
 
 
-Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
+TXT = ".txt"  # read as TSV
+FORMATS = (".tsv", TXT, ".csv", ".jsonl", ".json")
 
 
-def tsv_cells(text: str, path: str) -> Cells:
-    """Yield the cells of each line; only a line feed ends a line."""
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
-        yield number, line.removesuffix("\r").split("\t")
+def is_lines(path: str | TableObject) -> bool:
+    """Return whether a path is that of a `.txt` file of plain text."""
+    named = file_kinds.ending_of(path) == TXT
+    return named and file_kinds.kind_of(path) == TEXT
 
 
-def csv_cells(text: str, path: str) -> Cells:
-    """Yield the cells of each record; a quoted cell may hold line feeds."""
-    text = text.rstrip("\r\n")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    first = 1
-    limit = csv.field_size_limit(LONGEST_FIELD)
-    try:
-        for cells in reader:
-            yield first, cells
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{path}:{first}: a CSV record must be well-formed: {error}"
-        ) from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def named_rows(path: str, cells: Iterable, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a file of cells, whose first line may be a header."""
-    names: list[str] = []
-    broken = 0
-    for number, values in cells:
-        where = f"{path}:{number}"
-        if not names:
-            names = header_names(where, values, columns.header)
-            if columns.header:
-                continue
-        if len(values) == len(names):
-            yield Row(where, dict(zip(names, values, strict=True)))
-        elif columns.skip_broken:
-            broken += 1
-        else:
-            raise InputError(
-                f"{where}: every line must have {len(names)} columns "
-                f"({', '.join(names)}). Received: {len(values)} columns"
-            )
-    if broken:
-        print(f"Note: {path}: passed over {broken} broken lines")
-
-
-def header_names(where: str, values: list[str], header: bool) -> list[str]:
-    """Return the columns' names from the first line of a file."""
-    if not header:
-        return [str(i + 1) for i in range(len(values))]
-    names = [name.strip() for name in values]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    rule = f"{where}: the columns of the header must differ."
-    require(not twice, rule, twice=", ".join(twice))
-    return names
-
-
-def json_rows(text: str, path: str) -> Iterator[Row]:
-    """Yield the objects of a file that holds one on each line."""
-    for number, line in enumerate(text.rstrip("\r\n").split("\n"), start=1):
-        where = f"{path}:{number}"
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            raise InputError(
-                f"{where}: every line must be a JSON object. "
-                f"Received: {line[:60]}"
-            )
-        yield Row(where, values)
-
-
-CELLS = {".tsv": tsv_cells, ".txt": tsv_cells, ".csv": csv_cells}
-FORMATS = (*CELLS, ".jsonl", ".json")
-
-
-def ending_of(path: str) -> str:
-    """Return the ending of a file's name, which tells its format."""
-    return os.path.splitext(path)[1].lower()
+def _kind(source: file_kinds.Source, path: str) -> str:
+    """Return what rows a file has, by what is in it and by its name."""
+    if source.kind == TEXT and file_kinds.ending_of(path) == TXT:
+        return TSV
+    file_kinds.require_lines(source.kind, path)
+    rule = (
+        "A data file must hold JSON lines, or its name must end in "
+        f"{', '.join(FORMATS)}, .parquet, or be of a folder that "
+        "`save_to_disk` of `datasets` wrote."
+    )
+    require(source.kind in row_files.KINDS, rule, path=path)
+    return source.kind
 
 
 def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a table; the file's ending tells its format.
+    """Yield the rows of a table.
 
     Raises:
-      InputError: the file is missing, empty, not UTF-8, of an unknown ending
+      InputError: the file is missing, empty, not UTF-8, of an unknown kind
         or has a malformed line; the message names file and line.
     """
     if is_table(path):
         yield from rows_of(path)
         return
-    ending = columns.format or ending_of(path)
-    rule = (
-        f"The name of a data file must end in {', '.join(FORMATS)}, .parquet, "
-        "or be of a folder that `save_to_disk` of `datasets` wrote."
-    )
-    require(ending in FORMATS, rule, path=path)
-    text = files.read_text(path, "The data file").removeprefix("\ufeff")
-    require(text.strip(), "The data file must not be empty.", path=path)
-    if ending in CELLS:
-        yield from named_rows(path, CELLS[ending](text, path), columns)
-    else:
-        yield from json_rows(text, path)
+    rule = "The data file must be an existing file."
+    require(files.is_file(path), rule, path=path)
+    broken = 0
+
+    def pass_over(error: BadData, line: bytes) -> None:
+        nonlocal broken
+        if line or not columns.skip_broken:
+            raise error
+        broken += 1
+
+    with file_kinds.opened(path) as source:
+        rule = "The data file must not be empty."
+        require(source.head.strip(b"\xef\xbb\xbf \r\n\t"), rule, path=path)
+        kind = columns.format or _kind(source, path)
+        yield from row_files.read(source, path, kind, columns.header, pass_over)
+    if broken:
+        print(f"Note: {path}: passed over {broken} broken lines")
 
 
 def note_quotes(path: str | TableObject) -> None:
     """Print where a tab-separated file first has a cell in quotes."""
-    if CELLS.get(ending_of(path)) is not tsv_cells:
+    if isinstance(path, TableObject) or files.is_stream(path):
         return
-    text = files.read_text(path, "The data file")
+    if not is_lines(path) and file_kinds.kind_of(path) != TSV:
+        return
+    text = file_kinds.read_text(path, "The data file")
     quoted = QUOTED.search(text)
     if quoted:
         before = text[: quoted.start(1)]

@@ -301,3 +301,25 @@ def test_hooks_must_be_hooks(name):
         getattr(albert_tf, name)(
             output_dir="y", hooks=[albert_tf.Hook, 3], **values
         )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_that_the_console_cannot_print(encoding):
+    """They come as escapes, in what is printed and in errors."""
+    name = "a é 文 \udce9"
+    code = (
+        "from albert_tf.base import command_line\n"
+        "from albert_tf.base.errors import InputError\n"
+        "def main():\n"
+        f"    print({name!r})\n"
+        f"    raise InputError({name!r})\n"
+        "command_line.run(main)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    printed = name.encode(encoding, "backslashreplace")
+    assert ended.stdout == printed + b"\n" and ended.returncode == 1
+    assert ended.stderr == b"error: " + printed + b"\n"

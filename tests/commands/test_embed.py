@@ -1,6 +1,8 @@
 """Vectors of texts against the NumPy model, one unpadded text at a time."""
 
+import gzip
 import os
+import threading
 
 import numpy as np
 import programs
@@ -56,7 +58,8 @@ def made(pretrained_dir, source, tmp_path):
         path = str(tmp_path / "new" / "x.npy")  # whose folder is made
         # Of 24 tokens that the model can take.
         sizes = {"max_seq_length": 20, "batch_size": 2}
-        embed(EmbedConfig(pretrained_dir, source, path, **sizes, **values))
+        text = values.pop("input_file", source)
+        embed(EmbedConfig(pretrained_dir, text, path, **sizes, **values))
         return np.load(path)
 
     return make
@@ -129,3 +132,35 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"float32 [{len(LINES)}, 16]" in done.stdout
     assert np.load(tmp_path / "x.npy").shape == (len(LINES), 16)
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
+    """They have the vectors of the plain file."""
+    wanted = made()
+    with open(source, "rb") as file:
+        data = gzip.compress(file.read())
+    path = tmp_path / "texts"
+    if pipe:
+        os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(data,))
+    writer.start()
+    if not pipe:
+        writer.join()
+    np.testing.assert_array_equal(made(input_file=str(path)), wanted)
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b'{"text": "a"}\n', "plain text.*a file of jsonl"),
+        ("caf\u00e9\n".encode("utf-16"), "UTF-16.*iconv"),
+        (b"PAR1", "plain text.*parquet"),
+    ],
+)
+def test_what_is_no_text_is_not_embedded(made, tmp_path, content, message):
+    """Braces and bytes of other formats have no vectors."""
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        made(input_file=str(tmp_path / "x"))

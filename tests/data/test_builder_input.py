@@ -3,6 +3,8 @@
 import dataclasses
 import errno
 import gzip
+import io
+import json
 import os
 import shutil
 import subprocess
@@ -13,9 +15,11 @@ from tiny_corpus import (
     command,
     contents,
     settings,
+    small_blocks,
 )
 from vocabularies import english
 
+import albert_tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
@@ -55,13 +59,19 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
         )
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "c4.json.gz", "a.ndjson"])
+@pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """Without `input_format` the braces and names of fields would be text."""
-    (tmp_path / name).write_text('{"text": "w1 w2 .\\nw3 ."}\n' * 9)
+    """Whatever the name, braces and names of fields are no text."""
+    texts = (corpus / "a.txt").read_text().split("\n\n")
+    lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
+    (tmp_path / name).write_text("".join(lines))
     changes = {"input_file": str(tmp_path / name)}
-    with pytest.raises(InputError, match=f"must be jsonl.*lines with .*{name}"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+    build.run(*settings(corpus, tmp_path / "out", **changes))
+    changes = {"input_file": f"{corpus}/a.txt"}
+    build.run(*settings(corpus, tmp_path / "text", **changes))
+    found, wanted = contents(tmp_path / "out"), contents(tmp_path / "text")
+    for name in wanted:
+        assert name == "metadata.json" or found[name] == wanted[name]
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
@@ -166,7 +176,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
         ("no*thing", None, "must match at least one file"),
         ("empty.txt", b"", "must not hold empty files"),
         ("cut.gz", CUT, "damaged .gz file"),
-        ("plain.gz", b"w1 w2 .\n", "damaged .gz file"),
+        ("other.gz", b"w1 \xff\xf0 w2 .\n", "damaged .gz file"),
         ("x.jsonl", b'{"text": "w1"}\n{"a": 1}\n', "x.jsonl, line 2$"),
     ],
 )
@@ -234,3 +244,90 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
     build.run(*settings(corpus, output))
     build.run(*settings(corpus, tmp_path / "whole"))
     assert contents(output) == contents(tmp_path / "whole")
+
+
+@pytest.fixture
+def bad_in_the_middle(corpus, tmp_path):
+    """Return JSON lines of which one, far on, has no text."""
+    texts = (corpus / "a.txt").read_text().split("\n\n")
+    lines = [json.dumps({"text": text}) for text in texts]
+    path = tmp_path / "x"
+    path.write_text("\n".join([*lines[:20], '{"text": null}', *lines[20:]]))
+    return str(path)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_bad_row_costs_no_work(
+    corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
+):
+    """A run that skips it goes on from the shards before, to the same bytes.
+
+    The warning names it.
+    """
+    changes = {"input_file": bad_in_the_middle, "num_processes": processes}
+    skip = changes | {"on_bad_text": "skip"}
+    with small_blocks():
+        build.run(*settings(corpus, tmp_path / "whole", **skip))
+        assert "1 row was without a readable text" in (
+            said := capsys.readouterr().out
+        )
+        assert "x, line 21\n" in said
+        with pytest.raises(InputError, match="on_bad_text=skip.*x, line 21$"):
+            build.run(*settings(corpus, tmp_path / "out", **changes))
+        dealt = []
+        fill = shards.ShardStore.add
+        monkeypatch.setattr(
+            shards.ShardStore,
+            "add",
+            lambda self, *args: dealt.append(1) or fill(self, *args),
+        )
+        metadata = build.run(*settings(corpus, tmp_path / "out", **skip))
+    assert metadata.statistics["bad_rows"] == 1
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert len(dealt) < 15
+
+
+def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
+    """Mended text starts anew, and nothing of the first pass stays."""
+    changes = {"input_file": bad_in_the_middle}
+    scratch = {"scratch_dir": str(tmp_path / "scratch")}
+    for more in ({}, scratch):
+        output = tmp_path / f"out{len(more)}"
+        with small_blocks(), pytest.raises(InputError, match="line 21$"):
+            build.run(*settings(corpus, output, **changes, **more))
+        build.run(*settings(corpus, output, **more))
+        build.run(*settings(corpus, tmp_path / f"new{len(more)}"))
+        wanted = contents(tmp_path / f"new{len(more)}")
+        assert contents(output) == wanted
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input(corpus, tmp_path, monkeypatch, pack):
+    """Text of a pipe makes the records that it makes as a file."""
+    text = (corpus / "a.txt").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
+    shared = {
+        "vocab_file": corpus / "vocab.txt",
+        "max_seq_length": 32,
+        "num_processes": 1,
+    }
+    create = albert_tf.create_pretraining_data
+    create(input_file="-", output_dir=tmp_path / "pipe", **shared)
+    create(input_file=corpus / "a.txt", output_dir=tmp_path / "file", **shared)
+    found, wanted = contents(tmp_path / "pipe"), contents(tmp_path / "file")
+    assert found.keys() == wanted.keys()
+    for name in wanted.keys() - {"metadata.json"}:
+        assert found[name] == wanted[name]
+
+
+def test_a_glob_that_matches_the_output(corpus, tmp_path):
+    """A build among its text is resumed, and made again, as the same."""
+    shutil.copy(corpus / "a.txt", tmp_path)
+    changes = {"input_file": f"{tmp_path}/*"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "write", full)
+        with pytest.raises(OSError, match="run the same command again"):
+            build.run(*settings(corpus, tmp_path, **changes))
+    first = build.run(*settings(corpus, tmp_path, **changes))
+    assert build.run(*settings(corpus, tmp_path, **changes)) == first

@@ -174,3 +174,22 @@ def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
     assert [one.sentences for one in made] == [300] * 3
     for name in "bc":
         assert contents(tmp_path / "a") == contents(tmp_path / name)
+
+
+def test_rows_without_a_text_are_skipped(corpus, texts, wanted, tmp_path):
+    """In memory and in files they are counted, and the rest is the same."""
+    from pyarrow.parquet import write_table
+
+    rows = pyarrow.table({"body": [None, *texts[:9], None, *texts[9:]]})
+    write_table(rows, tmp_path / "x.parquet")
+    for number, source in enumerate((rows, tmp_path / "x.parquet")):
+        made = build(corpus, tmp_path / f"{number}", source, on_bad_text="skip")
+        assert records(made.output_dir) == wanted
+        assert made.metadata.statistics["bad_rows"] == 2
+
+
+def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
+    """With `lines`, empty rows part documents, also in memory."""
+    rows = "\n\n".join(texts).split("\n")
+    made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
+    assert records(made.output_dir) == wanted

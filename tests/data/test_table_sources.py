@@ -196,8 +196,8 @@ def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
     sizes = []
     batches = table_sources._schema_and_batches
 
-    def counted(file, path):
-        schema, read = batches(file, path)
+    def counted(source):
+        schema, read = batches(source)
         return schema, lambda columns: (
             sizes.append(batch.shape) or batch for batch in read(columns)
         )

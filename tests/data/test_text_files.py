@@ -155,12 +155,43 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
         read(path, input_format="jsonl")
 
 
-def test_skipped_lines_count_for_the_place(tmp_path):
-    """A line left out for bad bytes still counts in a later error."""
-    content = b'{"text": "a"}\n{"text": "\xff"}\n{}\n'
+@pytest.mark.parametrize(
+    "line, first",
+    [
+        (b'{"text": null}', "with fields text in"),
+        (b'{"body": "a"}', "with fields body in"),
+        (b'{"text": 3.5}', "with fields text in"),
+        (b'{"text": "cut o', "JSON object on every line"),
+        (b'["text"]', "no object in"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [20, 1 << 20])
+def test_records_without_a_text(
+    tmp_path, monkeypatch, line, first, block_bytes
+):
+    """One is skipped and counted, the first by its place; `fail` says how.
+
+    A line left out for its bytes still counts in that place.
+    """
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+    good = b'{"text": "a b c"}\n'
+    content = good * 3 + line + b"\n" + good * 2 + line + b"\n" + good
     path = write(tmp_path / "x.jsonl", content)
-    with pytest.raises(InputError, match="x.jsonl, line 3$"):
-        read(path, input_format="jsonl", on_bad_text="skip")
+    found, _, counts = read(path, on_bad_text="skip")
+    assert found == [["a b c"]] * 6
+    assert (counts["bad_rows"], counts["bad_lines"]) == (2, 0)
+    said = text_files.first_bad_item(counts)
+    assert first in said and said.endswith("x.jsonl, line 4")
+    with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
+        read(path)
+    path = write(tmp_path / "y.jsonl", b'{"text": "\xff"}\n' + content)
+    found, _, counts = read(path, on_bad_text="skip")
+    assert (counts["bad_rows"], counts["bad_lines"]) == (2, 1)
+    assert (
+        text_files.first_bad_item(counts)
+        .partition(" of")[0]
+        .endswith("line 1, byte 10")
+    )
 
 
 def test_half_of_a_pair_is_replaced(tmp_path):
@@ -171,16 +202,25 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 
 def test_longest_json(tmp_path, monkeypatch):
-    """An object over the limit is an error that names its line."""
+    """An object over the limit is named by its line, or left out alone."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_files.FORMATS, "jsonl", short)
     line = '{"text": "' + "a" * 70 + '"}\n'
     path = write(tmp_path / "x", line * 3)
     assert len(read(path, input_format="jsonl")[0]) == 3
-    path = write(tmp_path / "y", line + line.replace("a", "aaa") + line)
-    with pytest.raises(InputError, match="at most 100 bytes.*y, line 2"):
-        read(path, input_format="jsonl")
+    for times in (2, 9):
+        content = line + line.replace("a", "a" * times) + line * 2
+        path = write(tmp_path / "y", content)
+        with pytest.raises(InputError, match="at most 100 bytes.*y, line 2"):
+            read(path, input_format="jsonl")
+        found, blocks, counts = read(
+            path, input_format="jsonl", on_bad_text="skip"
+        )
+        assert found == [["a" * 70]] * 3 and counts["bad_rows"] == 1
+        last = blocks[-1]
+        assert last.first_line == 5 - last.data.count(b"\n")
+        assert last.offset + len(last.data) == len(content)
 
 
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])

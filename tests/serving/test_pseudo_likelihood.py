@@ -159,3 +159,20 @@ def test_a_sentence_must_fit_the_model(scorer):
     """Longer ones would be cut, and their score be another's."""
     with pytest.raises(InputError, match="1 to 14 pieces"):
         scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
+
+
+def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
+    """The message names the file and the line, and what is too long."""
+    monkeypatch.setattr(pseudo_likelihood, "load_scorer", lambda _: scorer)
+    limit = scorer.model.config.max_position_embeddings
+    long = " ".join(["river"] * limit)
+    for number, row in enumerate(
+        ((long, "a river"), ("a river", long), (" ", "a"))
+    ):
+        path = tmp_path / f"{number}.jsonl"
+        write(path, [ROWS[0], (*row, *ROWS[0][2:])])
+        config = MinimalPairsConfig("m", str(path), str(tmp_path / "out.json"))
+        message = f"{number}.jsonl:2: a sentence must have 1 to"
+        with pytest.raises(InputError, match=message) as error:
+            minimal_pairs(config)
+        assert len(str(error.value)) < 300

@@ -1,5 +1,9 @@
 """CoNLL columns, schemes of tags, and the errors that name a line."""
 
+import gzip
+import json
+import lzma
+
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -135,3 +139,20 @@ def test_labels_cover_every_prefix():
 def test_spans_of_tags(tags, spans):
     """An entity ends where its kind does, or where a tag says so."""
     assert entity_spans(tags.split()) == spans
+
+
+def test_compressed_columns_and_json_lines(tmp_path):
+    """They have the sentences of the plain file, whatever their names."""
+    plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
+    plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
+    wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]
+    rows = [{"tokens": words, "ner_tags": tags} for words, tags in wanted]
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    for data in (
+        lzma.compress(plain.read_bytes()),
+        lines,
+        gzip.compress(lines),
+    ):
+        other.write_bytes(data)
+        found = read_conll(str(other), "", "", True)
+        assert [(s.words, s.tags) for s in found] == wanted

@@ -1,11 +1,12 @@
 """Files in the format of SQuAD, and the errors that name a question."""
 
+import gzip
 import json
 
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.squad_files import Reader, find_answer
+from albert_tf.tasks.squad_files import Reader, entries, find_answer
 
 CONTEXT = "A cat saw a cat. The dog slept."
 
@@ -110,3 +111,15 @@ def test_another_format(tmp_path):
     path.write_text("{")
     with pytest.raises(InputError, match="JSON"):
         Reader(str(path), "train", True).questions()
+
+
+def test_compressed_questions(tmp_path):
+    """They are read as the plain file, on one line or on several."""
+    path = write(tmp_path, question())
+    content = json.load(open(path, encoding="utf-8"))
+    wanted = list(entries(path))
+    for indent in (None, 2):
+        data = json.dumps(content, indent=indent).encode()
+        other = tmp_path / "data"
+        other.write_bytes(gzip.compress(data))
+        assert [x[:2] for x in entries(str(other))] == [x[:2] for x in wanted]

@@ -1,5 +1,9 @@
 """Rows of TSV, CSV and JSON lines, and the errors that name a line."""
 
+import bz2
+import gzip
+import lzma
+
 import pytest
 import tiny_tasks
 
@@ -65,7 +69,7 @@ def test_json_lines(tmp_path):
         ("t.jsonl", '{"a": ' + "1" * 5_000, ["t.jsonl:1", "JSON object"]),
         ("t.tsv", "a\ta\nx\ty\n", ["t.tsv:1", "twice=a"]),
         ("t.tsv", " \n", ["empty", "t.tsv"]),
-        ("t.tsv", b"a\nx\xff\n", ["UTF-8", "byte 3"]),
+        ("t.tsv", b"a\nx\xff\n", ["t.tsv:2", "UTF-8", "byte 1"]),
         ("t.xls", "a\n", [".tsv", ".csv", ".jsonl", "t.xls"]),
     ],
 )
@@ -127,3 +131,42 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     (example,) = read_splits(find("rte"), data, "train")[""]
     assert example.text == '"So it is."'
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "name, pack",
+    [
+        ("t.TSV", bytes),
+        ("t.tsv.gz", gzip.compress),
+        ("t.tsv", bz2.compress),
+        ("t.CSV.XZ", lzma.compress),
+        ("t.txt", bytes),
+        ("t", bytes),
+        ("t.tsv", bytes),
+        ("t.csv", gzip.compress),
+    ],
+)
+def test_what_a_table_is(tmp_path, name, pack):
+    """Its first bytes tell packing and JSON, and its name the rest."""
+    cells = {
+        "T": b"a\tb\nx\ty\n",
+        "C": b"a,b\nx,y\n",
+        "J": b'{"a": "x", "b": "y"}\n',
+    }
+    letter = name[2:3].upper() if name != "t" else "J"
+    for text in (cells["J"], cells[letter]):
+        assert rows(tmp_path, name, pack(text))[1] == [{"a": "x", "b": "y"}]
+
+
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        ("t.tsv", "a\tb\nx\ty\n".encode("utf-16"), "iconv -f UTF-16"),
+        ("t.csv", b"PK\x03\x04" + b"\0" * 99, "zip archive"),
+        ("t.json", b'[{"a": 1},\n{"a": 2}]\n', "jq -c '.[]'"),
+        ("t.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:-9], "damaged .gz file"),
+    ],
+)
+def test_files_that_are_no_table(tmp_path, name, text, said):
+    """What they are is said, with what converts it."""
+    assert said in refusal(tmp_path, name, text)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from albert_tf.data.builder import letters
+from albert_tf.data.builder.text_files import bad_items
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import EVAL
 
@@ -81,8 +82,9 @@ def _text(statistics: dict) -> Iterator[str]:
         yield (
             f"{statistics['one_segment_share']:.0%} of the chunks are one "
             f"line, and {fate}; the sentence-order task wants one sentence per "
-            "line (--split_sentences), a blank line between documents only, "
-            "and room for several sentences (--max_seq_length)"
+            "line (--split_sentences; --input_format=lines if rows of a table "
+            "are sentences), a blank line between documents only, and room "
+            "for several sentences (--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (
@@ -92,8 +94,8 @@ def _text(statistics: dict) -> Iterator[str]:
     yield from letters.warnings(
         statistics["dropped_marks_share"], statistics["beyond_rule_share"]
     )
-    if statistics["bad_lines"]:
-        yield f"{statistics['bad_lines']} lines were not UTF-8"
+    if said := bad_items(statistics):
+        yield said
 
 
 def _room(statistics: dict) -> Iterator[str]:

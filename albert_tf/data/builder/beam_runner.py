@@ -40,6 +40,7 @@ from albert_tf.data.builder.record_files import (
 )
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import Block, blocks
+from albert_tf.data.builder.text_files import merge
 
 # Where a block stands in the text: its file, and its number in it.
 Place = tuple[int, int]
@@ -87,7 +88,10 @@ def _write_shard(
 
 
 def _total(counts: Iterable[Counter]) -> Counter:
-    return sum(counts, Counter())
+    total: Counter = Counter()
+    for more in counts:
+        merge(total, more)
+    return total
 
 
 def _end(values, name: str, path: str) -> None:

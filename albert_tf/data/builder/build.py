@@ -27,8 +27,9 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize
-from albert_tf.data.builder.text_blocks import input_paths
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_blocks import check_files, input_paths
+from albert_tf.data.builder.text_files import ReadingConfig, warn_of_bad_items
+from albert_tf.data.file_kinds import PACKED_ENDINGS
 from albert_tf.data.masking import (
     DYNAMIC,
     RELEASED_SHARES,
@@ -51,13 +52,14 @@ DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 SHARD_BYTES = 1 << 25
 
 # Such a file holds about so many times its size of text.
-PACKED, PACKED_RATIO = (".gz", ".parquet"), 3
+PACKED, PACKED_RATIO = (*PACKED_ENDINGS, ".parquet"), 3
 
 
 def count_shards(paths: list[str]) -> int:
     """Return the default number of shards of text files."""
     total = sum(
-        files.size(path) * (PACKED_RATIO if path.endswith(PACKED) else 1)
+        files.size(path)
+        * (PACKED_RATIO if path.lower().endswith(PACKED) else 1)
         for path in paths
     )
     return math.ceil(total / SHARD_BYTES)
@@ -147,7 +149,7 @@ def _check_documents(
         "or more.",
         input_file=f"{build.input_file}, {text['tokens']:,} tokens, "
         f"{text['short_documents']:,} of {text['documents']:,} documents "
-        "shorter",
+        f"shorter, {text['bad_rows']:,} rows without a text",
     )
     kept = text["documents"] - text["short_documents"]
     require(
@@ -168,7 +170,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
             f"The text must give {split} records: two sentences of a "
             "document, one on each line, must fit `max_seq_length` (and with "
             "--random_next_sentence another B be as long); see "
-            "--split_sentences and --eval_fraction. Sentences that stand "
+            "--split_sentences and --eval_fraction, and for rows of a table "
+            "that are sentences --input_format=lines. Sentences that stand "
             "alone, as posts and queries do, want "
             "--single_segment_policy=keep.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
@@ -218,6 +221,7 @@ def _make(
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     text, held_out = runner.deal(recipe, paths, folder.scratch)
+    warn_of_bad_items(text, recipe.reading.on_bad_text)
     _check_documents(recipe.build, text, held_out)
     jobs = file_jobs(recipe, held_out, folder.scratch)
     made = zip(jobs, runner.make_files(jobs), strict=True)
@@ -260,9 +264,9 @@ def run(
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
     """
-    paths = input_paths(
-        build.input_file, reading.input_format, build.output_dir
-    )
+    paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
+    if not build.runner:  # else this machine opens no text
+        check_files(paths, reading)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)

@@ -17,8 +17,9 @@ class BuildConfig:
 
     input_file: str | TableObject = setting(
         None,
-        "Text files, plain or .gz, .parquet files, or folders that "
-        "`save_to_disk` of `datasets` wrote: a comma-separated list of globs.",
+        "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
+        "folders that `save_to_disk` of `datasets` wrote: a comma-separated "
+        "list of globs; - is standard input.",
         required=True,
         convert=as_sources,
     )

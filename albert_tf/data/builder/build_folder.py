@@ -8,9 +8,19 @@ from collections.abc import Iterator
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.data import records
+from albert_tf.data.builder.shards import PROGRESS_FILE
+from albert_tf.data.file_kinds import BadData
 from albert_tf.data.records.metadata import METADATA_FILE
 
 MANIFEST_FILE = "manifest.json"
+
+# A first pass that stopped at what it could not read is right up to there for
+# the other values of `on_bad_text` too.
+STRICT = {"on_bad_text": "fail"}
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 class BuildFolder:
@@ -30,11 +40,14 @@ class BuildFolder:
     ):
         self.output_dir, self.identity = output_dir, identity
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        # No other build's: of these settings, and into this folder.
-        place = output_dir if scratch_dir else ""
-        text = (json.dumps(identity, sort_keys=True) + place).encode()
-        name = f"scratch-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
-        self.scratch = files.join(scratch_dir or output_dir, name)
+        # No other build's: into this folder, and of these settings.
+        self._place = scratch_dir or output_dir
+        self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
+        self.scratch = self._scratch_of(identity)
+
+    def _scratch_of(self, identity: dict) -> str:
+        name = _digest(json.dumps(identity, sort_keys=True))
+        return files.join(self._place, f"{self._name}-{name}")
 
     def _require_same(self, identity: dict) -> None:
         """Raise `InputError` if the folder was begun with something else."""
@@ -75,10 +88,21 @@ class BuildFolder:
                 "folder.",
                 output_dir=self.output_dir,
             )
+        self._take_over()
         for name in filter(files.is_unfinished, files.names(self.output_dir)):
             files.remove(files.join(self.output_dir, name))
         files.write_json(self._manifest, self.identity)
         return False
+
+    def _take_over(self) -> None:
+        """Keep the first pass of a run that stopped at what it skips now."""
+        strict = self._scratch_of(self.identity | STRICT)
+        local = not files.is_remote(strict)
+        if local and files.exists(strict) and not files.exists(self.scratch):
+            files.rename(strict, self.scratch)
+        for path in files.matches(f"{self._name}-*", self._place):
+            if path != self.scratch:
+                files.remove_folder(path)
 
     def clean(self) -> None:
         """Remove what only an unfinished build needs."""
@@ -89,11 +113,18 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def given_up_if_refused(self) -> Iterator[None]:
-        """Leave nothing of a build whose text cannot be used."""
+        """Leave nothing of a build whose text cannot be used.
+
+        Shards stay where one item of the text cannot be used.
+        """
         try:
             yield
-        except InputError:
+        except InputError as error:
             for path in self._records():
                 files.remove(path)
-            self.clean()
+            shards = files.is_folder(self.scratch) and files.names(self.scratch)
+            if isinstance(error, BadData) and PROGRESS_FILE in (shards or ()):
+                files.remove(self._manifest)
+            else:
+                self.clean()
             raise

@@ -3,17 +3,24 @@
 import contextlib
 import dataclasses
 import hashlib
+import shutil
+from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.base import command_line, files
 from albert_tf.base.errors import require
-from albert_tf.data import records
+from albert_tf.data import file_kinds, records
 from albert_tf.data.builder import build
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import ReadingConfig, json_record
+from albert_tf.data.builder.text_files import (
+    BadItems,
+    ReadingConfig,
+    json_record,
+)
+from albert_tf.data.file_kinds import BadData
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.table_sources import texts_of
+from albert_tf.data.table_sources import TableObject, texts_of
 from albert_tf.text.tokenizers import TokenizerConfig
 
 
@@ -25,33 +32,66 @@ class Records:
     metadata: records.Metadata
 
 
+def _write_table(path: str, table: TableObject, reading: ReadingConfig) -> None:
+    """Write the texts of a table in memory as lines of JSON."""
+    check = BadItems(reading.on_bad_text, Counter())
+    with files.opened(path, "wb") as file:
+
+        def write(text: str | None) -> None:
+            file.write(json_record(reading.text_field, text))
+
+        def skip(error: BadData, line: bytes) -> None:
+            check(error)
+            write(None)  # is counted when it is read
+
+        for text in texts_of(table, reading.text_field, skip):
+            write(text)
+    rule = "`input_file` must not be an empty table."
+    require(files.size(path), rule, input_file=table)
+
+
+def _copied(source: str, folder: str) -> str:
+    """Return a list of files, of which pipes were copied to a folder."""
+    entries = files.listed(source)
+    for number, entry in enumerate(entries):
+        if files.is_stream(entry):
+            entries[number] = files.join(folder, f"pipe-{number}")
+            with (
+                file_kinds.raw(entry) as pipe,
+                files.opened(entries[number], "wb") as file,
+            ):
+                shutil.copyfileobj(pipe, file, 1 << 20)
+    return ",".join(entries)
+
+
 @contextlib.contextmanager
 def in_files(
     config: BuildConfig, reading: ReadingConfig
 ) -> Iterator[tuple[BuildConfig, ReadingConfig]]:
     """Yield settings whose text is in files.
 
-    A table in memory is written to one for the body, in a folder that no other
-    build of it uses: every process reads it.
+    A table in memory, standard input and pipes are written to files for the
+    body, in a folder that no other build of it uses: they are read twice, and
+    by every process.
     """
-    if isinstance(config.input_file, str):
+    source = config.input_file
+    named = isinstance(source, str)
+    if named and not any(map(files.is_stream, files.listed(source))):
         yield config, reading
         return
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
     place = config.scratch_dir or config.output_dir
     folder = files.join(place, f"input-{name.hexdigest()}")
-    path = files.join(folder, f"{config.input_file}.jsonl")
     with files.held(folder, "output_dir"):
         try:
-            with files.opened(path, "wb") as file:
-                for text in texts_of(config.input_file, reading.text_field):
-                    file.write(json_record(reading.text_field, text))
-            rule = "`input_file` must not be an empty table."
-            require(files.size(path), rule, input_file=config.input_file)
-            yield (
-                dataclasses.replace(config, input_file=path),
-                dataclasses.replace(reading, input_format="jsonl"),
-            )
+            if named:
+                paths = _copied(source, folder)
+            else:
+                paths = files.join(folder, f"{source}.jsonl")
+                _write_table(paths, source, reading)
+                if reading.input_format != "lines":
+                    reading = dataclasses.replace(reading, input_format="jsonl")
+            yield dataclasses.replace(config, input_file=paths), reading
         finally:
             files.remove_folder(folder)
 

@@ -17,9 +17,13 @@ from albert_tf.base.progress import Progress
 from albert_tf.data.builder.dealing import deal_block
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.text_blocks import blocks
+from albert_tf.data.builder.text_files import merge
+from albert_tf.data.file_kinds import BadData
 
 # Tokens kept in memory before all shards are written.
 BUFFER_BYTES = 1 << 26
+
+PROGRESS_FILE = "progress.json"
 
 
 def shard_path(folder: str, shard: int) -> str:
@@ -39,7 +43,7 @@ class ShardStore:
         self.paths = [shard_path(folder, s) for s in range(num_shards)]
         self.counts: Counter = Counter()
         self.done = False
-        self._progress = os.path.join(folder, "progress.json")
+        self._progress = os.path.join(folder, PROGRESS_FILE)
         self._buffers: dict[int, list[bytes]] = defaultdict(list)
         self._buffered = 0
         os.makedirs(folder, exist_ok=True)
@@ -62,7 +66,7 @@ class ShardStore:
 
     def add(self, frames: dict[int, bytes], counts: Counter) -> None:
         """Add the frames of the next block."""
-        self.counts.update(counts)
+        merge(self.counts, counts)
         for shard, frame in frames.items():
             self._buffers[shard].append(frame)
             self._buffered += len(frame)
@@ -93,12 +97,17 @@ def fill(
     total = sum(files.size(path) for path in paths) >> 20
     progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
     work = functools.partial(deal_block, recipe)
-    for frames, counts in workers.map(work, unread):
-        before = store.counts["bytes"] >> 20
-        store.add(frames, counts)
-        progress.advance(
-            (store.counts["bytes"] >> 20) - before,
-            f"{store.counts['tokens']:,} tokens",
-        )
+    try:
+        for frames, counts in workers.map(work, unread):
+            before = store.counts["bytes"] >> 20
+            store.add(frames, counts)
+            progress.advance(
+                (store.counts["bytes"] >> 20) - before,
+                f"{store.counts['tokens']:,} tokens",
+            )
+    except BadData:  # a run that skips it can go on from here
+        if store.counts:
+            store.flush()
+        raise
     progress.close()
     store.flush(done=True)

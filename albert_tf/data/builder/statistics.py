@@ -14,7 +14,7 @@ KINDS = ("mask", "same", "random")
 
 # What is told of the text as it was counted.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
-short_documents duplicate_documents duplicate_tokens
+bad_rows bad_files short_documents duplicate_documents duplicate_tokens
 divided_document_tokens tokens""".split()
 
 # What the report calls a group of statistics.

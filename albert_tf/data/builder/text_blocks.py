@@ -1,26 +1,34 @@
 """Text files as blocks of whole lines, and blocks as documents of lines."""
 
+import concurrent.futures
 import contextlib
-import gzip
 import hashlib
-import zlib
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
+from albert_tf.data import file_kinds
 from albert_tf.data.builder.text_files import (
     FORMATS,
     RECORD_BYTES,
+    BadItems,
     Block,
     TextFilesConfig,
+    encoded,
     json_record,
+    layout_of,
+    merge,
 )
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Source
 from albert_tf.data.table_sources import (
     data_files,
-    is_table,
-    is_table_file,
-    texts_of,
+    is_saved_dataset,
+    rows_in,
+    texts_in,
 )
 
 # The unit of work of one process. A document is cut over blocks only if it is
@@ -29,8 +37,6 @@ BLOCK_BYTES = 1 << 20
 
 # A longer line is read as several, so that memory stays bounded.
 LINE_BYTES = 1 << 22
-
-JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 
 
 def document_hash(lines: list[str], seed: int) -> int:
@@ -51,14 +57,13 @@ def _inside_line(data: bytes) -> int:
     return len(data)
 
 
-def _pieces(path: str, longest: int) -> Iterator[bytes]:
+def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
 
     A run ends inside a line only if that is longer than `longest` bytes.
     """
-    with files.opened(path, "rb") as raw:
-        file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
-        rest = b""
+    rest = b""
+    try:
         while data := file.read(BLOCK_BYTES):
             rest += data
             if len(rest) < BLOCK_BYTES:
@@ -69,19 +74,104 @@ def _pieces(path: str, longest: int) -> Iterator[bytes]:
             if end:
                 yield rest[:end]
                 rest = rest[end:]
-        yield rest
+    except BadData as error:  # whole lines before it can be used
+        yield rest[: rest.rfind(b"\n") + 1]
+        raise error
+    yield rest
 
 
-def _raw_blocks(path: str, reading: TextFilesConfig) -> Iterator:
+def _row_pieces(
+    texts: Iterable[tuple[str, str]], layout: str, field: str, bad: BadItems
+) -> Iterator[bytes]:
+    """Yield the texts of rows as lines of JSON, or as lines of text."""
+    lines: list[bytes] = []
+    size = 0
+    for place, text in texts:
+        if layout == "lines":
+            lines.append(encoded(f"{text.strip()}\n"))
+        else:
+            lines.append(json_record(field, text))
+        if len(lines[-1]) > RECORD_BYTES:
+            lines.pop()
+            rule = f"A text must have at most {RECORD_BYTES:,} bytes."
+            bad(BadData(f"{rule} Received: file={place}"))
+            continue
+        size += len(lines[-1])
+        if size >= BLOCK_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    yield b"".join(lines)
+
+
+def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
+    """Yield pieces of a file; its end is where it is damaged."""
+    try:
+        yield from pieces
+    except BadData as error:
+        bad(error, name="bad_files")
+
+
+def _pieces_of(
+    source: Source, path: str, layout: str, field: str, bad: BadItems
+) -> Iterator[bytes]:
+    """Yield the pieces of an open file, or raise what its first row shows."""
+    if source.kind == JSONL:
+        fields = source.fields()
+        require(
+            not fields or field in fields,
+            f"{path}: `text_field` must name one of the fields "
+            f"{', '.join(fields)[:200]}.",
+            text_field=field,
+        )
+    if source.kind in (TEXT, layout):
+        return _pieces(source.file, FORMATS[layout].longest_line or LINE_BYTES)
+    texts = texts_in(rows_in(source, path, field, bad), field, bad)
+    first = list(itertools.islice(texts, 1))
+    return _row_pieces(itertools.chain(first, texts), layout, field, bad)
+
+
+@contextlib.contextmanager
+def _opened(
+    path: str, reading: TextFilesConfig, bad: BadItems
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Open a file; yield its layout and its pieces."""
+    with contextlib.ExitStack() as stack:
+        try:
+            source = stack.enter_context(file_kinds.opened(path))
+            layout = layout_of(source.kind, reading.input_format, path)
+            pieces = _pieces_of(source, path, layout, reading.text_field, bad)
+        except BadData as error:
+            bad(error, name="bad_files")
+            layout, pieces = "lines", iter(())
+        yield layout, _until_damage(pieces, bad)
+
+
+def check_files(paths: list[str], reading: TextFilesConfig) -> None:
+    """Raise what is wrong with files as their first bytes show it.
+
+    Pipes, which are read once, are not looked at.
+    """
+
+    def check(path: str) -> None:
+        with _opened(path, reading, BadItems(reading.on_bad_text, Counter())):
+            pass
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        whole = (path for path in paths if not files.is_stream(path))
+        for _ in pool.map(check, whole):
+            pass
+
+
+def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
     """Yield blocks and whether the block's last document goes on after it."""
-    layout = FORMATS[reading.input_format]
-    buffer, longest = b"", layout.longest_line or LINE_BYTES
-    for piece in _pieces(path, longest):
+    about = FORMATS[layout]
+    buffer, longest = b"", about.longest_line or LINE_BYTES
+    for piece in pieces:
         buffer += piece
         if len(buffer) < BLOCK_BYTES:
             continue
-        end = layout.cut(buffer)
-        if not end and len(buffer) <= (layout.longest_line or 0):
+        end = about.cut(buffer)
+        if not end and len(buffer) <= (about.longest_line or 0):
             continue
         yield buffer[: end or None], not end
         buffer = buffer[end:] if end else b""
@@ -92,41 +182,77 @@ def _raw_blocks(path: str, reading: TextFilesConfig) -> Iterator:
         yield buffer, False
 
 
-def _table_blocks(path: str, field: str) -> Iterator[Block]:
-    """Yield the blocks of a table, whose rows become lines of JSON."""
-    first = offset = size = 0
-    lines: list[bytes] = []
-    for row, text in enumerate(texts_of(path, field)):
-        lines.append(json_record(field, text))
-        size += len(lines[-1])
-        rule = f"A text must have at most {RECORD_BYTES:,} bytes."
-        place = f"{path}, row {row}"
-        require(len(lines[-1]) <= RECORD_BYTES, rule, file=place)
-        if size >= BLOCK_BYTES:
-            yield Block(path, first, offset, b"".join(lines))
-            first, offset, size, lines = row + 1, offset + size, 0, []
-    if lines:
-        yield Block(path, first, offset, b"".join(lines))
+def _lines_not_utf8(data: bytes) -> tuple[int, int]:
+    """Return how many lines are not UTF-8, and how many are not blank."""
+    if file_kinds.is_utf8(data):
+        return 0, data.count(b"\n") + (not data.endswith(b"\n"))
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return sum(not file_kinds.is_utf8(line) for line in lines), len(lines)
+
+
+def _require_utf8(bad: int, lines: int, path: str) -> None:
+    """Refuse a file most lines of which are not UTF-8, whatever the flag."""
+    require(
+        2 * bad <= lines,
+        "`input_file` must be UTF-8 text, and most lines are not; convert it "
+        "(`iconv -f ENCODING -t UTF-8 FILE > NEW`) or leave it out.",
+        file=f"{path}, {bad} of {lines} lines",
+    )
+
+
+class _Place:
+    """How far a file was read: lines, bytes, and how many were not UTF-8."""
+
+    def __init__(self, path: str):
+        self.path, self.line, self.offset = path, 1, 0
+        self.inside = False  # an object that is too long
+        self.bad = self.lines = 0
+
+    def advance(self, data: bytes) -> None:
+        self.line += data.count(b"\n")
+        self.offset += len(data)
+
+    def skip_object(self, data: bytes) -> bytes:
+        """Return what comes after an object that is too long."""
+        if not self.inside:
+            return data
+        end = data.find(b"\n") + 1
+        self.inside = not end
+        end = end or len(data)
+        self.advance(data[:end])
+        return data[end:]
+
+    def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
+        """Skip an object, or raise an error, that is too long."""
+        rule = f"A JSON object must have at most {longest:,} bytes."
+        where = f"{self.path}, line {self.line}"
+        bad(BadData(f"{rule} Received: file={where}"))
+        self.inside = True
+        self.advance(data)
 
 
 def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
-    """Yield the blocks of a text file, plain or `.gz`, or a table, in order."""
-    if is_table_file(path):
-        yield from _table_blocks(path, reading.text_field)
-        return
-    longest = FORMATS[reading.input_format].longest_line
-    line, offset, document, piece = 1, 0, None, 0
-    try:
-        for data, open_end in _raw_blocks(path, reading):
-            require(
-                not (open_end and longest),
-                f"A JSON object must have at most {longest or 0:,} bytes.",
-                file=f"{path}, line {line}",
-            )
-            block = Block(path, line, offset, data, document, piece)
+    """Yield the blocks of a file of text or of a table, in order."""
+    skipped: Counter = Counter()
+    bad, place = BadItems(reading.on_bad_text, skipped), _Place(path)
+    document, piece = None, 0
+    with _opened(path, reading, bad) as (layout, pieces):
+        longest = FORMATS[layout].longest_line
+        for data, open_end in _raw_blocks(layout, pieces):
+            if longest and open_end and not place.inside:
+                place.begin_object(data, longest, bad)
+                continue
+            data = place.skip_object(data)
+            if not data:
+                continue
+            if reading.on_bad_text != "fail":
+                wrong, lines = _lines_not_utf8(data)
+                place.bad, place.lines = place.bad + wrong, place.lines + lines
+            about = path, place.line, place.offset, data, document, piece
+            block = Block(*about, layout, Counter(skipped))
+            skipped.clear()
             yield block
-            line += data.count(b"\n")
-            offset += len(data)
+            place.advance(data)
             if not open_end:
                 document, piece = None, 0
                 continue
@@ -134,33 +260,30 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
                 (lines,) = read_documents(block, reading, Counter())
                 document = document_hash(lines, seed)
             piece += 1
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"`input_file` holds a damaged .gz file ({error}). Received: {path}"
-        ) from None
+    _require_utf8(place.bad + bad.lines, place.lines + bad.lines, path)
+    if skipped:
+        yield Block(path, place.line, place.offset, b"", skipped=skipped)
 
 
 def _decode(
-    block: Block, on_bad_text: str, counts: Counter
+    block: Block, reading: TextFilesConfig, bad: BadItems
 ) -> list[str | None]:
     """Return the lines of a block; None stands for a line to skip."""
     with contextlib.suppress(UnicodeDecodeError):
         return block.data.decode("utf-8").split("\n")
+    if reading.on_bad_text == "fail":
+        _require_utf8(*_lines_not_utf8(block.data), block.path)
     lines, offset = [], block.offset
     for number, raw in enumerate(block.data.split(b"\n"), block.first_line):
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            require(
-                on_bad_text != "fail",
-                "`input_file` must be UTF-8 text, plain or .gz; convert it, "
-                "or give --on_bad_text=replace or skip.",
-                bad_bytes=f"{block.path}, line {number}, byte "
-                f"{offset + error.start} of the file",
+            rule = "`input_file` must be UTF-8 text, plain or compressed."
+            where = (
+                f"{block.path}, line {number}, byte {offset + error.start} of "
+                "the file"
             )
-            skipped = on_bad_text == "skip"
-            line = None if skipped else raw.decode("utf-8", "replace")
-            counts["bad_lines"] += 1
+            line = bad(BadData(f"{rule} Received: bad_bytes={where}"), raw)
         lines.append(line)
         offset += len(raw) + 1
     return lines
@@ -175,49 +298,65 @@ def read_documents(
     of the block before: it holds the lines that still belong to that one.
     There is always a first document, empty if the block has no text.
     """
-    lines = _decode(block, reading.on_bad_text, counts)
+    merge(counts, block.skipped)
+    bad = BadItems(reading.on_bad_text, counts)
+    lines = _decode(block, reading, bad)
     if block.offset == 0 and lines[0]:
         lines[0] = lines[0].removeprefix("\ufeff")
-    layout = "jsonl" if is_table_file(block.path) else reading.input_format
-    parse = FORMATS[layout].parse
-    return parse(block, lines, reading.text_field) or [[]]
+    parse = FORMATS[block.layout].parse
+    return parse(block, lines, reading.text_field, bad) or [[]]
+
+
+# Names of what programs write in `output_dir`, which are no text of the user's.
+MADE = re.compile(
+    r"(train|eval)-\d+-of-\d+\.tfrecord|(metadata|manifest|piece_counts)\.json"
+    r"|tokenizer\.json|spiece\.(model|vocab)|vocab\.txt"
+    r"|(scratch|input)-[0-9a-f]{16}(-[0-9a-f]{16})?"
+)
+
+
+def _is_made(pattern: str, path: str, folder: str) -> bool:
+    """Return whether a pattern matches what is made in a folder.
+
+    A pattern for a folder above means nothing in it, one for that folder means
+    what programs do not write there, and a name means a file.
+    """
+    if pattern == path or not files.is_inside(path, folder):
+        return False
+    names = path.split("/")
+    return not files.is_inside(pattern, folder) or any(
+        MADE.fullmatch(name) for name in names[-2:]
+    )
 
 
 def input_paths(
-    patterns: str, input_format: str, output_dir: str | None
+    patterns: str, output_dir: str | None, scratch_dir: str | None = None
 ) -> list[str]:
-    """Return the files that `input_file` names.
+    """Return the files that `input_file` names, which may be `-`.
 
-    A pattern for a folder above `output_dir` does not mean what is made there.
+    Empty ones are left out with a warning, and so is what is made in
+    `output_dir` and `scratch_dir`.
 
     Raises:
-      InputError: there are none, or one without a byte, or of another format.
+      InputError: there are none.
     """
-    above = output_dir is not None and not any(
-        files.is_inside(pattern, output_dir)
-        for pattern in files.listed(patterns)
-    )
+    made = [folder for folder in (output_dir, scratch_dir) if folder]
 
-    def is_made(path: str) -> bool:
-        return above and files.is_inside(path, output_dir)
+    def is_made(pattern: str, path: str) -> bool:
+        return any(_is_made(pattern, path, folder) for folder in made)
 
-    named = files.glob(
-        patterns, "`input_file`", lambda path: is_made(path) or is_table(path)
-    )
-    named = [path for path in named if not is_made(path)]
+    named = files.glob(patterns, "`input_file`", is_saved_dataset, is_made)
     rule = "`input_file` must name more than what is made in `output_dir`."
     require(named, rule, input_file=patterns, output_dir=output_dir)
-    paths = [path for name in named for path in data_files(name)]
-    for path in paths:
-        require(
-            files.size(path),
-            "`input_file` must not hold empty files; remove it from the list.",
-            file=path,
-        )
-        require(
-            input_format == "jsonl"
-            or not path.removesuffix(".gz").endswith(JSON_ENDINGS),
-            "`input_format` must be jsonl for files of JSON lines.",
-            input_format=f"{input_format} with {path}",
-        )
-    return paths
+    paths = files.distinct(path for name in named for path in data_files(name))
+    empty = [
+        path
+        for path in paths
+        if not files.is_stream(path) and not files.size(path)
+    ]
+    rule = "`input_file` must not hold empty files alone."
+    require(len(empty) < len(paths), rule, file=", ".join(empty[:1]))
+    if empty:
+        number = f"{len(empty):,} empty file{'s' * (len(empty) > 1)}"
+        print(f"Warning: {number} left out, first {empty[0]}", flush=True)
+    return [path for path in paths if path not in {*empty}]

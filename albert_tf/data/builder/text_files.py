@@ -5,11 +5,13 @@ import importlib.util
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.data.builder.boundaries import AUTO, RULES
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData, require_lines
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
 # A document in JSON must be read whole.
@@ -24,7 +26,8 @@ class Block:
 
     `document` is the hash of the document that goes on from the block before,
     and `piece` counts the blocks of that document; they are None and 0 where
-    the block begins with a document of its own.
+    the block begins with a document of its own. `layout` is one of `FORMATS`;
+    `skipped` counts the bad items between the block before and this one.
     """
 
     path: str
@@ -33,6 +36,94 @@ class Block:
     data: bytes
     document: int | None = None
     piece: int = 0
+    layout: str = "lines"
+    skipped: Counter = dataclasses.field(default_factory=Counter)
+
+
+# Counts of items that cannot be used: what was what.
+BAD_ITEMS = {
+    "bad_lines": ("line", "not UTF-8"),
+    "bad_rows": ("row", "without a readable text"),
+    "bad_files": ("file", "damaged"),
+}
+
+# The key with this prefix carries the error of the first bad item.
+FIRST = "first: "
+
+
+def first_bad_item(counts: Counter) -> str:
+    """Return the error of the first bad item, "" without one."""
+    found = (key for key in counts if key.startswith(FIRST))
+    return next(found, "").removeprefix(FIRST)
+
+
+def merge(counts: Counter, more: Counter) -> None:
+    """Add `more` to `counts`, whose first bad item stays the first."""
+    if first_bad_item(counts):
+        new = {k: n for k, n in more.items() if not k.startswith(FIRST)}
+        more = Counter(new)
+    counts.update(more)
+
+
+def bad_items(counts: Mapping[str, int]) -> str:
+    """Return how many items of each kind were bad, "" if none was."""
+    numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
+    return ", ".join(
+        f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
+        for n, (noun, what) in zip(
+            numbers.values(), BAD_ITEMS.values(), strict=True
+        )
+        if n
+    )
+
+
+def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
+    """Print how many items were skipped or replaced, and the first of them."""
+    if said := bad_items(counts):
+        print(
+            f"Warning: --on_bad_text={on_bad_text}: {said}. The first: "
+            f"{first_bad_item(counts)}",
+            flush=True,
+        )
+
+
+class BadItems:
+    """Handles items that cannot be used as `on_bad_text` asks.
+
+    Args:
+      on_bad_text: the setting.
+      counts: receives the number of items that are skipped or replaced.
+
+    Attributes:
+      lines: the number of lines that were not UTF-8.
+    """
+
+    def __init__(self, on_bad_text: str, counts: Counter):
+        self._choice, self._counts = on_bad_text, counts
+        self.lines = 0
+
+    def __call__(
+        self, error: BadData, line: bytes = b"", name: str = "bad_rows"
+    ) -> str | None:
+        """Raise the error, or count it and return the text to read instead.
+
+        Args:
+          error: names file and line.
+          line: the bytes of a line that is not UTF-8.
+          name: the count of any other item.
+        """
+        name = "bad_lines" if line else name
+        self.lines += bool(line)
+        if self._choice == "skip" or (line and self._choice == "replace"):
+            merge(self._counts, Counter({name: 1, f"{FIRST}{error}": 1}))
+            skipped = self._choice == "skip"
+            return None if skipped else line.decode("utf-8", "replace")
+        legal = "replace or skip" if line else "skip"
+        rule, _, received = str(error).partition(" Received: ")
+        raise BadData(
+            f"{rule.rstrip('.')}; fix it, or pass --on_bad_text={legal}. "
+            f"Received: {received}"
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +133,14 @@ class Format:
     Attributes:
       cut: from a buffer of whole lines to the length of the whole documents
         in it, 0 if it holds one unfinished document.
-      parse: from a block, its lines and the name of the field with the text
-        to documents of stripped, non-blank lines.
+      parse: from a block, its lines, the name of the field with the text
+        and the handler of bad items to documents of stripped, non-blank
+        lines.
       longest_line: the most bytes of a line, where lines must stay whole.
     """
 
     cut: Callable[[bytes], int]
-    parse: Callable[[Block, Lines, str], list[list[str]]]
+    parse: Callable[[Block, Lines, str, BadItems], list[list[str]]]
     longest_line: int | None = None
 
 
@@ -67,7 +159,9 @@ def _strip(lines: Lines) -> list[str]:
     return [line.strip() for line in lines if line and line.strip()]
 
 
-def _parse_lines(block: Block, lines: Lines, field: str) -> list[list[str]]:
+def _parse_lines(
+    block: Block, lines: Lines, field: str, bad: BadItems
+) -> list[list[str]]:
     stripped = [line.strip() for line in lines if line is not None]
     documents = [
         list(group) for text, group in itertools.groupby(stripped, bool) if text
@@ -76,7 +170,9 @@ def _parse_lines(block: Block, lines: Lines, field: str) -> list[list[str]]:
     return [[], *documents] if ends_before else documents
 
 
-def _parse_file(block: Block, lines: Lines, field: str) -> list[list[str]]:
+def _parse_file(
+    block: Block, lines: Lines, field: str, bad: BadItems
+) -> list[list[str]]:
     return [_strip(lines)]
 
 
@@ -85,15 +181,14 @@ def _text_of(line: str, field: str, place: str) -> str:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            "`input_file` must hold a JSON object on every line "
-            "(--input_format=jsonl). Received: "
+        raise BadData(
+            "`input_file` must hold a JSON object on every line. Received: "
             f"{getattr(error, 'msg', 'too deep')} in {place}"
         ) from None
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         names = ", ".join(record) if isinstance(record, dict) else "no object"
-        raise InputError(
+        raise BadData(
             "`text_field` must name a text in every JSON object. Received: "
             f"text_field={field}, with fields {names[:200] or 'none'} in "
             f"{place}"
@@ -101,20 +196,30 @@ def _text_of(line: str, field: str, place: str) -> str:
     return SURROGATE.sub(REPLACEMENT, text)
 
 
-def json_record(field: str, text: str) -> bytes:
-    """Return a document as a line of JSON."""
-    line = json.dumps({field: text}, ensure_ascii=False) + "\n"
+def encoded(text: str) -> bytes:
+    """Return a text as UTF-8, in which half a pair is replaced."""
     try:
-        return line.encode()
+        return text.encode()
     except UnicodeEncodeError:
-        return SURROGATE.sub(REPLACEMENT, line).encode()
+        return SURROGATE.sub(REPLACEMENT, text).encode()
 
 
-def _parse_jsonl(block: Block, lines: Lines, field: str) -> list[list[str]]:
+def json_record(field: str, text: str | None) -> bytes:
+    """Return a document as a line of JSON; None is a row without a text."""
+    return encoded(json.dumps({field: text}, ensure_ascii=False) + "\n")
+
+
+def _parse_jsonl(
+    block: Block, lines: Lines, field: str, bad: BadItems
+) -> list[list[str]]:
     documents = []
     for number, line in enumerate(lines, block.first_line):
         if line and line.strip():
-            text = _text_of(line, field, f"{block.path}, line {number}")
+            try:
+                text = _text_of(line, field, f"{block.path}, line {number}")
+            except BadData as error:
+                bad(error)
+                continue
             documents.append(_strip(text.split("\n")))
     return [document for document in documents if document]
 
@@ -132,11 +237,12 @@ FORMATS = {
 class TextFilesConfig(Checked):
     """How text lies in files."""
 
-    input_format: str = setting(
-        "lines",
-        "How documents lie in a file: lines (a blank line between documents), "
-        "files (one document per file) or jsonl (a JSON object per line). In "
-        "tables every row is a document.",
+    input_format: str | None = setting(
+        None,
+        "How documents lie in a file: lines (a blank line, or an empty row of "
+        "a table, between documents), files (one document per file) or jsonl "
+        "(a JSON object per line). By default lines of text, and every row of "
+        "a table or object of JSON is a document.",
         choices=FORMATS,
     )
     text_field: str = setting(
@@ -144,9 +250,29 @@ class TextFilesConfig(Checked):
     )
     on_bad_text: str = setting(
         "fail",
-        "What to do with lines that are not UTF-8.",
+        "What to do with lines that are not UTF-8. skip also skips rows "
+        "without a text and the unreadable rest of damaged files.",
         choices=("fail", "replace", "skip"),
     )
+
+
+def layout_of(kind: str, input_format: str | None, path: str) -> str:
+    """Return which of `FORMATS` a file has.
+
+    Args:
+      kind: of the file, see `file_kinds`.
+      input_format: the setting.
+      path: for errors.
+    """
+    require_lines(kind, path)
+    if kind == TEXT:
+        return input_format or "lines"
+    require(
+        kind != JSONL or input_format != "files",
+        "`input_format` must be jsonl for files of JSON lines.",
+        input_format=f"{input_format} with {path}",
+    )
+    return "lines" if input_format == "lines" else "jsonl"
 
 
 # Two or three letters, perhaps with a script or a region.

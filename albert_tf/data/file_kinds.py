@@ -1,0 +1,378 @@
+"""What a file is, by its first bytes together with its name.
+
+Every program that reads text or tables opens its files here: unpacked, with
+their kind, and with what is neither text nor a table refused by its name.
+"""
+
+import bz2
+import codecs
+import contextlib
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.remote_files import RemoteError
+
+TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
+JSONL = "jsonl"  # an object on each line
+JSON = "json"  # an array, or one object over several lines
+
+HEAD_BYTES = 1 << 16  # read to decide what a file is
+BUFFER_BYTES = 1 << 20
+HEAD_LINES = 20  # half of these are objects in a file of JSON lines
+
+ENDINGS = {
+    ".json": JSONL,
+    ".jsonl": JSONL,
+    ".ndjson": JSONL,
+    ".csv": CSV,
+    ".tsv": TSV,
+    ".parquet": PARQUET,
+    ".arrow": ARROW,
+}
+
+# First bytes that decide alone. Arrow has a form for files and one for streams.
+ARROW_FILE = b"ARROW1"
+TABLES = {
+    b"PAR1": PARQUET,
+    ARROW_FILE: ARROW,
+    b"\xff\xff\xff\xff": ARROW,
+}
+
+# (offset, bytes there, what the file is, the command that converts it)
+FOREIGN = (
+    (0, b"\xff\xfe\0\0", "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"),
+    (0, b"\0\0\xfe\xff", "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"),
+    (0, b"\xff\xfe", "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"),
+    (0, b"\xfe\xff", "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"),
+    (0, b"PK\x03\x04", "a zip archive or an office document", "unzip FILE"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
+    (0, b"Rar!\x1a\x07", "a rar archive", "unrar x FILE"),
+    (0, b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d FILE NEW"),
+    (0, b"LZIP", "compressed by lzip", "lzip -d FILE"),
+    (0, b"\x1f\x9d", "compressed by compress", "gzip -dc FILE > NEW"),
+    (0, b"%PDF-", "a PDF document", "pdftotext FILE NEW"),
+    (0, b"{\\rtf", "an RTF document", "unrtf --text FILE > NEW"),
+    (257, b"ustar", "a tar archive", "tar -xf FILE"),
+)
+
+OBJECT = re.compile(rb'\{\s*("([^"\\]|\\.)*"\s*:|\}|$)')
+ARRAY = re.compile(rb'\[\s*\{\s*"')
+
+
+class BadData(InputError):
+    """One item of many cannot be used, such as a row without a text."""
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    library = sys.modules.get("zstandard")
+    return (library.ZstdError,) if library else ()
+
+
+class _Unpacked(io.RawIOBase):
+    """Decompressed bytes, whose errors name the file.
+
+    Args:
+      file: the stream that decompresses.
+      path: the file's name, for errors.
+      head: the bytes already read from the stream.
+    """
+
+    def __init__(self, file: Any, path: str, head: bytes = b""):
+        self._file, self._path, self._head = file, path, head
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        try:
+            data = self._head[: len(buffer)] or self._file.read(len(buffer))
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            # Errors of a disk have a number; those of a store, a class.
+            number = getattr(error, "errno", None)
+            if isinstance(error, RemoteError) or number is not None:
+                raise
+            raise damaged(self._path, error) from None
+        except _zstd_errors() as error:
+            raise damaged(self._path, error) from None
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def damaged(path: str, error: object) -> BadData:
+    """Return the error of a compressed file that is cut off or broken."""
+    ending = os.path.splitext(path)[1].lower()
+    kind = f"{ending} file" if ending in PACKED_ENDINGS else "compressed file"
+    return BadData(
+        f"A damaged {kind} cannot be read ({error}). Received: {path}"
+    )
+
+
+class _Zstd:
+    """Frames of zstandard, end to end; a cut one is an error."""
+
+    def __init__(self, file: BinaryIO):
+        try:
+            import zstandard
+        except ModuleNotFoundError:
+            raise InputError(
+                "A file compressed by zstd needs `pip install "
+                "'albert-tf[zstd]'`; or unpack it: `zstd -d FILE`. "
+                f"Received: {getattr(file, 'name', file)}"
+            ) from None
+        # The window of `zstd --long=31`.
+        self._library = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        self._file, self._frame, self._ready = file, None, b""
+
+    def read(self, size: int) -> bytes:
+        while not self._ready:
+            packed = self._file.read(HEAD_BYTES)
+            if not packed:
+                if self._frame:
+                    raise EOFError("it ends inside a frame")
+                return b""
+            self._unpack(packed)
+        data, self._ready = self._ready[:size], self._ready[size:]
+        return data
+
+    def _unpack(self, packed: bytes) -> None:
+        parts = []
+        while packed:
+            self._frame = self._frame or self._library.decompressobj()
+            parts.append(self._frame.decompress(packed))
+            packed = b""
+            if self._frame.eof:
+                packed, self._frame = self._frame.unused_data, None
+        self._ready = b"".join(parts)
+
+
+class Packing(NamedTuple):
+    """A way to compress files."""
+
+    magic: tuple[bytes, ...]  # of which a file begins with one
+    endings: tuple[str, ...]
+    open: Callable  # from the compressed to the unpacked file
+
+
+PACKINGS = (
+    Packing((b"\x1f\x8b",), (".gz",), lambda file: gzip.GzipFile(fileobj=file)),
+    Packing(
+        tuple(
+            b"BZh%d%s" % (size, block)
+            for size in range(1, 10)
+            for block in (b"1AY&SY", b"\x17rE8P\x90")
+        ),
+        (".bz2",),
+        bz2.BZ2File,
+    ),
+    Packing((b"\xfd7zXZ\0", b"]\0\0"), (".xz", ".lzma"), lzma.LZMAFile),
+    Packing(
+        (b"\x28\xb5\x2f\xfd", *(b"%c*M\x18" % i for i in range(0x50, 0x60))),
+        (".zst", ".zstd"),
+        _Zstd,
+    ),
+)
+PACKED_ENDINGS = tuple(end for packing in PACKINGS for end in packing.endings)
+
+
+class Source(NamedTuple):
+    """An open file: its bytes, unpacked, and its kind."""
+
+    file: BinaryIO
+    kind: str
+    head: bytes  # the first of its bytes
+
+    def fields(self) -> list[str]:
+        """Return the fields of the first objects of JSON, without repeats."""
+        whole = len(self.head) < HEAD_BYTES
+        objects = _objects(_first_lines(self.head, whole))
+        return list(dict.fromkeys(name for x in objects for name in x))
+
+
+def ending_of(path: str) -> str:
+    """Return the ending of a name, in small letters, that of `x.TSV.gz` too."""
+    name, ending = os.path.splitext(os.fspath(path).lower())
+    return os.path.splitext(name)[1] if ending in PACKED_ENDINGS else ending
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a name is that of a compressed file."""
+    return path.lower().endswith(PACKED_ENDINGS)
+
+
+def _read_head(file: Any, path: str) -> tuple[bytes, Any]:
+    """Return the first bytes of a file, and the file from its beginning."""
+    head = file.read(HEAD_BYTES)
+    if file.seekable():
+        file.seek(0)
+        return head, file
+    again = _Unpacked(file, path, head)
+    return head, io.BufferedReader(again, BUFFER_BYTES)
+
+
+def _looks_16_bits_wide(head: bytes) -> bool:
+    """Return whether every other byte is 0, as in UTF-16 without a mark."""
+    zeros = sorted(head[i::2].count(0) / max(len(head) // 2, 1) for i in (0, 1))
+    return zeros[0] < 0.1 and zeros[1] > 0.5
+
+
+def _require_native(head: bytes, path: str) -> None:
+    """Refuse by its name what is neither text nor a table."""
+    for offset, magic, name, command in FOREIGN:
+        require(
+            not head.startswith(magic, offset),
+            f"A file must be UTF-8 text or a table, and this is {name}; "
+            f"convert it: `{command}`.",
+            file=path,
+        )
+    require(
+        not _looks_16_bits_wide(head),
+        "A file must be UTF-8 text or a table, and this looks like UTF-16; "
+        "convert it: `iconv -f UTF-16LE -t UTF-8 FILE > NEW` (or UTF-16BE).",
+        file=path,
+    )
+
+
+def is_utf8(data: bytes, whole: bool = True) -> bool:
+    """Return whether bytes are UTF-8; they may end inside a character."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, whole)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _first_lines(head: bytes, whole: bool) -> list[bytes]:
+    """Return the first lines that are complete and not blank.
+
+    Args:
+      head: the first bytes.
+      whole: whether there are no others.
+    """
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
+    if len(lines) > HEAD_LINES or not whole:
+        lines.pop()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _objects(lines: list[bytes]) -> list[dict]:
+    """Return the JSON objects among lines."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            if line[:1] == b"{":
+                found.append(json.loads(line))
+    return found
+
+
+def _json_kind(head: bytes, whole: bool) -> str | None:
+    """Return the kind of JSON that a file begins with, if it does.
+
+    Args:
+      head: the first bytes.
+      whole: whether there are no others.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if ARRAY.match(text):
+        return JSON
+    lines = _first_lines(head, whole)
+    number = len(_objects(lines))
+    if number and 2 * number >= len(lines):
+        return JSONL
+    if not OBJECT.match(text):
+        return None
+    if len(lines) < 2:  # one that is broken, or goes on after the head
+        return JSONL
+    goes_on = lines[0][-1:] in (b"{", b"[", b",")
+    return JSON if goes_on and not _objects(lines[:1]) else None
+
+
+def _kind(head: bytes, path: str) -> str:
+    for magic, kind in TABLES.items():
+        if head.startswith(magic):
+            return kind
+    kind = ENDINGS.get(ending_of(path), TEXT)
+    if b"{" in head:
+        return _json_kind(head, len(head) < HEAD_BYTES) or kind
+    return kind
+
+
+@contextlib.contextmanager
+def raw(path: str) -> Iterator[BinaryIO]:
+    """Open a file, or standard input, as it is."""
+    if path == files.STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with files.opened(path, "rb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Source]:
+    """Open a file of text or of a table, or standard input, to be read.
+
+    Raises:
+      InputError: it is neither, or its compression needs a library.
+      BadData: it is damaged; also later, while it is read.
+    """
+    with raw(path) as packed_file:
+        head, file = _read_head(packed_file, path)
+        packed = False
+        while packing := next(
+            (p for p in PACKINGS if head.startswith(p.magic)), None
+        ):
+            unpacked = _Unpacked(packing.open(file), path)
+            file = io.BufferedReader(unpacked, BUFFER_BYTES)
+            head, file = _read_head(file, path)
+            packed = True
+        if is_compressed(path) and not packed and not is_utf8(head, False):
+            raise damaged(path, "it does not begin as one")
+        _require_native(head, path)
+        yield Source(file, _kind(head, path), head)
+
+
+def require_lines(kind: str, path: str) -> None:
+    """Refuse JSON that has not one object on each line."""
+    rule = (
+        "JSON must have one object on each line, and this is an array, or an "
+        "object over several lines; convert it: `jq -c '.[]' FILE > NEW` (an "
+        "array), `jq -c . FILE > NEW` (objects)."
+    )
+    require(kind != JSON, rule, file=path)
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of a file; what cannot be read twice goes by its name."""
+    if not files.is_file(path) or files.is_stream(path):
+        return ENDINGS.get(ending_of(path), TEXT)
+    with opened(path) as source:
+        return source.kind
+
+
+def read_text(path: str, what: str) -> str:
+    """Return the text of a file, unpacked and without a byte-order mark.
+
+    Args:
+      path: the file.
+      what: names it in errors.
+    """
+    rule = f"{what} must be an existing file. Received: {path}"
+    require(files.is_file(path), rule)
+    with opened(path) as source:
+        data = source.file.read()
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{what} must be UTF-8. Received: {path}, byte {error.start}"
+        ) from None

@@ -1,0 +1,171 @@
+"""Rows of CSV, TSV and JSON lines, one at a time, each with its place.
+
+TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterator
+
+from albert_tf.base.errors import require
+from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
+
+LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
+
+Lines = Iterator[tuple[int, str]]  # (line number, text)
+Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
+
+# What happens to what cannot be used: takes the error and the bytes of a line
+# that is not UTF-8, and raises, or returns a text to read instead, or None.
+Handler = Callable[[BadData, bytes], str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a table: its values by column, and where it stands."""
+
+    where: str
+    values: dict
+
+
+def stop(error: BadData, line: bytes = b"") -> None:
+    """Raise an error: nothing that cannot be used is skipped."""
+    raise error
+
+
+def _decoded(source: Source, path: str, bad: Handler) -> Lines:
+    """Yield lines without their line feed, which alone ends them."""
+    for number, line in enumerate(source.file, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            message = f"{path}:{number}: the text must be UTF-8"
+            bad_bytes = BadData(f"{message}. Received: byte {error.start}")
+            text = bad(bad_bytes, line)
+        if text is not None:
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            yield number, text.removesuffix("\n")
+
+
+def _tsv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
+    for number, line in lines:
+        yield number, line.removesuffix("\r").split("\t")
+
+
+def _csv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
+    """Yield the cells of each record; a quoted cell may hold line feeds."""
+    last = 0
+
+    def feed() -> Iterator[str]:
+        nonlocal last
+        for last, line in lines:  # noqa: B007
+            yield from io.StringIO(f"{line}\n", newline="")
+
+    reader = csv.reader(feed(), strict=True)
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        while True:
+            first = last + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                rule = "a CSV record must be well-formed"
+                bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
+                continue
+            if cells is None:
+                return
+            yield first, cells or [""]
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _without_last_blanks(cells: Cells) -> Cells:
+    """Yield cells, but no blank lines at the end."""
+    blanks = []
+    for number, values in cells:
+        if values == [""]:
+            blanks.append(number)
+            continue
+        yield from ((blank, [""]) for blank in blanks)
+        blanks.clear()
+        yield number, values
+
+
+def _named_rows(
+    path: str, cells: Cells, header: bool, bad: Handler
+) -> Iterator[Row]:
+    """Yield the rows of a file of cells, whose first line may be a header."""
+    names: list[str] = []
+    for number, values in cells:
+        where = f"{path}:{number}"
+        if not names:
+            names = header_names(where, values, header)
+            if header:
+                continue
+        if len(values) == len(names):
+            yield Row(where, dict(zip(names, values, strict=True)))
+            continue
+        error = (
+            f"{where}: every line must have {len(names)} columns "
+            f"({', '.join(names)}). Received: {len(values)} columns"
+        )
+        bad(BadData(error), b"")
+
+
+def header_names(where: str, values: list[str], header: bool) -> list[str]:
+    """Return the columns' names from the first line of a file."""
+    if not header:
+        return [str(i + 1) for i in range(len(values))]
+    names = [name.strip() for name in values]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    rule = f"{where}: the columns of the header must differ."
+    require(not twice, rule, twice=", ".join(twice))
+    return names
+
+
+def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
+    """Yield the object on each line; blank lines are none."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            values = None
+        if isinstance(values, dict):
+            yield Row(where, values)
+            continue
+        rule = f"{where}: every line must be a JSON object."
+        bad(BadData(f"{rule} Received: {line[:60]}"), b"")
+
+
+CELLS = {TSV: _tsv_cells, CSV: _csv_cells}
+KINDS = (*CELLS, JSONL)
+
+
+def read(
+    source: Source,
+    path: str,
+    kind: str,
+    header: bool = True,
+    bad: Handler = stop,
+) -> Iterator[Row]:
+    """Yield the rows of an open file.
+
+    Args:
+      source: the file.
+      path: its name.
+      kind: one of `KINDS`.
+      header: whether the first line names the columns; otherwise they are
+        called 1, 2, 3, ... Has no meaning for JSON lines.
+      bad: see `Handler`.
+    """
+    lines = _decoded(source, path, bad)
+    if kind == JSONL:
+        yield from _json_rows(lines, path, bad)
+        return
+    cells = _without_last_blanks(CELLS[kind](lines, path, bad))
+    yield from _named_rows(path, cells, header, bad)
