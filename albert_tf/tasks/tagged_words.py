@@ -5,6 +5,7 @@ names its sentence.
 """
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -89,14 +90,16 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
     A text beside tags is divided at spaces if only that gives each a word.
     """
-    words = listed(cell(row, column, "text_column"))
-    if isinstance(words, str):
+    value = cell(row, column, "text_column")
+    words = listed(value)
+    legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
+    if isinstance(value, str) and not legal:
+        words = value
         spaced = isinstance(tags, list) and len(words.split()) == len(tags)
         either = divided(words)
         if spaced and len(either) != len(tags):
             either = words.split()
         return tuple(either)
-    legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     rule = f"{row.where}: column {column} must hold a list of texts, or a text."
     require(legal, rule, **{column: str(words)[:60]})
     return tuple(words)
@@ -157,6 +160,20 @@ def sentence_column(names: Iterable[str]) -> str:
     return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
 
 
+def have_words(rows: list[Row], column: str, id_column: str) -> bool:
+    """Return whether rows hold a word each, rather than a sentence.
+
+    A word may have spaces where rows share what names their sentence.
+    """
+    cells = [listed(row.values.get(column)) for row in rows]
+    if not all(isinstance(x, str | None) for x in cells):
+        return False
+    names = [row.values.get(id_column) for row in rows]
+    shared = any(b in (a, "", None) for a, b in itertools.pairwise(names))
+    single = all(len(x.split()) == 1 for x in cells if x is not None)
+    return single or bool(id_column) and shared
+
+
 def rows_of_words(
     rows: Iterable[Row],
     word_column: str,
@@ -168,11 +185,7 @@ def rows_of_words(
     rows = list(rows)
     words = name_in_table(word_column, WORDS_COLUMN)
     tags = name_in_table(tag_column, TAGS_COLUMN)
-    cells = [listed(row.values.get(words)) for row in rows]
-    single = len(rows) > 1 and all(
-        isinstance(x, str) and len(x.split()) == 1 for x in cells
-    )
-    if single:
+    if len(rows) > 1 and have_words(rows, words, id_column):
         id_column = id_column or sentence_column(rows[0].values)
         alone = tagged and isinstance(rows[0].values.get(tags), str)
         require(
@@ -181,8 +194,7 @@ def rows_of_words(
             "the column of sentences.",
             columns=", ".join(rows[0].values),
         )
-    if id_column and single:
-        rows = list(joined(rows, id_column))
+        rows = list(joined(rows, id_column)) if id_column else rows
     sentences = [sentence_in(row, words, tags, tagged) for row in rows]
     if tagged:  # predictions are those of all rows
         sentences = [s for s in sentences if s.words]

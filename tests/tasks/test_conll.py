@@ -142,6 +142,16 @@ def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
     assert columns([found]) == [("EU EU", "O O")]
 
 
+def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
+    """Rows of one sentence are words; only a list of texts is a list."""
+    text = "n,word,tag\n1,10 000,O\n1,men,O\n2,EU,B-ORG\n"
+    found = read(tmp_path, text, name="t.csv", id="n")
+    assert [s.words for s in found] == [("10 000", "men"), ("EU",)]
+    rows = '{"tokens": "[1, 2] so"}\n{"tokens": "[1]"}\n'
+    found = read(tmp_path, rows, tags=False, name="t.jsonl")
+    assert [s.words[:2] for s in found] == [("[", "1"), ("[", "1")]
+
+
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     """A word after a hash is none of them, whatever its tag."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
