@@ -353,6 +353,28 @@ def read_json_object(path: str, what: str) -> dict:
     return values
 
 
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def flag_in(values: dict, name: str, where: str) -> bool | None:
+    """Return a boolean field of a JSON object, None if it is missing.
+
+    JSON's booleans count, 0 and 1, and all of those as texts: programs write
+    them too, and the text "false" must not mean yes.
+    """
+    value = values.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        flag = BOOLEANS.get(value.strip().lower())
+    else:
+        number = isinstance(value, int | float) and value in (0, 1)
+        flag = bool(value) if number else None
+    rule = f"{where}: `{name}` must be true or false."
+    require(flag is not None, rule, **{name: repr(value)[:60]})
+    return flag
+
+
 def listed(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 

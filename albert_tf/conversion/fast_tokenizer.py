@@ -197,11 +197,20 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
     }
 
 
+def needed_flag(values: dict, name: str) -> bool:
+    """Return a boolean of a part of `tokenizer.json`, which must be there."""
+    if values[name] is None:
+        raise LookupError(name)
+    return files.flag_in(values, name, TOKENIZER_JSON)
+
+
 def sentencepiece_model(content: dict) -> bytes:
     """Return the SentencePiece model that a `tokenizer.json` was made of."""
     model, proto = content["model"], sentencepiece_model_pb2.ModelProto()
     types = {
-        token["content"]: CONTROL if token["special"] else USER_DEFINED
+        token["content"]: (
+            CONTROL if needed_flag(token, "special") else USER_DEFINED
+        )
         for token in content["added_tokens"]
     }
     types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
@@ -255,8 +264,9 @@ def settings_of_rules(rule: dict | None) -> dict[str, bool]:
     if bert := known.get("BertNormalizer"):
         # Accents go with capitals where nothing is said of them.
         return {
-            "do_lower_case": bert["lowercase"],
-            "strip_accents": bert["strip_accents"] is not False,
+            "do_lower_case": needed_flag(bert, "lowercase"),
+            "strip_accents": bert["strip_accents"] is None
+            or needed_flag(bert, "strip_accents"),
         }
     return {
         "do_lower_case": "Lowercase" in known,
@@ -274,12 +284,13 @@ def settings_in(folder: str) -> dict[str, bool]:
         with whole(folder):
             known = settings_of_rules(content["normalizer"])
     values = read_if_there(folder, TOKENIZER_CONFIG)
-    if isinstance(values.get("keep_accents"), bool):
-        values["strip_accents"] = not values["keep_accents"]
-    for name in ("do_lower_case", "strip_accents"):
-        if isinstance(values.get(name), bool):
-            known[name] = values[name]
-    return known
+    names = ("do_lower_case", "strip_accents", "keep_accents")
+    path = files.join(folder, TOKENIZER_CONFIG)
+    flags = {name: files.flag_in(values, name, path) for name in names}
+    keep = flags.pop("keep_accents")
+    if keep is not None:
+        flags["strip_accents"] = not keep
+    return known | {k: x for k, x in flags.items() if x is not None}
 
 
 def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
@@ -308,10 +319,12 @@ def _added_pieces(folder: str, content: dict, tokenizer: Tokenizer) -> list:
 
 def _joins_ideographs(folder: str, content: dict) -> bool:
     """Return whether WordPiece takes Chinese characters for parts of words."""
-    rules = content.get("normalizer") or {}
-    apart = read_if_there(folder, TOKENIZER_CONFIG).get(
-        "tokenize_chinese_chars", rules.get("handle_chinese_chars", True)
-    )
+    values = read_if_there(folder, TOKENIZER_CONFIG)
+    path = files.join(folder, TOKENIZER_CONFIG)
+    apart = files.flag_in(values, "tokenize_chinese_chars", path)
+    if apart is None:
+        rules = content.get("normalizer") or {}
+        apart = files.flag_in(rules, "handle_chinese_chars", TOKENIZER_JSON)
     return apart is False
 
 

@@ -83,7 +83,10 @@ def labels_in(values: dict) -> tuple[str, ...]:
     rule = "`num_labels` must be a whole number."
     require(isinstance(number, int), rule, num_labels=repr(number))
     default = {str(i): f"LABEL_{i}" for i in range(number)}
-    names = values.get("id2label") or default
+    names = values.get("id2label")
+    names = default if names in (None, {}) else names
+    rule = "`id2label` must be an object."
+    require(isinstance(names, dict), rule, id2label=names)
     numbers = [str(i) for i in range(len(names))]
     rule = "`id2label` must give each number from 0 on a name of its own."
     require({*names} == {*numbers}, rule, id2label=names)
@@ -165,6 +168,9 @@ def read_task(
     if architecture not in PRETRAINED:
         of_tokenizer = read_if_there(folder, TOKENIZER_CONFIG)
         limit = of_tokenizer.get("model_max_length")
+        number = isinstance(limit, int | float) and limit >= 1
+        rule = f"{TOKENIZER_CONFIG}: `model_max_length` must be a number."
+        require(number or limit is None, rule, model_max_length=repr(limit))
         task = task_in(values, limit, positions, pairs)
     if not is_finetuned(folder):
         return task

@@ -149,7 +149,7 @@ def open_huggingface(
         config, warnings = AlbertConfig.from_json_file(config_file), []
     tensors, weights = huggingface.open_weights(folder, config)
     values = files.read_json(path, "`config.json`")
-    if not values.get("architectures"):
+    if values.get("architectures") in (None, []):
         values["architectures"] = [huggingface.architecture_of(tensors)]
     names = values["architectures"]
     rule = "`architectures` must be a list of names."

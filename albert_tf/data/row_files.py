@@ -24,10 +24,22 @@ Handler = Callable[[BadData, bytes], str | None]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table: its values by column, and where it stands."""
+    """One row of a table: its values by column, and where it stands.
+
+    Attributes:
+      where: as the user knows it: "file:line", "frame, row 3", "x[3]".
+      values: by column.
+      where_label: where its label is, if that was passed apart: "y[3]".
+    """
 
     where: str
     values: dict
+    where_label: str = ""
+
+    @property
+    def label_where(self) -> str:
+        """Where the label of the row stands."""
+        return self.where_label or self.where
 
 
 def stop(error: BadData, line: bytes = b"") -> None:
@@ -54,7 +66,7 @@ def _tsv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
         yield number, line.removesuffix("\r").split("\t")
 
 
-def _csv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
+def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
     """Yield the cells of each record; a quoted cell may hold line feeds."""
     last = 0
 
@@ -142,7 +154,7 @@ def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
         bad(BadData(f"{rule} Received: {line[:60]}"), b"")
 
 
-CELLS = {TSV: _tsv_cells, CSV: _csv_cells}
+CELLS = {TSV: _tsv_cells, CSV: csv_cells}
 KINDS = (*CELLS, JSONL)
 
 

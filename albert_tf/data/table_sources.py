@@ -45,10 +45,29 @@ class TableObject:
     Args:
       data: the table.
       setting: the name of what it was passed for.
+      labels: the name of what its labels were passed for, if they stood
+        apart; both are then lists with a value for each row.
+      is_batch: whether more of the same data comes before and after it.
     """
 
-    def __init__(self, data: Any, setting: str):
-        self.data, self._name = data, f"{setting} ({type(data).__name__})"
+    def __init__(
+        self,
+        data: Any,
+        setting: str,
+        labels: str | None = None,
+        is_batch: bool = False,
+    ):
+        kind = f" ({type(data).__name__})" * (labels is None)
+        self.data, self._name = data, setting + kind
+        self.is_batch = is_batch
+        self._lists = None if labels is None else (setting, labels)
+
+    def places(self, number: int) -> tuple[str, ...]:
+        """Return where a row is, and its label if that stands apart."""
+        if self._lists is None:
+            return (f"{self._name}, row {number}",)
+        of_batch = " of a batch" * self.is_batch
+        return tuple(f"{name}[{number}]{of_batch}" for name in self._lists)
 
     def __str__(self) -> str:
         return self._name
@@ -347,14 +366,18 @@ def rows_of(
       InputError: it is no table, or damaged; the message names the source.
     """
     if isinstance(source, str):
-        yield from _path_rows(source, column, bad)
-        return
-    table = as_source("table", source)
-    same = table is source
-    name = str(table) if same else type(source).__name__
-    for number, values in enumerate(_reader(table.data)(table.data)):
+        rows = _path_rows(source, column, bad)
+    else:
+        table = as_source("table", source)
+        rows = _reader(table.data)(table.data)
+    for number, values in enumerate(rows):
         cells = {str(k): x for k, x in values.items()}
-        yield Row(f"{name}, row {number}", cells)
+        if isinstance(source, TableObject):
+            where, *of_label = source.places(number)
+        else:
+            name = source if isinstance(source, str) else type(source).__name__
+            where, of_label = f"{name}, row {number}", ()
+        yield Row(where, cells, *of_label)
 
 
 def texts_in(

@@ -14,6 +14,7 @@ from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import named_weights
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.head import LABEL_WEIGHTS
+from albert_tf.tasks.labels import class_named
 from albert_tf.tasks.task import Task
 
 
@@ -104,13 +105,13 @@ def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
         f"`class_weights` has no meaning for a task of {job.task.kind}.",
         class_weights=shown,
     )
-    table = named_weights(entries)
-    require(
-        set(table) <= set(job.task.labels),
-        "`class_weights` must name labels of the task, "
-        f"{', '.join(job.task.labels)}.",
-        class_weights=shown,
-    )
+    labels, weights = job.task.labels, named_weights(entries)
+    table = {
+        class_named(label, labels, "`class_weights`"): weight
+        for label, weight in weights.items()
+    }
+    rule = "`class_weights` must have each label once, by name or number."
+    require(len(table) == len(weights), rule, class_weights=shown)
     split = job.train[0]
     features, classes = weighted(split.features, job.task, table)
     print(summary(classes, job.task))

@@ -1,5 +1,6 @@
 """What users pass to `fit` and `predict`, as what the task's codec reads."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -12,7 +13,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
-from albert_tf.tasks.labels import class_name, label_text
+from albert_tf.tasks.labels import class_named, label_text
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
 
@@ -120,7 +121,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
     require(
         len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
     )
-    return TableObject(table, "x")
+    return TableObject(table, "x", "y", is_batch=tf.is_tensor(x))
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
@@ -161,16 +162,19 @@ def class_numbers(
     legal = isinstance(class_weight, Mapping) and task.kind == "classification"
     require(legal, rule, class_weight=class_weight, task=task.kind)
     labels = task.labels
-    names = [label_text(class_name(k, labels), "y") for k in class_weight]
+    where = "`class_weight`"
+    names = [
+        class_named(str(label_text(k, where)), labels, where)
+        for k in class_weight
+    ]
+    rule = "`class_weight` must have each class once, by name or number."
+    require(len({*names}) == len(names), rule, class_weight=class_weight)
     weights = dict(zip(names, class_weight.values(), strict=True))
     rule = "`class_weight` must be of finite numbers from 0."
     numbers = [
         isinstance(x, Real) and 0 <= x < np.inf for x in weights.values()
     ]
     require(all(numbers), rule, class_weight=class_weight)
-    unknown = set(weights) - set(labels)
-    rule = f"`class_weight` must be of classes, {', '.join(labels)}."
-    require(not unknown, rule, unknown=", ".join(map(str, unknown)))
     return {i: weights.get(label, 1.0) for i, label in enumerate(labels)}
 
 
@@ -190,13 +194,15 @@ def in_batches(
 
     Args:
       dataset: of texts, or of (texts, labels).
-      text_rank: of one example's texts.
+      text_rank: of one example's texts, unless their labels have one more.
       size: of batches that are made.
     """
     spec = dataset.element_spec
-    texts = spec[0] if isinstance(spec, tuple) else spec
-    rank = min(x.shape.rank for x in tf.nest.flatten(texts))
-    return dataset.ragged_batch(size) if rank <= text_rank else dataset
+    parts = spec if isinstance(spec, tuple) else (spec,)
+    ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
+    if text_rank and len(ranks) > 1 and ranks[1] > ranks[0]:
+        text_rank -= 1  # raw texts, with a label for each word
+    return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
 
 
 def texts_of(
@@ -208,7 +214,12 @@ def texts_of(
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
     )
     dataset = in_batches(dataset, text_rank)
-    return tf.nest.map_structure(
+    texts = tf.nest.map_structure(
         lambda *parts: [x for part in parts for x in listed(part, "x")],
         *(batch[0] if labelled else batch for batch in dataset),
     )
+    if text_rank and not labelled and spec.shape.rank == text_rank:
+        every = list(itertools.chain.from_iterable(texts))
+        if any(len(text.split()) > 1 for text in every):
+            return every  # words have no spaces: these were batches of texts
+    return texts

@@ -5,24 +5,24 @@ Shapes: N examples, C choices.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.table_sources import TableObject, rows_of
-from albert_tf.library.raw_data import TableColumns, listed
+from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
-from albert_tf.serving.litert_tasks import words_of
-from albert_tf.tasks.conll import TAGS_COLUMN, WORDS_COLUMN
-from albert_tf.tasks.labels import class_name
 from albert_tf.tasks.multiple_choice import Layout
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.squad_files import find_answer
 from albert_tf.tasks.tables import Columns
+from albert_tf.tasks.tagged_words import (
+    TAGS_COLUMN,
+    WORDS_COLUMN,
+    divided,
+    name_in_table,
+)
 from albert_tf.text.packing import checked_texts
 
 
@@ -65,13 +65,6 @@ class MultipleChoice(TaskModel):
         return np.stack([p.probabilities for p in predictions])
 
 
-def table_rows(table: TableObject) -> list[dict]:
-    """Return the rows of a table, which may be changed; there must be one."""
-    rows = [row.values for row in rows_of(table)]
-    require(rows, "There must be an example.", x=table)
-    return rows
-
-
 @registered
 class QuestionAnswerer(TaskModel):
     """Spans of a context that answer a question: `question`, `context`.
@@ -92,18 +85,6 @@ class QuestionAnswerer(TaskModel):
     def table_columns(self):
         return TableColumns(("question", "context"), "answers")
 
-    def table(self, x, y):
-        table = super().table(x, y)
-        if isinstance(table, str):
-            return table
-        rows = table_rows(table)
-        for number, row in enumerate(rows):
-            row.setdefault("id", number)
-            if row.get("answers") is not None:
-                answers, context = row["answers"], row.get("context") or ""
-                row["answers"] = answer_places(answers, context)
-        return TableObject(rows, "x")
-
     def examples(self, x, y, part):
         task = self.task
         if part == "train" and not task.impossible and task.scoring == "squad1":
@@ -119,27 +100,12 @@ class QuestionAnswerer(TaskModel):
         return [p.text(limit) for p in predictions]
 
 
-def answer_places(answer: Any, context: str) -> dict:
-    """Return answers as SQuAD has them, with places where none are given."""
-    if isinstance(answer, dict):
-        return {k: listed(v, k) for k, v in answer.items()}
-    texts = [answer] if isinstance(answer, str) else answer
-    texts = [text for text in checked_texts(texts, "answers") if text]
-    starts = [find_answer(context, text, 0) or 0 for text in texts]
-    return {"text": texts, "answer_start": starts}
-
-
-def divided(texts: Sequence[str]) -> list[list[str]]:
-    """Return the words of texts, as an exported model divides them."""
-    return [
-        [text[a:b] for a, b in words_of(text)]
-        for text in checked_texts(texts, "x")
-    ]
-
-
 @registered
 class Tagger(TaskModel):
     """A tag for every word: texts are lists of words, or are divided.
+
+    In a `tf.data.Dataset` without tags, lists of strings are batches of texts
+    if any string has a space, and else the words of a text.
 
     `predict` returns the tags of each text's words; `words_and_tags` both.
     """
@@ -158,31 +124,19 @@ class Tagger(TaskModel):
         return dataclasses.replace(task, labels=label_names(labels))
 
     def table_columns(self):
-        task = self.task
-        words = (task.word_column or WORDS_COLUMN,)
-        tags = task.tag_column or TAGS_COLUMN
+        words = (name_in_table(self.task.word_column, WORDS_COLUMN),)
+        tags = name_in_table(self.task.tag_column, TAGS_COLUMN)
         return TableColumns(words, tags, lists=words)
 
     def labels_for_codec(self, y):
-        names = self.task.labels
-        return [[class_name(x, names) for x in listed(tags, "y")] for tags in y]
-
-    def table(self, x, y):
-        table = super().table(x, y)
-        if isinstance(table, str):
-            return table
-        rows, (column,) = table_rows(table), self.table_columns().texts
-        for row in rows:
-            if isinstance(text := row.get(column), str):
-                (row[column],) = divided([text])
-        return TableObject(rows, "x")
+        return y
 
     def answers(self, predictions):
         return [list(p.tags) for p in predictions]
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
         """Return (word, tag) for each word of texts."""
-        words = divided(texts)
+        words = [divided(text) for text in checked_texts(texts, "x")]
         tags = self.answers(self.predictions(words, **kwargs))
         both = zip(words, tags, strict=True)
         return [list(zip(w, t, strict=True)) for w, t in both]

@@ -15,7 +15,6 @@ from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.configured_layer import registered
-from albert_tf.tasks.labels import class_name, shown
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL, Texts
 from albert_tf.tasks.sentences import PAIR
@@ -95,19 +94,8 @@ class Classifier(SentenceModel):
 
     def labels_for_codec(self, y):
         if self.task.kind == "multilabel":
-            return [self._chosen(row) for row in y]
-        labels = self.task.labels
-        return [class_name(x, labels) for x in super().labels_for_codec(y)]
-
-    def _chosen(self, row: Any) -> list:
-        """Return the names of classes that may be given as 0 and 1."""
-        flags = isinstance(row, list | tuple) and len(row) and {*row} <= {0, 1}
-        if not flags:
-            return row
-        names = self.task.labels
-        rule = f"There must be a 0 or 1 for each of {shown(names)}."
-        require(len(row) == len(names), rule, label=row)
-        return [name for name, there in zip(names, row, strict=True) if there]
+            return y
+        return super().labels_for_codec(y)
 
     def answers(self, predictions):
         return np.stack([p.probabilities for p in predictions])

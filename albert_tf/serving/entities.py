@@ -18,6 +18,7 @@ from albert_tf.serving.window_rows import (
     cut,
     make_windows,
 )
+from albert_tf.tasks.tag_schemes import OUTSIDE, parts
 from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import CharacterClass, decode, is_space
 from albert_tf.text.normalization import TextConfig
@@ -95,14 +96,16 @@ class Entities:
         self.encoder, self.compute, self.task = encoder, compute, task
         self.words = WordGraph(encoder.tokenizer.config)
         encoder.graphs.append(self.words)
-        split = [tag.partition("-") for tag in task.labels]
-        kinds = sorted({kind for _, _, kind in split if kind})
+        split = [(OUTSIDE, "")] * len(task.labels)
+        if task.marks_entities:
+            split = list(map(parts, task.labels))
+        kinds = sorted({kind for _, kind in split if kind})
         # Of each tag: its kind from 1 on, and what it does to an entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
-        self.kind_of = tf.constant([number.get(k, 0) for _, _, k in split])
-        self.begins = tf.constant([p in ("B", "S") for p, _, _ in split])
-        self.ends = tf.constant([p in ("E", "S") for p, _, _ in split])
+        self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
+        self.begins = tf.constant([p in ("B", "S") for p, _ in split])
+        self.ends = tf.constant([p in ("E", "S") for p, _ in split])
 
     def signature(self) -> Signature:
         """Return what gives the entities of strings [B], and every word's tag.

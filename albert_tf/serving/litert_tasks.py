@@ -13,14 +13,14 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.answers import probabilities
-from albert_tf.tasks.conll import Sentence, entity_spans
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.sentence_embedding import Texts
 from albert_tf.tasks.sentences import Example, Prediction
 from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.tag_schemes import entity_spans
+from albert_tf.tasks.tagged_words import Sentence, words_of
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts
-from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
 def pretrained(runner: Runner, query: dict, top_k: int) -> dict:
@@ -120,29 +120,6 @@ def choose(runner: Runner, query: dict, top_k: int) -> dict:
     }
 
 
-def words_of(text: str) -> list[tuple[int, int]]:
-    """Return start and end of the words of raw text.
-
-    A word is a run of letters and digits, and every punctuation mark or
-    ideograph by itself.
-    """
-    words: list[tuple[int, int]] = []
-    goes_on = False
-    for i, character in enumerate(text):
-        if character.isspace():
-            goes_on = False
-            continue
-        single = (
-            is_punctuation(character) or clean_character(character)[:1] == " "
-        )
-        if goes_on and not single:
-            words[-1] = (words[-1][0], i + 1)
-        else:
-            words.append((i, i + 1))
-        goes_on = not single
-    return words
-
-
 def entities(runner: Runner, query: dict, top_k: int) -> dict:
     """Return the entities of a `text`, and the tag of every word."""
     text = query["text"]
@@ -152,7 +129,8 @@ def entities(runner: Runner, query: dict, top_k: int) -> dict:
     words = tuple(text[start:end] for start, end in places)
     prediction = ask(runner, runner.task, Sentence(words, None, "", 1))
     spans = []
-    for first, last, kind in entity_spans(prediction.tags):
+    marked = entity_spans(prediction.tags) if runner.task.marks_entities else ()
+    for first, last, kind in marked:
         start, end = places[first][0], places[last][1]
         spans.append(
             {"text": text[start:end], "kind": kind, "start": start, "end": end}

@@ -4,13 +4,18 @@ Shapes: N examples, C classes (1 for a number).
 """
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import TableObject
 from albert_tf.tasks.labels import (
-    check_known,
+    FLAGS,
+    NUMBER,
+    class_named,
     class_texts,
     label_number,
     label_text,
@@ -29,7 +34,7 @@ class Classification(SentenceTask):
 
     def parse_label(self, values, where):
         text = label_text(values[0], where)
-        return text and check_known(text, self.labels, where)
+        return text and class_named(text, self.labels, where)
 
     def fitted(self, examples):
         return self.with_labels({example.label for example in examples})
@@ -56,8 +61,54 @@ class Classification(SentenceTask):
         return [*written, write_tsv(sibling(path, "confusion") + ".tsv", table)]
 
 
-# Of a class with a column of its own; booleans are of JSON.
-FLAGS = {"0": False, "1": True, "false": False, "true": True}
+class ClassSet(NamedTuple):
+    """The classes of a row as they are written, and where."""
+
+    texts: list[str]
+    where: str
+
+    @property
+    def are_flags(self) -> bool:
+        """Whether all are 0 or 1, which may say of each class if it applies."""
+        return bool(self.texts) and {*self.texts} <= {*FLAGS}
+
+
+def named_sets(
+    sets: Sequence[ClassSet], labels: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the names of the classes of each row of a column.
+
+    A row has names, numbers from 0, or a 0 or 1 for each of the classes.
+    Rows of 0 and 1 alone are numbers if the lengths of rows differ.
+
+    Args:
+      sets: of all rows.
+      labels: the classes; () if they are not known yet.
+    """
+    lengths = {len(row.texts) for row in sets if row.texts}
+    numbered = any(not row.are_flags for row in sets if row.texts)
+    numbered = numbered or len(lengths) > 1 or lengths == {1}
+    # Without names that are numbers, what is not a flag is a number.
+    doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
+    named = []
+    for row in sets:
+        texts, where = row
+        twice = len({*texts}) < len(texts)
+        flags = row.are_flags and (twice or not numbered)
+        if flags and len(texts) == len(labels):
+            there = [FLAGS[text] for text in texts]
+            named.append(tuple(itertools.compress(labels, there)))
+            continue
+        rule = "there must be a 0 or 1 for each of "
+        rule += shown(labels) or "the classes, whose names are not known"
+        if not twice:
+            rule = "0 and 1 may be numbers of classes, or of too few classes "
+            rule += f"say which apply; name those of {shown(labels)}"
+        doubt = flags and (twice or doubtful)
+        received = f"[{', '.join(texts)}]"
+        require(not doubt, f"{where}: {rule}.", label=received)
+        named.append(tuple(class_named(x, labels, where) for x in texts))
+    return named
 
 
 class MultiLabel(SentenceTask):
@@ -89,9 +140,7 @@ class MultiLabel(SentenceTask):
         if len(values) > 1:
             return self._flags(values, where)
         texts = class_texts(values[0], where)
-        if texts is None:
-            return None
-        return tuple(check_known(text, self.labels, where) for text in texts)
+        return None if texts is None else ClassSet(texts, where)
 
     def _flags(self, values, where):
         texts = [label_text(value, where) for value in values]
@@ -105,7 +154,7 @@ class MultiLabel(SentenceTask):
         return tuple(chosen)
 
     def read(self, part, path):
-        examples = super().read(part, path)
+        examples = self._with_names(super().read(part, path))
         if any(example.label for example in examples) or not examples:
             return examples
         if part != "predict" and isinstance(path, TableObject):
@@ -117,6 +166,17 @@ class MultiLabel(SentenceTask):
             label="no class",
         )
         return [dataclasses.replace(e, label=None) for e in examples]
+
+    def _with_names(self, examples):
+        """Return examples with the names of their classes."""
+        sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
+        named = iter(named_sets(sets, self.labels))
+        return [
+            dataclasses.replace(e, label=next(named))
+            if isinstance(e.label, ClassSet)
+            else e
+            for e in examples
+        ]
 
     def fitted(self, examples):
         return self.with_labels({x for e in examples for x in e.label})

@@ -1,40 +1,150 @@
-"""Sentences with a tag for every word, and the schemes of the tags.
+"""Sentences with a tag for every word, from files of columns as CoNLL's.
 
-They come from CoNLL files, a word a line, or tables, a sentence a row.
+A file has a word a line and a blank line after each sentence. With the names
+of columns in its first line it may be a table instead, with a sentence a line
+or a column that names the sentence of a word: the content tells.
 """
 
+import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
 
-from albert_tf.base.errors import InputError, require
-from albert_tf.data import file_kinds
-from albert_tf.data.table_sources import is_table, rows_of
-from albert_tf.tasks.tables import texts_cell
+from albert_tf.base.errors import require
+from albert_tf.data.file_kinds import CSV, JSON, JSONL, kind_of, read_text
+from albert_tf.data.row_files import csv_cells
+from albert_tf.data.table_sources import is_table
+from albert_tf.tasks.tables import Columns, Row, read_rows
+from albert_tf.tasks.tagged_words import (
+    DIVIDERS,
+    Sentence,
+    rows_of_words,
+    sentence_column,
+)
 
-OUTSIDE = "O"
-DOCUMENT_START = "-DOCSTART-"
-WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
+BOUNDARIES = ("-DOCSTART-", "-X-")  # first columns of lines without a word
+
+# The names of columns in the header of a file, in lower case.
+WORD_NAMES = {
+    *("word", "words", "token", "tokens", "form", "text", "sentence"),
+}
+TAG_NAMES = {
+    *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "iob"),
+    *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
+    *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
+}
+ID = re.compile(r"(\d+)([-.]\d+)?")  # of a word; with a second number of none
+CONLLU_COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Sentence:
-    """Words, their tags if they are known, and where the sentence begins.
+class Line:
+    """A line of a file and its columns; none where a sentence ends."""
 
-    In a table that is a row, and no line.
+    number: int
+    text: str
+    cells: list[str]
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the line begins as a comment does."""
+        return self.text.startswith("#")
+
+
+def cells_of(line: str) -> list[str]:
+    """Return the columns of a line, between tabs or else spaces.
+
+    A word may hold other white space, as a number its no-break space.
     """
+    line = line.rstrip("\t ")
+    if "\t" in line:
+        return line.split("\t")
+    return [cell for cell in line.split(" ") if cell]
 
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    path: str
-    line: int | None
 
-    def where(self, word: int) -> str:
-        """Return "file:line" of a word, or its row and its number there."""
-        if self.line is None:
-            return f"{self.path}, word {word}"
-        return f"{self.path}:{self.line + word}"
+def read_lines(path: str) -> list[Line]:
+    """Return the lines of a file; those of `.csv` have commas."""
+    text = read_text(path, "The data file")
+    numbered = enumerate(text.split("\n"), 1)
+    if kind_of(path) == CSV:
+        lines = [(i, ",".join(x), x) for i, x in csv_cells(numbered, path)]
+    else:
+        plain = ((i, line.removesuffix("\r")) for i, line in numbered)
+        lines = [(i, line, cells_of(line)) for i, line in plain]
+    return [
+        Line(i, line, cells if has_cells(cells) else [])
+        for i, line, cells in lines
+    ]
+
+
+def has_cells(cells: list[str]) -> bool:
+    """Return whether a line of cells does not end a sentence."""
+    return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
+
+
+def without_comments(lines: list[Line]) -> list[Line]:
+    """Return the lines without those that begin with # and hold no word.
+
+    A word has as many columns as others. Between spaces a comment may have
+    as many too; then it stands before a sentence, without a tag of others.
+    """
+    words = [line.cells for line in lines if line.cells and not line.is_marked]
+    if not words:
+        return lines
+    width = collections.Counter(map(len, words)).most_common(1)[0][0]
+    tags = {cells[-1] for cells in words}
+    kept: list[Line] = []
+    for line in lines:
+        begins = not kept or not kept[-1].cells
+        alike = "\t" in line.text or width == 1 or not begins
+        is_row = len(line.cells) == width
+        if not line.is_marked or is_row and (alike or line.cells[-1] in tags):
+            kept.append(line)
+    return kept
+
+
+def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
+    """Return the first line if it names columns, or one without cells.
+
+    Args:
+      lines: of the file.
+      columns: that are asked for; names or numbers.
+      path: the file.
+    """
+    none = Line(0, "", [])
+    first = next((line for line in lines if line.cells), none)
+    names = {name.strip() for name in first.cells}
+    wanted = {x for x in columns if x and not x.isdecimal()}
+    plain = {name.lower() for name in names}
+    tagged = plain & TAG_NAMES or kind_of(path) == CSV
+    if wanted and wanted <= names or plain & WORD_NAMES and tagged:
+        return first
+    rule = f"{path}: the first line must name the columns that are asked for; "
+    rule += f"its columns are {', '.join(sorted(names))}."
+    require(not wanted, rule, columns=", ".join(sorted(wanted - names)))
+    return none
+
+
+def sentences_of(lines: list[Line]) -> list[list[Line]]:
+    """Return the lines of each sentence."""
+    groups = itertools.groupby(lines, lambda line: bool(line.cells))
+    return [list(group) for has_word, group in groups if has_word]
+
+
+def have_ids(sentences: list[list[Line]]) -> bool:
+    """Return whether words are numbered in their first of several columns."""
+    for sentence in sentences:
+        if min(len(line.cells) for line in sentence) < 3:
+            return False
+        ids = [ID.fullmatch(line.cells[0]) for line in sentence]
+        if None in ids:
+            return False
+        numbers = [int(x[1]) for x in ids if not x[2]]
+        first = numbers[0] if numbers else 2
+        if first > 1 or numbers != [*range(first, first + len(numbers))]:
+            return False
+    return bool(sentences)
 
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
@@ -66,169 +176,142 @@ def tag_of(
     return tag or None
 
 
-def cells_of(line: str) -> list[str]:
-    """Return the columns of a line, between tabs or else spaces.
+def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
+    """Return the number of a column, "" if neither name nor header tells it.
 
-    A word may hold other white space, as a number its no-break space.
-    Lines that end a sentence have none.
+    Args:
+      name: that is asked for; a number, or one of the header; "" for none.
+      header: names of the columns.
+      usual: names of such a column, in lower case.
     """
-    if not line.strip() or line.startswith(DOCUMENT_START):
-        return []
-    if "\t" in line:
-        return line.split("\t")
-    return [cell for cell in line.split(" ") if cell]
+    if name.isdecimal():
+        return name
+    names = [x for x in header if x.lower() in usual]
+    name = name or (names[-1] if names else "")
+    return str(header.index(name) + 1) if name else ""
 
 
-def read_rows_of_words(
-    source: Any, word_column: str, tag_column: str, tagged: bool
-) -> list[Sentence]:
-    """Return the sentences of a table; the arguments are as `read_conll`'s."""
-    word_column = word_column or WORDS_COLUMN
-    tag_column = tag_column or TAGS_COLUMN
-    sentences = []
-    for row in rows_of(source):
-        words, tags = texts_cell(row, word_column, "text_column"), None
-        if tagged or row.values.get(tag_column) is not None:
-            tags = texts_cell(row, tag_column, "label_column")
-            require(
-                len(tags) == len(words),
-                f"{row.where}: every word must have a tag.",
-                words=len(words),
-                tags=len(tags),
-            )
-        if words or not tagged:  # predictions are those of all rows
-            sentences.append(Sentence(words, tags, row.where, None))
-    return sentences if any(s.words for s in sentences) else []
+def named_rows(
+    path: str, header: list[str], lines: Iterable[Line]
+) -> list[Row]:
+    """Return lines as rows of a table."""
+    rows = []
+    for line in lines:
+        where = f"{path}:{line.number}"
+        rule = f"{where}: every line must have {len(header)} columns."
+        require(len(line.cells) == len(header), rule, columns=len(line.cells))
+        rows.append(Row(where, dict(zip(header, line.cells, strict=True))))
+    return rows
+
+
+def is_table_of(
+    sentences: list[list[Line]],
+    header: list[str],
+    word: str,
+    tag: str,
+    id_column: str,
+) -> bool:
+    """Return whether lines are sentences, or name the sentence of a word.
+
+    Args:
+      sentences: lines between blank lines.
+      header: names of the columns.
+      word, tag: numbers of columns, "" if they are not known.
+      id_column: that is asked for.
+    """
+    if id_column or sentence_column(header):
+        return True
+
+    def several(line: Line, number: str, divider: str) -> bool:
+        cell = "".join(line.cells[int(number) - 1 : int(number)])
+        return len(re.split(divider, cell.strip())) > 1
+
+    return bool(word) and any(
+        several(line, word, r"\s+")
+        and (not tag or several(line, tag, DIVIDERS))
+        for line in itertools.chain(*sentences)
+    )
+
+
+def has_word(line: Line) -> bool:
+    """Return whether the number of a line is that of one word."""
+    return not ID.fullmatch(line.cells[0])[2]
+
+
+def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
+    """Print how many lines of a file hold no word."""
+    lines = {
+        "a header": header,
+        f"{comments} lines of comment": comments,
+        f"{ids} lines whose number is not a word's": ids,
+    }
+    found = [text for text, number in lines.items() if number]
+    if found:
+        print(f"Note: {path}: passed over {', '.join(found)}")
+
+
+def sentence_of(
+    path: str, lines: list[Line], word: str, tag: str, tagged: bool
+) -> Sentence:
+    """Return the sentence of the lines of its words, by numbers of columns."""
+    words, tags = [], []
+    for line in lines:
+        where = f"{path}:{line.number}"
+        words.append(column(line.cells, word, "text_column", where))
+        tags.append(tag_of(line.cells, tag, tagged, where))
+    known = None if None in tags else tuple(tags)
+    numbers = tuple(line.number for line in lines)
+    first, last = numbers[0], numbers[-1]
+    gaps = numbers if last - first >= len(numbers) else ()
+    return Sentence(tuple(words), known, path, first, gaps)
 
 
 def read_conll(
-    path: str, word_column: str, tag_column: str, tagged: bool
+    path: str,
+    word_column: str,
+    tag_column: str,
+    tagged: bool,
+    id_column: str = "",
 ) -> list[Sentence]:
-    """Return the sentences of a file.
+    """Return the sentences of a file or table.
 
     Args:
-      path: the file; a blank line ends a sentence. Or a table, also of JSON
-        lines.
-      word_column: number of the column of words, "" for the first; of a table
-        its name, "" for `tokens`.
-      tag_column: number of the column of tags, "" for the last of several; of
-        a table its name, "" for `ner_tags`.
-      tagged: whether the file must have tags.
+      path: the file or table.
+      word_column: the column of words, by its number or by its name in a
+        header or table; "" for the first that does not number the words, and
+        for `tokens` of a table.
+      tag_column: the column of tags likewise; "" for the last of several, or
+        in CoNLL-U for the fourth, and for `ner_tags` of a table.
+      tagged: whether there must be tags.
+      id_column: of a table with a word in each row, the column that names
+        the sentence; "" for a usual name.
 
     Raises:
       InputError: a line lacks a column; the message names file and line.
     """
-    if is_table(path) or file_kinds.kind_of(path) == file_kinds.JSONL:
-        return read_rows_of_words(path, word_column, tag_column, tagged)
-    text = file_kinds.read_text(path, "The data file")
-    sentences: list[Sentence] = []
-    words, tags = [], []
-    for number, line in enumerate([*text.split("\n"), ""], start=1):
-        cells = cells_of(line.removesuffix("\r"))
-        if cells:
-            where = f"{path}:{number}"
-            word = column(cells, word_column or "1", "text_column", where)
-            words.append(word)
-            tags.append(tag_of(cells, tag_column, tagged, where))
-        elif words:
-            known = None if None in tags else tuple(tags)
-            first = number - len(words)
-            sentences.append(Sentence(tuple(words), known, path, first))
-            words, tags = [], []
-    return sentences
-
-
-def parts(tag: str, where: str = "") -> tuple[str, str]:
-    """Return a tag's prefix and its type: ("B", "PER"), ("O", "")."""
-    if tag == OUTSIDE:
-        return OUTSIDE, ""
-    prefix, _, kind = tag.partition("-")
-    require(
-        kind and prefix in {*"BIES"},
-        f"{where}: a tag must be O, or a prefix B, I, E or S, a dash and a "
-        f"type. Received: {tag!r}",
-    )
-    return prefix, kind
-
-
-# For each scheme the prefixes that begin an entity, go on with it, and end it.
-SCHEMES = {
-    "IO": ("I", "I", "I"),
-    "IOB1": ("IB", "I", "IB"),
-    "BIO": ("B", "I", "BI"),
-    "BIOES": ("BS", "IE", "ES"),
-}
-
-
-def find_scheme(sentences: Sequence[Sentence]) -> str:
-    """Return the scheme of the tags, a key of `SCHEMES`.
-
-    In IOB1, that of CoNLL-2003 itself, every B stands after an entity of its
-    own type.
-    """
-    tags = [
-        [parts(tag, s.where(i)) for i, tag in enumerate(s.tags or ())]
-        for s in sentences
-    ]
-    prefixes = {prefix for row in tags for prefix, _ in row}
-    if prefixes & {"E", "S"}:
-        return "BIOES"
-    if "B" not in prefixes:
-        return "IO"
-    separates_only = all(
-        prefix != "B" or before == kind
-        for row in tags
-        for (_, before), (prefix, kind) in itertools.pairwise([("", ""), *row])
-    )
-    return "IOB1" if separates_only else "BIO"
-
-
-def check_tags(sentence: Sentence, scheme: str) -> None:
-    """Refuse a tag that cannot follow the one before it.
-
-    Raises:
-      InputError: the message names file, line and both tags.
-    """
-    if scheme in ("IO", "IOB1"):
-        return  # any tag may follow any other
-    begins, _, ends = SCHEMES[scheme]
-    tags = [OUTSIDE, *(sentence.tags or ()), OUTSIDE]
-    for i, (before, tag) in enumerate(itertools.pairwise(tags)):
-        where = sentence.where(min(i, len(sentence.words) - 1))
-        prefix, kind = parts(tag, where)
-        old_prefix, old_kind = parts(before)
-        goes_on = prefix not in {OUTSIDE, *begins}
-        is_open = old_prefix not in {OUTSIDE, *ends}
-        may_go_on = old_prefix not in {OUTSIDE, *"ES"} and old_kind == kind
-        if goes_on and not may_go_on or is_open and not goes_on:
-            after = tag if i < len(sentence.words) else "the sentence's end"
-            raise InputError(
-                f"{where}: by the scheme {scheme}, {after} must not follow "
-                f"{before}. Received: {before} {after}"
-            )
-
-
-def entity_spans(tags: Sequence[str]) -> list[list]:
-    """Return [first word, last word, kind] of the entities that tags mark.
-
-    They are read as the script `conlleval` of CoNLL reads them, whatever the
-    scheme, and also where a tag cannot follow the one before it.
-    """
-    spans: list[list] = []
-    before, closed = "", True
-    for i, tag in enumerate(tags):
-        prefix, _, kind = tag.partition("-")
-        if kind and (closed or kind != before or prefix in ("B", "S")):
-            spans.append([i, i, kind])
-        elif kind:
-            spans[-1][1] = i
-        before, closed = kind, prefix in ("E", "S")
-    return spans
-
-
-def all_tags(sentences: Sequence[Sentence], scheme: str) -> tuple[str, ...]:
-    """Return O and every tag of the types that occur, in a fixed order."""
-    kinds = {parts(tag)[1] for s in sentences for tag in s.tags or ()} - {""}
-    begins, goes_on, _ = SCHEMES[scheme]
-    prefixes = dict.fromkeys(begins[:1] + goes_on + begins[1:])
-    return (OUTSIDE, *(f"{p}-{k}" for k in sorted(kinds) for p in prefixes))
+    if is_table(path) or kind_of(path) in (JSONL, JSON):
+        rows = read_rows(path, Columns())
+        return rows_of_words(rows, word_column, tag_column, tagged, id_column)
+    every = read_lines(path)
+    lines = without_comments(every)
+    header = header_in(lines, (word_column, tag_column, id_column), path)
+    names = [name.strip() for name in header.cells]
+    sentences = sentences_of([line for line in lines if line is not header])
+    word = number_of(word_column, names, WORD_NAMES)
+    tag = number_of(tag_column, names, TAG_NAMES)
+    comments, ids = len(every) - len(lines), 0
+    noted = bool(names) and kind_of(path) != CSV
+    if names and is_table_of(sentences, names, word, tag, id_column):
+        note_skipped(path, noted, comments, ids)
+        rows = named_rows(path, names, itertools.chain(*sentences))
+        word, tag = (names[int(n) - 1] if n else "" for n in (word, tag))
+        return rows_of_words(rows, word, tag, tagged, id_column)
+    if have_ids(sentences):
+        width = {len(line.cells) for lines in sentences for line in lines}
+        word, tag = word or "2", tag or "4" * (width == {CONLLU_COLUMNS})
+        ids = sum(map(len, sentences))
+        sentences = [[x for x in s if has_word(x)] for s in sentences]
+        ids -= sum(map(len, sentences))
+    note_skipped(path, noted, comments, ids)
+    word = word or "1"
+    return [sentence_of(path, s, word, tag, tagged) for s in sentences]

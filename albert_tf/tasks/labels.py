@@ -6,6 +6,7 @@ own: only files to predict may lack labels.
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,32 +105,37 @@ def cell_items(text: str, where: str) -> list | str:
         ) from None
 
 
-def class_name(label: Any, labels: Sequence[str]) -> Any:
-    """Return the name of a class that is given by its number, from 0.
+# A number as text, and the booleans of JSON, which are 0 and 1.
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
-    Where names are numbers themselves, a number is a name. What is no number
-    comes back as it is.
+
+def class_named(text: str, labels: Sequence[str], where: str) -> str:
+    """Return the class that a label names, or whose number from 0 it is.
+
+    Where names are numbers themselves, a number is a name: no class may be
+    taken for another.
+
+    Args:
+      text: of `label_text`.
+      labels: the classes; () if they are not known yet.
+      where: "file:line".
     """
-    text = label_text(label, "y")
-    if text is None or text in labels or isinstance(label, str):
-        return label
-    number = float(label)
-    if label_text(number, "y") in labels:  # of a boolean
-        return number
-    rule = f"A label must be one of {shown(labels)}"
-    if not (named := any(map(str.isdecimal, labels))):
+    if not labels or text in labels:
+        return text
+    number = None
+    if text in FLAGS or NUMBER.fullmatch(text):
+        number = label_text(float(FLAGS.get(text, text)), where)
+        if number in labels:
+            return number
+    rule = f"{where}: the label must be one of {shown(labels)}"
+    if any(map(NUMBER.fullmatch, labels)):
+        rule += "; where classes are named by numbers, a number is a name"
+    elif number and number.isdecimal() and int(number) < len(labels):
+        return labels[int(number)]
+    else:
         rule += f", or a number below {len(labels)}"
-    legal = not named and number in range(len(labels))
-    require(legal, f"{rule}.", label=label)
-    return labels[int(number)]
-
-
-def check_known(label: str, labels: Sequence[str], where: str) -> str:
-    """Return a label, or refuse one that is not among the known ones."""
-    if labels and label not in labels:
-        rule = f"{where}: the label must be one of {shown(labels)}."
-        raise InputError(f"{rule} Received: {label!r}")
-    return label
+    raise InputError(f"{rule}. Received: label={text!r}")
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:

@@ -122,21 +122,37 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
 
+def row_example(layout: Layout, part: str, row: Row, number: int) -> Choices:
+    """Return the example in a row of a table."""
+    columns = layout.columns
+    choices = row_choices(row, layout.choice_columns)
+    label = None
+    if part != "predict" or columns.label[0] in row.values:
+        value = cell(row, columns.label[0], "label_column")
+        label = parse_choice(value, len(choices), part, row.label_where)
+    name, context, question = columns.texts(row, number)
+    return Choices(name, context, question, choices, label)
+
+
 def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
     """Yield the examples of a .jsonl, .tsv or .csv file."""
-    columns = layout.columns
-    for number, row in enumerate(read_rows(path, columns)):
-        choices = row_choices(row, layout.choice_columns)
-        label = None
-        if part != "predict" or columns.label[0] in row.values:
-            value = cell(row, columns.label[0], "label_column")
-            label = parse_choice(value, len(choices), part, row.where)
-        name, context, question = columns.texts(row, number)
-        yield Choices(name, context, question, choices, label)
+    for number, row in enumerate(read_rows(path, layout.columns)):
+        yield row_example(layout, part, row, number)
+
+
+# A question of RACE in each row, as on the hub.
+HUB = Layout(
+    columns=Columns("article", "question", ("answer",)),
+    choice_columns=("options",),
+)
 
 
 def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
-    """Yield the questions of a folder of RACE, or of one file of it."""
+    """Yield the questions of a folder of RACE, or of one file of it.
+
+    A row has an article with its questions, one question as on the hub, or
+    one in the columns of any table of choices.
+    """
     names = {"": [path]}
     if files.is_folder(path):
         names = {
@@ -147,18 +163,25 @@ def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
         rule = f"A part of RACE must hold files {level}/*.txt."
         require(paths, rule, path=path)
         for file in paths:
-            for row in read_rows(file, RACE_COLUMNS):
-                yield from race_questions(row, level, part)
+            for number, row in enumerate(read_rows(file, RACE_COLUMNS)):
+                if "questions" in row.values:
+                    yield from race_questions(row, level, part)
+                    continue
+                on_hub = {"article", "question", "options"} <= {*row.values}
+                columns = HUB if on_hub else layout
+                example = row_example(columns, part, row, number)
+                yield dataclasses.replace(example, group=level)
 
 
 def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
     """Yield the questions about one article, a line of a file."""
-    name = str(row.values.get("id", row.where))
+    name = row.values.get("id")
+    name = row.where if name is None else str(name)
     article = text_cell(row, "article", "text_column")
     questions = texts_cell(row, "questions", "text_pair_column")
     options = field(row.values, "options", list, row.where)
     answers = [None] * len(questions)
-    if row.values.get("answers"):
+    if row.values.get("answers") not in (None, []):
         answers = field(row.values, "answers", list, row.where)
     require(
         len(questions) == len(options) == len(answers),

@@ -143,8 +143,8 @@ class Embedding(Task):
         ):
             return None
         value = cell(row, column, "label_column")
-        score = label_number(value, row.where)
-        return require_label(score, part, row.where, value)
+        score = label_number(value, row.label_where)
+        return require_label(score, part, row.label_where, value)
 
     def evaluated_on(self, examples):
         metrics = MATCHED if examples[0].score is None else RATED

@@ -155,8 +155,8 @@ class SentenceTask(Task):
             if not there or columns.lacks_label(row):
                 return None
         values = [cell(row, name, "label_column") for name in names]
-        label = self.parse_label(values, row.where)
-        return require_label(label, part, row.where, *values)
+        label = self.parse_label(values, row.label_where)
+        return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
         """Return the task with the classes of its training examples."""

@@ -4,6 +4,7 @@ They come from a JSON file, or from a table with its fields as columns.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
-from albert_tf.data.table_sources import is_table, rows_of
-from albert_tf.tasks.tables import field
+from albert_tf.data.file_kinds import CSV, JSONL, TSV
+from albert_tf.data.table_sources import is_table
+from albert_tf.tasks.tables import Columns, field, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,29 +47,102 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     return min(places, key=lambda x: abs(x - start), default=None)
 
 
-def table_entries(source: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield what `entries` does, of a table with a question in each row.
+def is_cell(value: Any) -> bool:
+    """Return whether a value may be that of a cell: a text or a number."""
+    return isinstance(value, str | int | float) and value == value
 
-    Its column `answers` holds lists of texts and places, as on the hub.
+
+def plain(value: Any) -> Any:
+    """Return an array as a list."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def from_json(text: str) -> Any:
+    """Return the answers that a text holds as JSON, or the text."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    if isinstance(value, list):
+        listed = all(isinstance(x, dict | str) for x in value)
+        return value if listed else text
+    return value if isinstance(value, dict) else text
+
+
+def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
+    """Return the texts of a question's answers and where they begin.
+
+    Answers are a list of objects as in SQuAD's files, an object of lists as
+    on the hub, or one or more texts, whose places are None. An empty text is
+    no answer.
     """
-    for row in rows_of(source):
-        where, qa = row.where, dict(row.values)
-        context = field(qa, "context", str, where)
-        if qa.get("answers") is not None:
-            texts = field(qa["answers"], "text", list, where)
-            starts = field(qa["answers"], "answer_start", list, where)
-            rule = f"{where}: every answer must have an `answer_start`."
-            require(len(texts) == len(starts), rule, answers=qa["answers"])
-            qa["answers"] = [
-                {"text": text, "answer_start": start}
-                for text, start in zip(texts, starts, strict=True)
-            ]
-        yield context, qa, where
+    found = plain(qa["answers"])
+    if isinstance(found, str):
+        found = from_json(found)
+    if isinstance(found, dict):
+        texts, starts = (
+            x if isinstance(x, list) else [x]
+            for x in map(plain, map(found.get, ("text", "answer_start")))
+        )
+        rule = f"{where}: every answer must have an `answer_start`."
+        require(len(texts) == len(starts), rule, answers=found)
+        pairs = zip(texts, starts, strict=True)
+        found = [{"text": t, "answer_start": s} for t, s in pairs]
+    if isinstance(found, str):
+        found = [found]
+    rule = f"{where}: `answers` must be a list, an object or a text."
+    require(isinstance(found, list), rule, answers=str(found)[:60])
+    answers = []
+    for answer in found:
+        text, start = answer, None
+        if not isinstance(answer, str):
+            text = field(answer, "text", str, where)
+            start = field(answer, "answer_start", int, where)
+        answers += [(text, start)] * bool(text)
+    return answers
 
 
-def entries(path: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield context, question and the place of each question in a file."""
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A question as it is written.
+
+    Attributes:
+      context: the text that it is about.
+      qa: its other fields.
+      where: the part of the file, or the row.
+      where_answers: where its answers are, "" to name the question.
+    """
+
+    context: str
+    qa: dict
+    where: str
+    where_answers: str = ""
+
+
+def table_entries(source: Any) -> Iterator[Entry]:
+    """Yield the questions of a table, which has one in each row."""
+    for number, row in enumerate(read_rows(source, Columns())):
+        context = field(row.values, "context", str, row.where)
+        qa = {"id": number} | row.values
+        yield Entry(context, qa, row.where, row.label_where)
+
+
+def is_rows(path: str) -> bool:
+    """Return whether a path is a table with a question in each row."""
     if is_table(path):
+        return True
+    if not files.is_file(path):
+        return False
+    with file_kinds.opened(path) as source:
+        if source.kind == JSONL:  # or SQuAD's object on a single line
+            named = file_kinds.ending_of(path) == ".jsonl"
+            return named or "context" in source.fields()
+        return source.kind in (CSV, TSV)
+
+
+def entries(path: str) -> Iterator[Entry]:
+    """Yield the questions of a file or table."""
+    if is_rows(path):
         yield from table_entries(path)
         return
     text = file_kinds.read_text(path, "The data file")
@@ -77,7 +152,9 @@ def entries(path: str) -> Iterator[tuple[str, Any, str]]:
         for paragraph in field(article, "paragraphs", list, where):
             context = field(paragraph, "context", str, where)
             for qa in field(paragraph, "qas", list, where):
-                yield context, qa, where
+                rule = f"{where}: every one of `qas` must be an object."
+                require(isinstance(qa, dict), rule, qas=str(qa)[:60])
+                yield Entry(context, qa, where)
 
 
 class Reader:
@@ -93,25 +170,33 @@ class Reader:
     def __init__(self, path: str, part: str, impossible: bool):
         self.path, self.part, self.impossible = path, part, impossible
         self.moved = self.absent = 0
+        self.faults: list[str] = []
 
     def questions(self) -> list[Question]:
         """Return the questions of the file.
 
         Raises:
-          InputError: the file is malformed, or an answer to learn from is not
-            in its context; the message names the file and the question.
+          InputError: the file is malformed, or has questions that do not fit
+            their answers; the message lists all of those.
         """
         questions: dict[str, Question] = {}
-        for context, qa, where in entries(self.path):
-            name = str(qa.get("id", "")) if isinstance(qa, dict) else ""
-            rule = f"{where}: every question must have an `id` of its own."
-            require(name and name not in questions, rule, id=repr(name))
-            questions[name] = self._question(name, qa, context)
+        for entry in entries(self.path):
+            value = entry.qa.get("id")
+            name = str(value) if is_cell(value) else ""
+            own = name and name not in questions
+            rule = "every question must have an `id` of its own."
+            require(own, f"{entry.where}: {rule}", id=repr(value))
+            questions[name] = self._question(name, entry)
         if self.moved:
             print(
                 f"Note: {self.path}: {self.moved} answers are not at their "
                 "`answer_start`; the nearest place with the same text is taken"
             )
+        require(
+            not self.faults,
+            f"Correct or remove {len(self.faults)} questions:\n  "
+            + "\n  ".join(self.faults),
+        )
         if self.absent:
             print(
                 f"Note: {self.path}: {self.absent} questions have answers "
@@ -119,35 +204,43 @@ class Reader:
             )
         return list(questions.values())
 
-    def _question(self, name: str, qa: Any, context: str) -> Question:
-        where = f"{self.path}, question {name}"
+    def _question(self, name: str, entry: Entry) -> Question:
+        qa, context = entry.qa, entry.context
+        where = entry.where_answers or f"{self.path}, question {name}"
         text = field(qa, "question", str, where)
-        if self.part == "predict" and not qa.get("answers"):
-            known = self.impossible and qa.get("is_impossible")
+        impossible = bool(files.flag_in(qa, "is_impossible", where))
+        given = qa.get("answers") is not None
+        answers = answers_in(qa, where) if given else []
+        if self.part == "predict" and not answers:
+            known = self.impossible and impossible
             return Question(name, text, context, () if known else None)
-        if qa.get("is_impossible") or not field(qa, "answers", list, where):
-            require(
-                self.impossible,
+        rule = f"{where}: `answers` must be given, unless to predict."
+        require(given or impossible, rule, answers=None)
+        if not answers and not self.impossible:
+            self.faults.append(
                 f"{where}: every question of this task must have an answer; "
-                "task=squad-2.0 knows questions without.",
-                answers=[],
+                "task=squad-2.0 knows questions without."
             )
-            return Question(name, text, context, ())
-        answers = [
-            (field(a, "text", str, where), field(a, "answer_start", int, where))
-            for a in qa["answers"]
-        ]
-        span = self._span(context, answers, where)
-        return Question(name, text, context, tuple(a for a, _ in answers), span)
+        if answers and impossible:
+            self.faults.append(
+                f"{where}: a question with `is_impossible` must have no "
+                f"answer. Received: answers={answers[0][0]!r}"
+            )
+        texts = tuple(text for text, _ in answers)
+        span = self._span(context, answers, where) if answers else (0, 0)
+        return Question(name, text, context, texts, span)
 
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
         """Return the place of the first answer that is in the context."""
         for text, start in answers:
-            place = find_answer(context, text, start)
+            place = find_answer(context, text, start or 0)
             if place is not None:
-                self.moved += place != start
+                self.moved += start not in (place, None)
                 return place, place + len(text)
-        rule = f"{where}: an answer must be in its context."
-        require(self.part != "train", rule, answer=repr(answers[0][0]))
+        if self.part == "train":
+            self.faults.append(
+                f"{where}: an answer must be in its context. Received: "
+                f"answer={answers[0][0]!r}"
+            )
         self.absent += 1
         return 0, 0

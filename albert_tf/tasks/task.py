@@ -35,10 +35,24 @@ def splits_of(*names: str) -> Splits:
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
 
 
+# What JSON makes of values of a type; of float also whole numbers.
+JSON_TYPES = {
+    bool: bool,
+    str: str,
+    int: int,
+    float: int | float,
+    tuple: list | tuple,
+    dict: dict,
+}
+
+
 def typed(kind: Any, value: Any) -> Any:
     """Return a value of a type from what JSON made of it.
 
-    Dataclasses come from objects, tuples from lists; what else there is stays.
+    Dataclasses come from objects and tuples from lists.
+
+    Raises:
+      TypeError: the value is of another type.
     """
     if isinstance(kind, types.UnionType):
         kinds = typing.get_args(kind)
@@ -46,7 +60,14 @@ def typed(kind: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{k: typed(hints[k], x) for k, x in value.items()})
-    return tuple(value) if typing.get_origin(kind) is tuple else value
+    outer = typing.get_origin(kind) or kind
+    legal = isinstance(value, JSON_TYPES[outer])
+    if not legal or isinstance(value, bool) and outer is not bool:
+        raise TypeError(f"{value!r:.60} is not of type {outer.__name__}")
+    if outer is not tuple:
+        return value
+    of_items = typing.get_args(kind)[:1]
+    return tuple(typed(*of_items, x) if of_items else x for x in value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

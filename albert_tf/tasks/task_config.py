@@ -132,7 +132,9 @@ class DataConfig(Checked):
         (), "Column of the label; for multilabel also several, of 0 and 1."
     )
     id_column: str | None = setting(
-        None, "Column that names the examples in the predictions."
+        None,
+        "Column that names the examples in the predictions, or the sentence "
+        "where each row has a word.",
     )
     header: bool | None = setting(
         None,

@@ -6,21 +6,31 @@ Shapes: N rows, T tokens, C tags.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks import conll
-from albert_tf.tasks.conll import Sentence
+from albert_tf.tasks.conll import read_conll
 from albert_tf.tasks.features import (
     Features,
     best_windows,
     make_windows,
 )
-from albert_tf.tasks.labels import check_known, shown
+from albert_tf.tasks.labels import class_named, shown
 from albert_tf.tasks.prediction_files import sibling, write_tsv
 from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.tag_schemes import (
+    CLASSES,
+    OUTSIDE,
+    all_tags,
+    breaks_of,
+    find_scheme,
+    only_separates,
+    parts,
+)
+from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import Tokenizer
@@ -54,26 +64,78 @@ def usual_stride(size: int) -> int:
     return max(1, 3 * size // 4)
 
 
+def tags_of(sentences: Sequence[Sentence]) -> set[str]:
+    """Return all tags of sentences."""
+    return {tag for s in sentences for tag in s.tags or ()}
+
+
+def note_tags(
+    sentences: Sequence[Sentence], scheme: str, source: object
+) -> None:
+    """Print how many tags cannot follow those before them, or have no prefix.
+
+    Args:
+      sentences: all of the file.
+      scheme: of its tags.
+      source: the file or table.
+    """
+    tagged = [s for s in sentences if s.tags is not None]
+    plain = [
+        (s.where(i), tag)
+        for s in tagged
+        for i, tag in enumerate(s.tags)
+        if tag != OUTSIDE and not parts(tag)[1]
+    ]
+    if scheme == CLASSES:
+        if plain and any(OUTSIDE in s.tags for s in tagged):
+            print(
+                f"Note: {source}: tags such as {plain[0][1]} are classes, for "
+                "entities need prefixes as in B-PER; they are scored by "
+                "accuracy"
+            )
+        return
+    if plain:
+        where, tag = plain[0]
+        print(
+            f"Note: {source}: {len(plain)} tags mark no entity, first {tag} "
+            f"at {where}"
+        )
+    if scheme == "BIO" and all(only_separates(s.tags) for s in tagged):
+        return  # IOB1, where an entity begins with I
+    broken = [(s, i) for s in tagged for i in breaks_of(s.tags, scheme)]
+    if broken:
+        sentence, word = broken[0]
+        where = sentence.where(min(word, len(sentence.words) - 1))
+        print(
+            f"Note: {source}: {len(broken)} tags cannot follow the tags before "
+            f"them by the scheme {scheme}, first at {where}; entities are "
+            "those that the script conlleval finds"
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
     """The kind; data sets differ in files and columns.
 
     Attributes:
-      word_column: number of the column of words, "" for the first.
-      tag_column: number of the column of tags, "" for the last.
+      word_column: number or name of the column of words, "" for the usual.
+      tag_column: number or name of the column of tags, "" for the usual.
+      id_column: name of the column that names sentences, "" for a usual one.
       labels: the tags; () follows from the training examples.
-      scheme: how tags mark entities, a key of `conll.SCHEMES`.
+      scheme: how tags mark entities, a key of `tag_schemes.SCHEMES`, or
+        `tag_schemes.CLASSES`; it follows from the labels.
     """
 
     kind = "token_classification"
     scores = ("f1", "precision", "recall", "accuracy")
     takes = ("max_seq_length", "classifier_dropout", "doc_stride")
-    data_takes = ("text_column", "label_column")
+    data_takes = ("text_column", "label_column", "id_column")
     learnt = ("labels", "scheme")
     has_classes = True
 
     word_column: str = ""
     tag_column: str = ""
+    id_column: str = ""
     labels: tuple[str, ...] = ()
     scheme: str = ""
     main_metric: str = "f1"
@@ -83,6 +145,7 @@ class TokenClassification(Task):
             self,
             word_column=columns.get("text_column", self.word_column),
             tag_column=columns.get("label_column", (self.tag_column,))[0],
+            id_column=columns.get("id_column", self.id_column),
         )
 
     def with_config(self, config):
@@ -110,24 +173,51 @@ class TokenClassification(Task):
         return size, self.config.doc_stride or usual_stride(size)
 
     def read(self, part, path) -> list[Sentence]:
+        columns = self.word_column, self.tag_column
         tagged = part != "predict"
-        sentences = conll.read_conll(
-            path, self.word_column, self.tag_column, tagged
-        )
-        if part == "train" or self.labels:
-            scheme = self.scheme or conll.find_scheme(sentences)
-            for sentence in sentences:
-                for i, tag in enumerate(sentence.tags or ()):
-                    check_known(tag, self.labels, sentence.where(i))
-                conll.check_tags(sentence, scheme)
+        sentences = read_conll(path, *columns, tagged, self.id_column)
+        if self.labels:
+            sentences = list(map(self._named, sentences))
+        if tagged and not getattr(path, "is_batch", False):
+            scheme = find_scheme(self.labels or tags_of(sentences))
+            note_tags(sentences, scheme, path)
         return sentences
 
+    def _named(self, sentence: Sentence) -> Sentence:
+        """Return a sentence with the names of its tags."""
+        if sentence.tags is None:
+            return sentence
+        tags = tuple(
+            class_named(tag, self.labels, sentence.where(i))
+            for i, tag in enumerate(sentence.tags)
+        )
+        return dataclasses.replace(sentence, tags=tags)
+
+    @property
+    def marks_entities(self) -> bool:
+        """Whether tags mark entities, rather than being classes."""
+        return not self.labels or find_scheme(self.labels) != CLASSES
+
     def fitted(self, examples):
-        scheme = self.scheme or conll.find_scheme(examples)
-        labels = self.labels or conll.all_tags(examples, scheme)
-        rule = "The training examples must have a tag beside O."
+        labels = self.labels or all_tags(tags_of(examples))
+        rule = "The training examples must have two tags, one beside O."
         require(len(labels) > 1, rule, labels=shown(labels))
-        return dataclasses.replace(self, scheme=scheme, labels=labels)
+        scheme = find_scheme(labels)
+        task = dataclasses.replace(self, scheme=scheme, labels=labels)
+        return task.evaluated_on(examples)
+
+    def evaluated_on(self, examples):
+        if self.marks_entities:
+            return self
+        main = self.main_metric
+        rule = "`main_metric` must be accuracy for tags that mark no entities."
+        require(main in ("f1", "accuracy"), rule, main_metric=main)
+        return dataclasses.replace(self, main_metric="accuracy")
+
+    def identity(self):
+        # That of classes follows from the labels.
+        own = {} if self.marks_entities else {"main_metric": "accuracy"}
+        return super().identity() | own
 
     # Features.
 
@@ -200,7 +290,10 @@ class TokenClassification(Task):
         from albert_tf.tasks.metrics import entities
 
         labels = [list(sentence.tags) for sentence in examples]
-        return entities(labels, [list(p.tags) for p in predictions])
+        scores = entities(labels, [list(p.tags) for p in predictions])
+        if self.marks_entities:
+            return scores
+        return {"accuracy": scores["accuracy"]}
 
     def write_predictions(self, path, examples, predictions):
         known = all(sentence.tags is not None for sentence in examples)
@@ -212,8 +305,13 @@ class TokenClassification(Task):
         written = [write_tsv(f"{path}.conll", table)]
         if not known:
             return written
-        from albert_tf.tasks.metrics import entity_table
+        from albert_tf.tasks.metrics import confusion_table, entity_table
 
         labels = [list(sentence.tags) for sentence in examples]
-        rows = entity_table(labels, [list(p.tags) for p in predictions])
-        return [*written, write_tsv(sibling(path, "entities") + ".tsv", rows)]
+        predicted = [list(p.tags) for p in predictions]
+        if self.marks_entities:
+            name, rows = "entities", entity_table(labels, predicted)
+        else:
+            pairs = [[*itertools.chain(*x)] for x in (labels, predicted)]
+            name, rows = "confusion", confusion_table(*pairs, self.labels)
+        return [*written, write_tsv(f"{sibling(path, name)}.tsv", rows)]

@@ -388,4 +388,9 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     rule = f"A tokenizer's description must hold only {', '.join(settings)}."
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
     vocabulary = files.join(model_dir, KINDS[kind].file_name)
+    flags = {f.name for f in dataclasses.fields(TextConfig) if f.type is bool}
+    for name in flags & {*values}:
+        values[name] = files.flag_in(values, name, path)
+        rule = f"{path}: `{name}` must be true or false."
+        require(values[name] is not None, rule, **{name: None})
     return _load(kind, vocabulary, TextConfig(**values))

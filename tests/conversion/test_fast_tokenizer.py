@@ -114,6 +114,9 @@ BERT = {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}
         ({"normalizers": [{"type": "StripAccents"}]}, {}, False, True),
         (None, {}, False, False),
         (None, {"do_lower_case": True, "keep_accents": False}, True, True),
+        (None, {"do_lower_case": "true", "keep_accents": "false"}, True, True),
+        (BERT, {"do_lower_case": "false", "strip_accents": 0}, False, False),
+        (BERT | {"lowercase": "false", "strip_accents": "0"}, {}, False, False),
     ],
 )
 def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
@@ -124,6 +127,23 @@ def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
     assert settings_in(str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings"),
+    [
+        (BERT, {"do_lower_case": "no"}),
+        (BERT, {"keep_accents": []}),
+        (BERT | {"lowercase": "yes"}, {}),
+        (BERT | {"lowercase": None}, {}),
+    ],
+)
+def test_a_flag_that_says_neither(rule, settings, tmp_path):
+    """It is an error, and not the value of an empty or a full text."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    folder = write(tmp_path, {"normalizer": rule})
+    with pytest.raises(InputError, match="tokenizer"):
+        settings_in(folder)
 
 
 def test_pieces_that_were_added_there(pretrained_dir, tmp_path):

@@ -185,6 +185,8 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         ("id2label", {0: "a", 2: "b", 3: "c"}, "each number from 0 on"),
         ("id2label", {0: "a", 1: "a", 2: "b"}, "a name of its own"),
         ("id2label", {0: "a"}, "regression for one label"),
+        ("id2label", "", "`id2label` must be an object"),
+        ("architectures", "", "`architectures` must be a list"),
         ("problem_type", "ranking", "`problem_type` must be one of"),
         ("problem_type", "regression", "regression for one label"),
     ],

@@ -23,10 +23,10 @@ from albert_tf.finetuning.multitask import prepare_jobs
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.tasks.batches import evaluation_batches, training_batches
-from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
+from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.training.runs.history import History
 from albert_tf.training.step.accumulation import cut

@@ -70,7 +70,7 @@ def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
             {"task": "regression", "class_weights": ("balanced",)},
             "regression. Received: class_weights=balanced",
         ),
-        ({"class_weights": ("ugly:2",)}, "bad, good. Received"),
+        ({"class_weights": ("ugly:2",)}, "bad, good, or a number below 2. Rec"),
         (
             {"num_seeds": 3, "random_seed": 2**31 - 2},
             "at most 2147483647. Received: random_seed=2147483646, num_seeds=3",

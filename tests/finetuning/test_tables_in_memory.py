@@ -123,10 +123,11 @@ def test_tags_of_a_table(tmp_path):
         (s.words, s.tags) for s in wanted
     ]
     assert found[1].where(0) == "train_file (dict), row 1, word 0"
-    for column, said in (("words", "tokens, ner_tags"), ("tokens", "")):
-        rows["ner_tags"][0] = [0, 1]
-        with pytest.raises(InputError, match=f"row 0: .*{said}"):
-            examples("token_classification", rows, text_column=column)
+    with pytest.raises(InputError, match="row 0: .*tokens, ner_tags"):
+        examples("token_classification", rows, text_column="words")
+    rows["ner_tags"][0] = ["O", {}]
+    with pytest.raises(InputError, match="row 0, word 1: a label must be"):
+        examples("token_classification", rows)
 
 
 def test_choices_of_a_table():

@@ -20,11 +20,11 @@ from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
+from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import TaskConfig
 from albert_tf.training.machines.distribution import (
     DistributionConfig,

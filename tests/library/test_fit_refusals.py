@@ -53,7 +53,7 @@ def untrained(model, path):
         ),
         (
             of("fit", TEXTS, LABELS, class_weight={"ugly": 2.0}),
-            "must be of classes, bad, good. Received: unknown=ugly",
+            "`class_weight`: the label must be one of bad, good",
         ),
         (of("fit", STREAM.take(0)), "must have an example"),
         (of("fit", TEXTS), "`y` must be given"),

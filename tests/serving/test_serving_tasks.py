@@ -20,8 +20,8 @@ from albert_tf.library.reading_models import (
     QuestionAnswerer,
     Tagger,
 )
-from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.tag_schemes import entity_spans
 from albert_tf.tasks.task_config import TaskConfig
 
 CONTEXTS = (

@@ -1,4 +1,4 @@
-"""CoNLL columns, schemes of tags, and the errors that name a line."""
+"""Files of columns as people have them, and the errors that name a line."""
 
 import gzip
 import json
@@ -7,28 +7,18 @@ import lzma
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.conll import (
-    Sentence,
-    all_tags,
-    check_tags,
-    entity_spans,
-    find_scheme,
-    read_conll,
-)
+from albert_tf.tasks.conll import read_conll
 
 
-def tagged(*rows):
-    """Return sentences of tags; the words do not matter."""
-    return [
-        Sentence(tuple("w" * len(row.split())), tuple(row.split()), "f", 1)
-        for row in rows
-    ]
-
-
-def read(tmp_path, text, word="", tag="", tags=True):
-    path = tmp_path / "t.txt"
+def read(tmp_path, text, word="", tag="", tags=True, name="t.txt", id=""):
+    path = tmp_path / name
     path.write_bytes(text.encode())
-    return read_conll(str(path), word, tag, tags)
+    return read_conll(str(path), word, tag, tags, id)
+
+
+def columns(sentences):
+    """Return the words and the tags of sentences, between spaces."""
+    return [(" ".join(s.words), " ".join(s.tags or ())) for s in sentences]
 
 
 def test_columns_and_blank_lines(tmp_path):
@@ -65,80 +55,115 @@ def test_words_without_tags(tmp_path):
         read(tmp_path, "a O\nb\n")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "rows"),
-    [
-        ("IO", ["I-A I-A O I-B"]),
-        ("IOB1", ["I-A B-A I-A O I-B", "I-A"]),
-        ("BIO", ["B-A I-A B-A O", "B-B"]),
-        ("BIOES", ["B-A I-A E-A S-B O"]),
-    ],
-)
-def test_schemes_are_recognised(scheme, rows):
-    """The prefixes tell the scheme, and legal tags are not refused."""
-    sentences = tagged(*rows)
-    assert find_scheme(sentences) == scheme
-    for sentence in sentences:
-        check_tags(sentence, scheme)
+TWO = [("EU rejects", "B-ORG O"), ("# 1", "O O")]
+CONLLU = """\
+# sent_id = 1
+# text = a du b
+1\ta\ta\tDET\tDT\t_\t2\tdet\t_\t_
+2-3\tdu\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+2\tde\tde\tADP\tIN\t_\t3\tx\t_\t_
+3\tle\tle\tDET\tDT\t_\t0\troot\t_\t_
+3.1\tb\tb\tNOUN\tNN\t_\t_\t_\t_\t_
+
+1\t.\t.\tPUNCT\t.\t_\t0\troot\t_\t_
+"""
 
 
 @pytest.mark.parametrize(
-    ("scheme", "row", "line"),
+    ("text", "name"),
     [
-        ("BIO", "O I-A", 2),
-        ("BIO", "B-A I-B", 2),
-        ("BIOES", "B-A O", 2),
-        ("BIOES", "S-A I-A", 2),
-        ("BIOES", "O E-A", 2),
-        ("BIOES", "B-A I-B E-B", 2),
-        ("BIOES", "B-A B-A E-A", 2),
-        ("BIOES", "O B-A", 2),  # the sentence ends within an entity
-    ],
-)
-def test_tags_that_cannot_follow_each_other(scheme, row, line):
-    """The message names the line and the scheme."""
-    with pytest.raises(InputError, match=f"f:{line}: by the scheme {scheme}"):
-        check_tags(tagged(row)[0], scheme)
-
-
-@pytest.mark.parametrize("tag", ["PER", "X-PER", "B-", "BB-A", ""])
-def test_tags_that_are_none(tag):
-    """A tag is O, or a prefix, a dash and a type."""
-    sentence = Sentence(("a", "b"), ("O", tag), "f", 5)
-    with pytest.raises(InputError, match="f:6"):
-        find_scheme([sentence])
-
-
-def test_labels_cover_every_prefix():
-    """Each type gets all tags of its scheme, also those not seen."""
-    assert all_tags(tagged("B-B I-B", "B-A"), "BIO") == (
-        "O",
-        *("B-A", "I-A", "B-B", "I-B"),
-    )
-    assert all_tags(tagged("I-A"), "IO") == ("O", "I-A")
-    assert set(all_tags(tagged("S-A"), "BIOES")) == {
-        "O",
-        *(f"{p}-A" for p in "BIES"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("tags", "spans"),
-    [
-        ("O B-X I-X O", [[1, 2, "X"]]),
-        ("I-X I-X I-Y", [[0, 1, "X"], [2, 2, "Y"]]),
-        ("B-X B-X", [[0, 0, "X"], [1, 1, "X"]]),
-        ("B-X E-X I-X S-Y", [[0, 1, "X"], [2, 2, "X"], [3, 3, "Y"]]),
+        ("EU B-ORG\nrejects O\n\n# O\n1 O\n", "t.txt"),
+        ("EU\tB-ORG\t\nrejects\tO \n \t\n#\tO\n1\tO\t\t\n", "t.txt"),
+        ("# id 1\nEU\tB-ORG\nrejects\tO\n\n#\tO\n1\tO\n", "t.txt"),
+        ("# a b c\n# d\nEU B-ORG\nrejects O\n-X- O\n# O\n1 O\n", "t.txt"),
+        ("word\ttag\nEU\tB-ORG\nrejects\tO\n\n#\tO\n1\tO\n", "t.tsv"),
+        ("Word,POS,Tag\nEU,N,B-ORG\nrejects,V,O\n\n#,N,O\n1,N,O\n", "t.csv"),
+        ("EU,B-ORG\nrejects,O\n\n#,O\n1,O\n", "t.csv"),
         (
-            "E-X E-X O I-X B-Y I-X",
-            [[0, 0, "X"], [1, 1, "X"], [3, 3, "X"], [4, 4, "Y"], [5, 5, "X"]],
+            "#\thttp://x [2009]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n"
+            "#\thttp://y [2009]\n1\t#\tO\tO\n2\t1\tO\tO\n",
+            "t.tsv",
         ),
-        ("O", []),
+        (
+            "Sentence #,Word,POS,Tag\nSentence: 1,EU,N,B-ORG\n,rejects,V,O\n"
+            "Sentence: 2,#,N,O\n,1,N,O\n",
+            "t.csv",
+        ),
+        (
+            "sentence_id,words,labels\n0,EU,B-ORG\n0,rejects,O\n1,#,O\n1,1,O",
+            "t.csv",
+        ),
+        (
+            'tokens,ner_tags\n"[""EU"", ""rejects""]",B-ORG O\n# 1,O O\n',
+            "t.csv",
+        ),
+        ('sentence,word_labels\nEU rejects,"B-ORG,O"\n# 1,"O,O"\n', "t.csv"),
+        ("text\ttags\nEU rejects\tB-ORG O\n# 1\tO O\n", "t.tsv"),
+        (
+            '{"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}\n'
+            '{"tokens": "# 1", "ner_tags": "O O"}\n',
+            "t.jsonl",
+        ),
     ],
 )
-def test_spans_of_tags(tags, spans):
-    """An entity ends where its kind does, or where a tag says so."""
-    assert entity_spans(tags.split()) == spans
+def test_layouts_of_files(tmp_path, text, name, capsys):
+    """All are the same sentences, with columns, headers and comments found."""
+    found = read(tmp_path, text, name=name)
+    assert columns(found) == TWO
+    note = capsys.readouterr().out
+    assert ("lines of comment" in note) == text.startswith(("# ", "#\t"))
+
+
+def test_universal_dependencies(tmp_path, capsys):
+    """Words and their universal parts of speech, not joined or empty ones."""
+    found = read(tmp_path, CONLLU)
+    assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
+    assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
+    note = capsys.readouterr().out
+    assert "2 lines of comment, 2 lines whose number" in note
+    found = read(tmp_path, CONLLU, word="3", tag="5")
+    assert columns(found)[0] == ("a de le", "DT IN DT")
+
+
+def test_columns_by_the_names_of_a_header(tmp_path):
+    """They may have any name; one that is missing is an error."""
+    text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
+    found = read(tmp_path, text, "b", "c", name="t.csv")
+    assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
+    found = read(tmp_path, text, "b", "c", name="t.csv", id="a")
+    assert len(found) == 2
+    with pytest.raises(InputError, match="first line must name.*columns=d"):
+        read(tmp_path, text, "d", "c", name="t.csv")
+
+
+def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
+    """Without one each word would be a sentence, or all words one."""
+    rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
+    with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
+        read(tmp_path, rows, name="t.jsonl")
+    rows = '{"tokens": "EU", "ner_tags": "O", "n": 7}\n' * 2
+    (found,) = read(tmp_path, rows, name="t.jsonl", id="n")
+    assert columns([found]) == [("EU EU", "O O")]
+
+
+def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
+    """Rows of one sentence are words; only a list of texts is a list."""
+    text = "n,word,tag\n1,10 000,O\n1,men,O\n2,EU,B-ORG\n"
+    found = read(tmp_path, text, name="t.csv", id="n")
+    assert [s.words for s in found] == [("10 000", "men"), ("EU",)]
+    rows = '{"tokens": "[1, 2] so"}\n{"tokens": "[1]"}\n'
+    found = read(tmp_path, rows, tags=False, name="t.jsonl")
+    assert [s.words[:2] for s in found] == [("[", "1"), ("[", "1")]
+
+
+def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
+    """A word after a hash is none of them, whatever its tag."""
+    assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
+    assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
+    assert not capsys.readouterr().out
+    read(tmp_path, "token tag\n# one two three\nEU O\n")
+    note = capsys.readouterr().out
+    assert note.endswith("passed over a header, 1 lines of comment\n")
 
 
 def test_compressed_columns_and_json_lines(tmp_path):

@@ -1,11 +1,13 @@
 """Labels that are missing, padded with white space, or of other types."""
 
+import dataclasses
 import json
 
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.labels import class_name, label_text
+from albert_tf.tasks.classification import ClassSet, named_sets
+from albert_tf.tasks.labels import class_named, label_text
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import DataConfig
 
@@ -188,16 +190,87 @@ def test_words_that_lack_a_tag(tmp_path):
         (("true", "false"), True, "true"),
         (("0", "1"), True, "1"),
         (("2", "1"), 1, "1"),
-        (("a", "b"), 2, "one of a, b, or a number below 2. Received: label=2"),
+        (("bad", "good"), "1", "good"),
+        (("bad", "good"), "1.0", "good"),
+        (("0", "1"), "1.0", "1"),
+        (("-1", "0", "1"), -1, "-1"),
+        (("a", "b"), 2, "one of a, b, or a number below 2. .*label='2'"),
         (("a", "b"), -1, "or a number below 2"),
         (("a", "b"), 0.5, "or a number below 2"),
-        (("1", "2"), 0, r"one of 1, 2\. Received: label=0"),
+        (("a", "b"), "c", "or a number below 2"),
+        (("1", "2"), 0, "named by numbers, a number is a name. .*label='0'"),
+        (("0.5", "1.5"), 1, "named by numbers"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
     """A name wins over a place, so that no class is taken for another."""
+    text = label_text(label, "")
     if wanted in labels:
-        assert label_text(class_name(label, labels), "") == wanted
+        assert class_named(text, labels, "f:1") == wanted
     else:
-        with pytest.raises(InputError, match=wanted):
-            class_name(label, labels)
+        with pytest.raises(InputError, match=f"f:1: the label.*{wanted}"):
+            class_named(text, labels, "f:1")
+
+
+def named(name, labels=("bad", "good", "ugly")):
+    return dataclasses.replace(
+        find(name).with_data(DataConfig()), labels=labels
+    )
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
+def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
+    """A column of either is the same, where the classes are known."""
+    path = tmp_path / f"t{ending}"
+    mark = "," if ending == ".csv" else "\t"
+
+    def labels(name, *values):
+        rows = [f"text{mark}label", *(f"a{mark}{x}" for x in values)]
+        if ending == ".jsonl":
+            rows = [json.dumps({"text": "a", "label": x}) for x in values]
+        path.write_text("\n".join(rows))
+        return [e.label for e in named(name).read("eval", str(path))]
+
+    assert labels("classification", "ugly", 0, 2) == ["ugly", "bad", "ugly"]
+    with pytest.raises(InputError, match="a number below 3. .*label='3'"):
+        labels("classification", 3)
+    sets = [("bad", "ugly"), ("ugly",), ()]
+    if ending == ".jsonl":
+        flags = [1, 0, 1], [0, 0, 1], []
+        numbers = [0, 2], [2], []
+        assert labels("multilabel", *flags) == sets
+        assert labels("multilabel", [True, False, True]) == sets[:1]
+    else:
+        numbers = ('"[0, 2]"' if mark == "," else "0,2", "2", "")
+    assert labels("multilabel", *numbers) == sets
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "wanted"),
+    [
+        ("abc", [["0", "1", "1"], ["1", "0", "0"]], ["bc", "a"]),
+        ("abc", [["0", "2"], ["0", "1"], ["1"], []], ["ac", "ab", "b", ""]),
+        ("abc", [["0"], ["1"]], ["a", "b"]),
+        ("abc", [["a", "2"], ["0", "1"]], ["ac", "ab"]),
+        ("ab", [["0", "1"], ["1", "0"]], ["b", "a"]),
+        ("ab", [["0", "1"], ["1"]], ["ab", "b"]),
+        ("ab", [["1", "1"], ["0", "0"]], ["ab", ""]),
+        ("123", [["1", "3"], ["2"]], ["13", "2"]),
+        ("", [["1", "0"], ["0"]], ["10", "0"]),
+        ("abc", [["0", "1"], ["1", "0"]], None),
+        ("abc", [["0", "1", "1", "0"]], None),
+        ("abc", [["1", "1"], ["2"]], None),
+        ("", [["1", "0", "1"]], None),
+        ("123", [["0"]], None),
+        ("abc", [["3"]], None),
+    ],
+)
+def test_numbers_of_a_set_of_classes(names, rows, wanted):
+    """They are flags or classes by the whole column; what may be both fails."""
+    sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
+    if wanted is not None:
+        found = named_sets(sets, tuple(names))
+        assert ["".join(row) for row in found] == wanted
+        return
+    with pytest.raises(InputError, match=r"^f:0: .*Received: label="):
+        named_sets(sets, tuple(names))

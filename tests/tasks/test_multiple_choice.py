@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import Choices, with_choice
 from albert_tf.tasks.registry import find
@@ -89,6 +90,39 @@ ARTICLE = {
     "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
     "answers": ["B", "D"],
 }
+
+
+@pytest.mark.parametrize(
+    ("columns", "data"),
+    [
+        ({"article": 1, "question": 2, "options": 3, "answer": 4}, {}),
+        ({"context": 1, "question": 2, "choices": 3, "label": 4}, {}),
+        (
+            {"id": 0, "text": 1, "question": 2, "choices": 3, "label": 4},
+            {"text_column": "text", "id_column": "id"},
+        ),
+    ],
+)
+def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
+    """A row is an article only if it has questions: in memory and in files."""
+    values = "n7", "a film", "what", ["x", "y"], "B"
+    row = {name: values[i] for name, i in columns.items()}
+    task = find("race").with_data(DataConfig(**data))
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps(row))
+    for source in ([row], {k: [v] for k, v in row.items()}, str(path)):
+        if not isinstance(source, str):
+            source = as_source("train_file", source)
+        (found,) = task.read("train", source)
+        assert found.id == ("n7" if "id" in columns else "0")
+        texts = found.context, found.question, found.choices, found.label
+        assert texts == ("a film", "what", ("x", "y"), 1)
+    (first, _) = task.read("train", as_source("train_file", [ARTICLE]))
+    assert first.id == "high1.txt-0" and first.label == 1
+    for answers in ("", 0, {}, "BD"):
+        broken = as_source("train_file", [ARTICLE | {"answers": answers}])
+        with pytest.raises(InputError, match="`answers` must be a list"):
+            task.read("predict", broken)
 
 
 def write_race(folder, **changes):

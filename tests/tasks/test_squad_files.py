@@ -1,5 +1,6 @@
 """Files in the format of SQuAD, and the errors that name a question."""
 
+import csv
 import gzip
 import json
 
@@ -100,6 +101,118 @@ def test_two_questions_of_one_name(tmp_path):
     """Predictions could not tell them apart."""
     with pytest.raises(InputError, match="`id` of its own.*'q1'"):
         read(tmp_path, question(), question())
+
+
+def test_all_questions_that_do_not_fit_are_listed(tmp_path):
+    """One message has every answer that is nowhere, and what contradicts."""
+    rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
+    rows += [question("ok"), question("no", is_impossible=True)]
+    with pytest.raises(InputError, match="remove 31 questions") as error:
+        read(tmp_path, *rows)
+    lines = str(error.value).splitlines()[1:]
+    assert len(lines) == 31
+    assert "question q7: an answer must be in its context" in lines[7]
+    assert lines[7].endswith("Received: answer='bird 7'")
+    assert "question no: a question with `is_impossible`" in lines[30]
+
+
+@pytest.mark.parametrize(
+    ("flag", "impossible"),
+    [
+        (True, True),
+        ("true", True),
+        ("True", True),
+        (1, True),
+        ("1", True),
+        (False, False),
+        ("false", False),
+        ("False", False),
+        (0, False),
+        ("0", False),
+        (None, False),
+        ("", False),
+    ],
+)
+def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
+    """Not whether it is empty: the text "false" is no."""
+    answers = [] if impossible else [("cat", 2)]
+    row = question(answers=answers, is_impossible=flag)
+    for part in ("train", "eval", "predict"):
+        (found,) = read(tmp_path, row, part=part)
+        assert found.answers == (() if impossible else ("cat",))
+    (found,) = read(
+        tmp_path,
+        {"id": "q", "question": "Who?", "is_impossible": flag},
+        part="predict",
+    )
+    assert found.answers == (() if impossible else None)
+
+
+@pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
+def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
+    """No value stands for a yes or a no without saying so."""
+    with pytest.raises(InputError, match="`is_impossible` must be true or"):
+        read(tmp_path, question(is_impossible=flag))
+
+
+@pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
+def test_a_name_is_a_text_or_a_number(tmp_path, value):
+    """Not the text of another value."""
+    with pytest.raises(InputError, match="`id` of its own"):
+        read(tmp_path, question(value))
+    assert read(tmp_path, question(0))[0].id == "0"
+
+
+WAYS = [
+    "cat",
+    ["cat"],
+    '["cat"]',
+    {"text": ["cat"], "answer_start": [2]},
+    {"text": "cat", "answer_start": 2},
+    [{"text": "cat", "answer_start": 2}],
+    '{"text": ["cat"], "answer_start": [2]}',
+]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
+@pytest.mark.parametrize("answers", WAYS)
+def test_questions_of_a_table(tmp_path, ending, answers):
+    """A row is a question; answers are texts or have places, as JSON too."""
+    path = tmp_path / f"t{ending}"
+    row = {"question": "Who?", "context": CONTEXT, "answers": answers}
+    none = row | {"answers": ""}
+    if ending == ".jsonl":
+        text = "\n".join(map(json.dumps, (row, none)))
+    else:
+        with open(path, "w", newline="") as file:
+            mark = {"delimiter": "," if ending == ".csv" else "\t"}
+            if ending == ".tsv":
+                mark |= {"quoting": csv.QUOTE_NONE, "quotechar": None}
+            writer = csv.DictWriter(file, row, **mark)
+            writer.writeheader()
+            for cells in (row, none):
+                value = cells["answers"]
+                if not isinstance(value, str):
+                    value = json.dumps(value)
+                writer.writerow(cells | {"answers": value})
+        text = path.read_text()
+    path.write_text(text)
+    first, second = Reader(str(path), "train", True).questions()
+    assert first.answers == ("cat",) and first.span == (2, 5)
+    assert (first.id, second.id, second.answers) == ("0", "1", ())
+    path.write_text(text.replace(CONTEXT, "The dog slept."))
+    with pytest.raises(InputError, match=rf"t\{ending}:[12]: an answer must"):
+        Reader(str(path), "train", True).questions()
+
+
+def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
+    """Only lists and objects of answers are."""
+    for text in ("5", '"cat"', "[1]", "{x", "true"):
+        path = tmp_path / "t.jsonl"
+        row = {"question": "q", "context": f"a {text}.", "answers": text}
+        path.write_text(json.dumps(row))
+        (found,) = Reader(str(path), "train", True).questions()
+        assert found.answers == (text,)
 
 
 def test_another_format(tmp_path):

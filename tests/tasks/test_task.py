@@ -158,6 +158,8 @@ def test_task_json_of_earlier_versions(tmp_path, name):
     # Settings that came later say nothing.
     later = again["config"].keys() - WRITTEN[name]["config"].keys()
     assert {again["config"].pop(setting) for setting in later} <= {None}
+    later = again.keys() - WRITTEN[name].keys()
+    assert {again.pop(field) for field in later} <= {""}
     assert again == WRITTEN[name]
     assert load_task(str(tmp_path)) == task
 
@@ -170,6 +172,27 @@ def test_a_damaged_task_json(tmp_path, text):
     """What fine-tuning did not write is refused."""
     (tmp_path / "task.json").write_text(text)
     with pytest.raises(InputError, match="task.json"):
+        load_task(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("squad-2.0", {"impossible": "false"}),
+        ("squad-2.0", {"scoring": None}),
+        ("conll2003", {"labels": "BIO"}),
+        ("conll2003", {"labels": ["O", 1]}),
+        ("multiple_choice", {"number": "4"}),
+        ("multiple_choice", {"number": True}),
+        ("multiple_choice", {"config": {"max_seq_length": "128"}}),
+        ("multiple_choice", {"layout": {"columns": {"header": "false"}}}),
+    ],
+)
+def test_a_field_of_another_type(tmp_path, name, changes):
+    """A text is no flag, no number and no list of its letters."""
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(WRITTEN[name] | changes))
+    with pytest.raises(InputError, match="TypeError .* is not of type"):
         load_task(str(tmp_path))
 
 

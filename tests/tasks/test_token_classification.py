@@ -12,9 +12,9 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.conll import Sentence
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Judge, Split
+from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import DataConfig, TaskConfig
 from albert_tf.training.step.evaluator import Evaluator
 
@@ -179,14 +179,17 @@ def read(tmp_path, text, task, part="train"):
 
 
 def test_tags_of_other_files(tmp_path):
-    """A type that was not learnt, and a tag that cannot follow, are named."""
+    """A type that was not learnt is an error; numbers of tags are tags."""
     task = make_task()
     assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
+    numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]
+    (found,) = read(tmp_path, "a {}\nb {}\n".format(*numbers), task, "eval")
+    assert found.tags == ("B-A", "O")
     with pytest.raises(InputError, match="t.txt:3.*'B-C'"):
         read(tmp_path, "a O\n\nb B-C\n", task, "eval")
+    with pytest.raises(InputError, match="t.txt:1.*a number below 5.*'5'"):
+        read(tmp_path, "a 5\n", task, "eval")
     fresh = find("ner").with_data(DataConfig())
-    with pytest.raises(InputError, match="t.txt:4: by the scheme BIO"):
-        read(tmp_path, "a B-A\nb I-A\nc O\nd I-A\n", fresh)
     with pytest.raises(InputError, match="beside O"):
         fresh.fitted(read(tmp_path, "a O\n", fresh))
 
@@ -197,3 +200,45 @@ def test_the_tags_of_another_data_set_are_the_models():
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
     assert task.scheme == trained.scheme != ""
+
+
+def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
+    """They are learnt as they stand, and the first one is named."""
+    fresh = find("ner").with_data(DataConfig())
+    text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
+    sentences = read(tmp_path, text, fresh)
+    assert sentences[1].tags == ("O", "I-B")
+    note = capsys.readouterr().out
+    assert "2 tags cannot follow" in note and "BIO, first at" in note
+    assert "t.txt:4" in note and note.count("\n") == 1
+    for legal in ("a I-A\nb B-A\n", "a B-A\nb M-A\nc E-A\nd S-B\n", "a NN\n"):
+        read(tmp_path, legal, fresh)
+        assert not capsys.readouterr().out
+    read(tmp_path, "a B-A\nb I-A\nc X\nd O\n", fresh)
+    assert "1 tags mark no entity, first X at" in capsys.readouterr().out
+
+
+def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
+    """They are scored by accuracy, and their confusions are written."""
+    task = find("token_classification").with_data(DataConfig())
+    text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
+    examples = read(tmp_path, text, task)
+    assert not capsys.readouterr().out
+    task = task.fitted(examples)
+    assert task.labels == ("-LRB-", "ADV", "DET", "NOUN", "S-x")
+    assert task.main_metric == "accuracy"
+    recall = DataConfig(main_metric="recall")
+    with pytest.raises(InputError, match="must be accuracy .*=recall"):
+        find("ner").with_data(recall).fitted(examples)
+    features = task.features(examples, words)
+    found = task.predictions(examples, known(task, features), features)
+    wrong = dataclasses.replace(found[0], tags=("ADV", "ADV", "-LRB-"))
+    found = [wrong, *found[1:]]
+    assert task.score(examples, found) == {"accuracy": 0.8}
+    names = task.write_predictions(
+        str(tmp_path / "predictions"), examples, found
+    )
+    assert names[1:] == [str(tmp_path / "confusion.tsv")]
+    assert "DET\t0\t1\t0\t0\t0" in (tmp_path / "confusion.tsv").read_text()
+    read(tmp_path, "a person\nb O\n", find("ner").with_data(DataConfig()))
+    assert "tags such as person are classes" in capsys.readouterr().out

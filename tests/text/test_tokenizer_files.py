@@ -1,5 +1,7 @@
 """A tokenizer's files hold all of it, and faults in them are named."""
 
+import json
+
 import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import (
@@ -167,6 +169,14 @@ def test_one_vocabulary_must_be_given(tmp_path):
         ("[]", "type=None"),
         ('{"type": "sentencepiece", "model": {}}', "model in"),
         ('{"type": "sentencepiece", "digit_comma": "x"}', "digit_comma=x"),
+        (
+            '{"type": "sentencepiece", "do_lower_case": "no"}',
+            "tokenizer.json: `do_lower_case` must be true or false.*'no'",
+        ),
+        (
+            '{"type": "sentencepiece", "strip_accents": null}',
+            "`strip_accents` must be true or false",
+        ),
     ],
 )
 def test_bad_description(description, message, tmp_path):
@@ -175,3 +185,14 @@ def test_bad_description(description, message, tmp_path):
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_flag_that_is_written_as_text(tmp_path):
+    """The text "false" is no, in a file that was edited by hand."""
+    english().save(str(tmp_path))
+    path = tmp_path / "tokenizer.json"
+    for value in ("false", False, 0, "0", "False"):
+        path.write_text(
+            json.dumps({"type": "sentencepiece", "do_lower_case": value})
+        )
+        assert load_tokenizer(str(tmp_path)).config.do_lower_case is False

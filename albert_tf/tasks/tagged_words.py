@@ -1,0 +1,206 @@
+"""Words with a tag each: sentences, and the tables that hold them.
+
+A table has a sentence in each row, or a word in each row and a column that
+names its sentence.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from albert_tf.base.errors import require
+from albert_tf.tasks.labels import label_text
+from albert_tf.tasks.tables import Row, cell
+from albert_tf.text.wordpiece import clean_character, is_punctuation
+
+WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
+SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
+DIVIDERS = r"[,\s]+"  # between the tags of a text
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """Words, their tags if they are known, and where the sentence is.
+
+    Attributes:
+      words: at least one, except in a table.
+      tags: None if any is missing.
+      path: the file, or the row of a table.
+      line: the line of the first word; None in a table.
+      lines: the line of each word, if others stand between them.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    path: str
+    line: int | None
+    lines: tuple[int, ...] = ()
+
+    def where(self, word: int) -> str:
+        """Return "file:line" of a word, or its row and its number there."""
+        if self.line is None:
+            return f"{self.path}, word {word}"
+        line = self.lines[word] if self.lines else self.line + word
+        return f"{self.path}:{line}"
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Return start and end of the words of raw text.
+
+    A word is a run of letters and digits, and every punctuation mark or
+    ideograph by itself.
+    """
+    words: list[tuple[int, int]] = []
+    goes_on = False
+    for i, character in enumerate(text):
+        if character.isspace():
+            goes_on = False
+            continue
+        single = (
+            is_punctuation(character) or clean_character(character)[:1] == " "
+        )
+        if goes_on and not single:
+            words[-1] = (words[-1][0], i + 1)
+        else:
+            words.append((i, i + 1))
+        goes_on = not single
+    return words
+
+
+def divided(text: str) -> list[str]:
+    """Return the words of a text, as an exported model divides it."""
+    return [text[start:end] for start, end in words_of(text)]
+
+
+def listed(value: Any) -> Any:
+    """Return the list that a cell of a file holds as JSON, or the value."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    return value
+
+
+def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
+    """Return the words of a row: a list of them, or a text to be divided.
+
+    A text beside tags is divided at spaces if only that gives each a word.
+    """
+    value = cell(row, column, "text_column")
+    words = listed(value)
+    legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
+    if isinstance(value, str) and not legal:
+        words = value
+        spaced = isinstance(tags, list) and len(words.split()) == len(tags)
+        either = divided(words)
+        if spaced and len(either) != len(tags):
+            either = words.split()
+        return tuple(either)
+    rule = f"{row.where}: column {column} must hold a list of texts, or a text."
+    require(legal, rule, **{column: str(words)[:60]})
+    return tuple(words)
+
+
+def tags_in(row: Row, column: str) -> list[str | None]:
+    """Return the tags of a row as texts, None for one that is missing."""
+    tags, where = listed(cell(row, column, "label_column")), row.label_where
+    if isinstance(tags, str):
+        tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
+    rule = f"{where}: column {column} must hold a list of tags."
+    require(isinstance(tags, list), rule, **{column: str(tags)[:60]})
+    return [label_text(x, f"{where}, word {i}") for i, x in enumerate(tags)]
+
+
+def sentence_in(row: Row, words: str, tags: str, tagged: bool) -> Sentence:
+    """Return the sentence of a row; the arguments are `read_conll`'s."""
+    known = None
+    if tagged or row.values.get(tags) is not None:
+        known = tags_in(row, tags)
+    texts = words_in(row, words, known)
+    if known is None:
+        return Sentence(texts, None, row.where, None)
+    require(
+        len(known) == len(texts),
+        f"{row.label_where}: every word must have a tag.",
+        words=len(texts),
+        tags=len(known),
+    )
+    if None in known:
+        rule = f"{row.label_where}: every word must have a tag."
+        require(not tagged, rule, **{f"tag {known.index(None)}": None})
+        known = None
+    tags = None if known is None else tuple(known)
+    return Sentence(texts, tags, row.label_where, None)
+
+
+def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
+    """Yield a row for each sentence of a table with a word in each row.
+
+    Args:
+      rows: of the table.
+      column: names the sentence of a row; empty is that of the row above.
+    """
+    group: list[Row] = []
+    for row in [*rows, None]:
+        name = row and cell(row, column, "id_column")
+        first = group[0].values[column] if group else None
+        if group and (row is None or name not in (None, "", first)):
+            values = {k: [r.values[k] for r in group] for k in group[0].values}
+            yield Row(group[0].where, values)
+            group = []
+        group.append(row)
+
+
+def sentence_column(names: Iterable[str]) -> str:
+    """Return the column of a usual name that names sentences, or ""."""
+    return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
+
+
+def have_words(rows: list[Row], column: str, id_column: str) -> bool:
+    """Return whether rows hold a word each, rather than a sentence.
+
+    A word may have spaces where rows share what names their sentence.
+    """
+    cells = [listed(row.values.get(column)) for row in rows]
+    if not all(isinstance(x, str | None) for x in cells):
+        return False
+    names = [row.values.get(id_column) for row in rows]
+    shared = any(b in (a, "", None) for a, b in itertools.pairwise(names))
+    single = all(len(x.split()) == 1 for x in cells if x is not None)
+    return single or bool(id_column) and shared
+
+
+def rows_of_words(
+    rows: Iterable[Row],
+    word_column: str,
+    tag_column: str,
+    tagged: bool,
+    id_column: str = "",
+) -> list[Sentence]:
+    """Return the sentences of a table; the arguments are as `read_conll`'s."""
+    rows = list(rows)
+    words = name_in_table(word_column, WORDS_COLUMN)
+    tags = name_in_table(tag_column, TAGS_COLUMN)
+    if len(rows) > 1 and have_words(rows, words, id_column):
+        id_column = id_column or sentence_column(rows[0].values)
+        alone = tagged and isinstance(rows[0].values.get(tags), str)
+        require(
+            id_column or not alone,
+            f"{rows[0].where}: with a word in each row `id_column` must name "
+            "the column of sentences.",
+            columns=", ".join(rows[0].values),
+        )
+        rows = list(joined(rows, id_column)) if id_column else rows
+    sentences = [sentence_in(row, words, tags, tagged) for row in rows]
+    if tagged:  # predictions are those of all rows
+        sentences = [s for s in sentences if s.words]
+    return sentences if any(s.words for s in sentences) else []
+
+
+def name_in_table(column: str, usual: str) -> str:
+    """Return a column's name in a table, where a file's number means none."""
+    return usual if not column or column.isdecimal() else column

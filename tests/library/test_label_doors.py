@@ -1,0 +1,226 @@
+"""Labels are read by one rule: in memory, in columns and in files.
+
+Tags and answers are labels too. A message names what the user passed.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.library import raw_data
+from albert_tf.tasks.registry import find
+
+TEXTS = ["a good film", "a bad plot", "so it is"]
+NAMES = ("bad", "good", "ugly")
+TAGS = ("O", "B-x", "I-x")
+WORDS = [text.split() for text in TEXTS]
+TAGGER = "Tagger", "token_classification"
+READER = "QuestionAnswerer", "question_answering"
+CHOOSER = "MultipleChoice", "multiple_choice"
+
+
+def model_of(name, kind, words, **changes):
+    """Return a model that was never computed, which is quick."""
+    task = dataclasses.replace(find(kind).with_length(16), **changes)
+    return getattr(albert_tf, name)(tiny.CONFIG, task, words)
+
+
+def ways(columns, path):
+    """Yield a table as people have it: in memory, in a frame, in files."""
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    yield columns
+    yield rows
+    yield pytest.importorskip("pandas").DataFrame(rows)
+    (path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    yield str(path / "t.jsonl")
+
+
+SETS = [["bad", "ugly"], [], ["good"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "y"),
+    [
+        ("classification", NAMES, ["ugly", "bad", "good"]),
+        ("classification", NAMES, [2, 0, 1]),
+        ("classification", NAMES, ["2", "bad", 1.0]),
+        ("classification", ("3", "2", "1"), [1, 3, 2]),
+        ("multilabel", NAMES, SETS),
+        ("multilabel", NAMES, [[0, 2], [], [1]]),
+        ("multilabel", NAMES, [[1, 0, 1], [0, 0, 0], [0, 1, 0]]),
+        ("multilabel", NAMES, [["0", "ugly"], [], ["1"]]),
+    ],
+)
+def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
+    """Beside texts, in a column and in a file they are the same classes."""
+    wanted = [tuple(row) for row in SETS]
+    if kind == "classification":
+        wanted = [labels[2], labels[0], labels[1]]
+    model = model_of("Classifier", kind, words, labels=labels)
+    ways_of = [(TEXTS, y)]
+    if all(np.ndim(row) == np.ndim(y[0]) for row in y):
+        ways_of += [
+            (x, None) for x in ways({"text": TEXTS, "label": y}, tmp_path)
+        ]
+    for x, known in ways_of:
+        found = model.examples(x, known, "train")
+        assert [example.label for example in found] == wanted
+    if not isinstance(y[0], list):
+        weights = dict.fromkeys(y, 0.0) | {y[0]: 7.0}
+        assert raw_data.class_numbers(weights, model.task)[2] == 7.0
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [["O", "B-x", "I-x"]] * 3,
+        [[0, 1, 2]] * 3,
+        [["0", "1", "I-x"]] * 3,
+        ["O B-x I-x"] * 3,
+    ],
+)
+def test_tags_by_name_or_number(words, tmp_path, tags):
+    """Lists and columns of either, in a table of words or of texts."""
+    model = model_of(*TAGGER, words, labels=TAGS)
+    sources = [(WORDS, tags), (TEXTS, tags)]
+    for texts in (WORDS, TEXTS):
+        table = {"tokens": texts, "ner_tags": tags}
+        sources += [(x, None) for x in ways(table, tmp_path)]
+    for x, y in sources:
+        found = model.examples(x, y, "train")
+        assert [example.tags for example in found] == [TAGS] * 3
+        assert [list(example.words) for example in found] == WORDS
+
+
+def test_a_word_a_row_of_a_frame(words):
+    """The column of sentences joins them, by a usual name or by `id_column`."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "tokens": [word for row in WORDS for word in row],
+            "ner_tags": [tag for _ in WORDS for tag in TAGS],
+            "sentence_id": [i for i, row in enumerate(WORDS) for _ in row],
+        }
+    )
+    model = model_of(*TAGGER, words, labels=TAGS)
+    found = model.examples(frame, None, "train")
+    assert [list(example.words) for example in found] == WORDS
+    frame = frame.rename(columns={"sentence_id": "n"})
+    with pytest.raises(InputError, match="`id_column` must name the column"):
+        model.examples(frame, None, "train")
+    model = model_of(*TAGGER, words, labels=TAGS, id_column="n")
+    assert len(model.examples(frame, None, "train")) == 3
+
+
+FOUND, PLACES = ["good", "bad", "so"], [2, 2, 0]
+BOTH = list(zip(FOUND, PLACES, strict=True))
+ANSWERS = [
+    FOUND,
+    [[text] for text in FOUND],
+    [{"text": [x], "answer_start": [i]} for x, i in BOTH],
+    [[{"text": x, "answer_start": i}] for x, i in BOTH],
+]
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_answers_as_texts_or_with_places(words, tmp_path, answers):
+    """Beside questions, in a column, and where `finetune` reads a table."""
+    model = model_of(*READER, words)
+    columns = {"question": ["what"] * 3, "context": TEXTS}
+    table = columns | {"answers": answers}
+    sources = [((columns["question"], TEXTS), answers)]
+    for x, y in [*sources, *((x, None) for x in ways(table, tmp_path))]:
+        found = model.examples(x, y, "train")
+        assert [example.answers[0] for example in found] == [
+            "good",
+            "bad",
+            "so",
+        ]
+        assert [example.span[0] for example in found] == PLACES
+
+
+CLASSES = "Classifier", "classification"
+NAMED, TAGGED = {"labels": NAMES}, {"labels": TAGS}
+NONE = [0] * 3
+FEW = [["a", "b"], ["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "x", "y", "message"),
+    [
+        (CLASSES, NAMED, TEXTS, [0, 1, 3], r"y\[2\]"),
+        (CLASSES, NAMED, TEXTS, ["bad", None, "bad"], r"y\[1\]"),
+        (
+            CLASSES,
+            {"labels": ("1", "2")},
+            TEXTS,
+            [1, 0, 2],
+            r"y\[1\].* is a name",
+        ),
+        (("Classifier", "multilabel"), NAMED, TEXTS, FEW, r"y\[0\]"),
+        (("Regressor", "regression"), {}, TEXTS, [0, 1, "x"], r"y\[2\]"),
+        (TAGGER, TAGGED, WORDS, [NONE, NONE, [0, 9, 0]], r"y\[2\], word 1"),
+        (TAGGER, TAGGED, WORDS, [NONE, [0, 0], NONE], r"y\[1\]: every word"),
+        (TAGGER, TAGGED, [["a"], [1]], None, r"x\[1\]"),
+        (READER, {}, (TEXTS, TEXTS), ["good", "x", "so"], r"y\[1\]: an answer"),
+        (CHOOSER, {}, (TEXTS, TEXTS, WORDS), [0, 3, 0], r"y\[1\]"),
+        (CHOOSER, {}, (TEXTS, TEXTS, FEW), NONE, r"x\[1\]"),
+        (("Embedder", "embedding"), {}, (TEXTS, TEXTS), [0, "x", 1], r"y\[1\]"),
+    ],
+)
+def test_a_mistake_is_named_as_it_was_passed(
+    words, model, changes, x, y, message
+):
+    """By the argument and its number there, not as a row of an inner table."""
+    model = model_of(*model, words, **changes)
+    with pytest.raises(InputError, match=message) as error:
+        model.examples(x, y, "predict" if y is None else "train")
+    assert "row" not in str(error.value) and "dict" not in str(error.value)
+
+
+def test_a_batch_of_raw_texts_is_not_a_sentence(words):
+    """Of a data set; alone, in batches, with tags or without."""
+    model = model_of(*TAGGER, words, labels=TAGS)
+    tags = tf.ragged.constant([[0, 1, 2]] * 3)
+
+    def predicted(data):
+        texts = raw_data.texts_of(data, model.table_columns(), model.text_rank)
+        found = model.examples(texts, None, "predict")
+        return [list(example.words) for example in found]
+
+    texts = tf.data.Dataset.from_tensor_slices(TEXTS)
+    both = tf.data.Dataset.from_tensor_slices((TEXTS, tags))
+    split = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(WORDS))
+    for data in (texts, texts.batch(2), both, both.ragged_batch(2), split):
+        assert predicted(data) == WORDS
+    assert predicted(split.ragged_batch(2)) == WORDS
+    for data in (both, both.ragged_batch(2)):
+        found = []
+        for batch in raw_data.in_batches(data, model.text_rank):
+            found += model.weighted_examples(batch, None, None, "train")[0]
+        assert [list(e.words) for e in found] == WORDS
+        assert [e.tags for e in found] == [TAGS] * 3
+
+
+def test_the_scheme_is_that_of_the_labels(words, capsys):
+    """Whatever the first batch has; broken tags are one note, not an error."""
+    model = model_of(*TAGGER, words, labels=TAGS)
+    assert model.examples([["a"]], [["O"]], "train")
+    assert model.task.scheme == "BIO"
+    model.examples([["a", "b"]], [["O", "B-x"]], "train")
+    assert not capsys.readouterr().out
+    broken = [["B-x", "I-x"], ["I-x"]] * 2
+    model.examples([["a", "b"], ["c"]] * 2, broken, "train")
+    note = capsys.readouterr().out
+    assert note.count("Note") == 1 and "2 tags cannot follow" in note
+    assert "first at y[1], word 0" in note
+    assert model.task.labels == TAGS
