@@ -96,6 +96,10 @@ def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
         yield from split_sentences(document, config.split_sentences)
 
 
+def _ends(character: str) -> bool:
+    return character_kind(character) == ALONE
+
+
 def _long_word(word: str) -> Iterator[str]:
     """Cut a word behind signs and characters that are words of their own."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
@@ -107,10 +111,6 @@ def _long_word(word: str) -> Iterator[str]:
         yield word[:end]
         word = word[end:]
     yield word
-
-
-def _ends(character: str) -> bool:
-    return character_kind(character) == ALONE
 
 
 def cut(line: str) -> Iterator[str]:
