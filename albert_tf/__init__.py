@@ -10,6 +10,7 @@ import sys
 import types
 
 from albert_tf.base import keras_names
+from albert_tf.base.errors import near
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,15 @@ PUBLIC = {
 
 __all__ = sorted(PUBLIC)
 
+# What other libraries call some of them.
+ELSEWHERE = {
+    "AutoModel": "load",
+    "AutoTokenizer": "load_tokenizer",
+    "SentenceTransformer": "Embedder",
+    "from_pretrained": "load",
+    "from_preset": "load",
+}
+
 
 class _Package(types.ModuleType):
     """Keeps a public name from the command of that name.
@@ -64,7 +74,11 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str):
     """Import a public name where it is first used."""
     if name not in PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        rest = f"; use `{ELSEWHERE[name]}`" if name in ELSEWHERE else ""
+        if not (rest or name.startswith("_")):
+            rest = near(name, PUBLIC).rstrip(".")
+        message = f"module {__name__!r} has no attribute {name!r}{rest}"
+        raise AttributeError(message)
     from albert_tf.base import program
 
     with program.quiet_start():

@@ -9,7 +9,6 @@ makes a flag of each setting for `report.program.cli()`, and a keyword for
 
 import atexit
 import dataclasses
-import difflib
 import functools
 import gc
 import inspect
@@ -20,16 +19,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.interrupts import seen_at_once
+from albert_tf.base.settings import typed, types_of
 
 FLAGS = flags.FLAGS
-TEXTS = (str, os.PathLike)
 INTERRUPTED, UNREAD = 130, 141  # shells' status after Ctrl-C, and `| head`
 Result = TypeVar("Result")
 
@@ -132,20 +130,6 @@ def _define_number_or_word(name: str, default: Any, help: str) -> None:
     flags.DEFINE(_NumberOrWord(), name, default, help, serializer=serializer)
 
 
-def _is(*types: type) -> Callable[[Any], bool]:
-    """Return what tells values of some types; no number is a boolean."""
-    return lambda x: (
-        isinstance(x, types) and (bool in types or not isinstance(x, bool))
-    )
-
-
-def _entries(value: Any) -> tuple[str, ...]:
-    """Return a list as its flag would have it, of texts, paths or numbers."""
-    if isinstance(value, str):
-        return tuple(flags.ListParser().parse(value))
-    return tuple(map(str, [value] if isinstance(value, os.PathLike) else value))
-
-
 def _from_home(value: Any) -> Any:
     """Return a path, or those of a list, with the home that `~/` stands for.
 
@@ -159,66 +143,16 @@ def _from_home(value: Any) -> Any:
     return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
-class Kind(NamedTuple):
-    """How a type of setting is a flag, and a keyword of a function."""
-
-    define: Callable  # the flag
-    legal: Callable[[Any], bool]  # whether a value is one
-    typed: Callable[[Any], Any]  # a legal value, as the flag would have it
-    words: str
-
-
-KINDS: dict[tuple[type, ...], Kind] = {
-    (bool,): Kind(flags.DEFINE_bool, _is(bool), bool, "True or False"),
-    (bool, str): Kind(
-        _define_switch_or_word,
-        _is(bool, str),
-        lambda x: x if _is(str)(x) else bool(x),
-        "True, False or a word",
-    ),
-    (int,): Kind(flags.DEFINE_integer, _is(Integral), int, "a whole number"),
-    (float,): Kind(flags.DEFINE_float, _is(Real), float, "a number"),
-    (str,): Kind(flags.DEFINE_string, _is(*TEXTS), os.fspath, "a text"),
-    (tuple,): Kind(
-        _define_list,
-        lambda x: (
-            _is(*TEXTS)(x)
-            or _is(list, tuple)(x)
-            and all(map(_is(*TEXTS, Real), x))
-        ),
-        _entries,
-        "a list of texts",
-    ),
-    (float, str): Kind(
-        _define_number_or_word,
-        _is(Real, str),
-        lambda x: x if _is(str)(x) else float(x),
-        "a number or a word",
-    ),
+# How a type of setting becomes a flag, see `settings.KINDS`.
+DEFINERS: dict[tuple[type, ...], Callable] = {
+    (bool,): flags.DEFINE_bool,
+    (bool, str): _define_switch_or_word,
+    (int,): flags.DEFINE_integer,
+    (float,): flags.DEFINE_float,
+    (str,): flags.DEFINE_string,
+    (tuple,): _define_list,
+    (float, str): _define_number_or_word,
 }
-
-
-def _kind(field: dataclasses.Field) -> Kind:
-    """Return the kind of a field; a flag leaves out what has no text."""
-    types = getattr(field.type, "__args__", (field.type,))
-    return KINDS[tuple(t for t in types if any(t in kind for kind in KINDS))]
-
-
-def typed(field: dataclasses.Field, value: Any) -> Any:
-    """Return a value that Python code passes, as the flag would have it.
-
-    Raises:
-      InputError: it is of another type than the setting.
-    """
-    kind, convert = _kind(field), field.metadata["convert"]
-    if convert:
-        return convert(field.name, value)
-    rule = f"`{field.name}` must be {kind.words}."
-    require(kind.legal(value), rule, **{field.name: repr(value)})
-    try:
-        return kind.typed(value)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"`{field.name}`: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +210,8 @@ class Program:
             if field.metadata["choices"]:
                 choices = ", ".join(map(str, field.metadata["choices"]))
                 help += f" One of: {choices}."
-            _kind(field).define(name, self.default(field), help)
+            define = DEFINERS[types_of(field)]
+            define(name, self.default(field), help)
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
             if self.required(field):
                 flags.mark_flag_as_required(name)
@@ -300,7 +235,7 @@ class Program:
     def from_flags(self) -> list[Any]:
         """Return the objects of the classes that the flags make."""
         values = {name: FLAGS[name].value for name in self.fields()}
-        lists = {k: tuple(v) for k, v in values.items() if _is(list)(v)}
+        lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
         return self._configs(values | lists)
 
     def said(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -328,9 +263,7 @@ class Program:
         for keyword, value in values.items():
             name = self.aliases.get(keyword, keyword)
             if name not in fields:
-                legal = [*fields, *self.aliases]
-                near = difflib.get_close_matches(keyword, legal, 1, 0.5)
-                hint = f"; did you mean `{near[0]}`?" if near else "."
+                hint = near(keyword, [*fields, *self.aliases])
                 raise InputError(
                     f"`{self.function.__name__}` takes no `{keyword}`{hint} "
                     f"Received: {keyword}={value!r:.60}"

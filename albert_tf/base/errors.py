@@ -1,5 +1,8 @@
 """The one exception that a user's mistake raises."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """A mistake in what the user gave: a flag, a file, a config, a record.
@@ -21,3 +24,9 @@ def require(condition: object, rule: str, /, **received: object) -> None:
     if not condition:
         values = ", ".join(f"{k}={v}" for k, v in received.items())
         raise InputError(f"{rule} Received: {values}" if values else rule)
+
+
+def near(name: str, legal: Iterable[str]) -> str:
+    """Return the end of a sentence: a full stop, or a name that was meant."""
+    found = difflib.get_close_matches(name, list(legal), 1, 0.5)
+    return f"; did you mean `{found[0]}`?" if found else "."

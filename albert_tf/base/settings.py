@@ -9,13 +9,31 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 
 FLAG_FILE = "run.flags"  # in a model directory: how it was made
+TEXTS = (str, os.PathLike)
+
+
+def plain(value: Any) -> Any:
+    """Return values of NumPy, pandas or TensorFlow as Python's own.
+
+    Scalars become numbers and texts, arrays lists; lists, tuples and dicts
+    are converted entry by entry, and anything else comes back unchanged.
+    """
+    if isinstance(value, Mapping):
+        return {plain(k): plain(x) for k, x in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
 def setting(
@@ -59,6 +77,90 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def _is(*types: type) -> Callable[[Any], bool]:
+    """Return a test for values of some types; a boolean is not a number."""
+    return lambda x: (
+        isinstance(x, types) and (bool in types or not isinstance(x, bool))
+    )
+
+
+def _is_list(value: Any) -> bool:
+    """Return whether a value is a text, a path, or a list of entries."""
+    entries = isinstance(value, list | tuple)
+    return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
+
+
+def _entries(value: Any) -> tuple[str, ...]:
+    """Return a list as its flag would have it, of texts, paths or numbers."""
+    if isinstance(value, str):
+        cells = next(csv.reader([value], strict=True), [])
+        return tuple(cell.strip() for cell in cells)
+    return tuple(map(str, [value] if isinstance(value, os.PathLike) else value))
+
+
+class Kind(NamedTuple):
+    """What the values of a type of setting are."""
+
+    legal: Callable[[Any], bool]  # whether a value is one
+    typed: Callable[[Any], Any]  # a legal value, as the flag would have it
+    words: str
+
+
+KINDS: dict[tuple[type, ...], Kind] = {
+    (bool,): Kind(_is(bool), bool, "True or False"),
+    (bool, str): Kind(
+        _is(bool, str),
+        lambda x: x if isinstance(x, str) else bool(x),
+        "True, False or a word",
+    ),
+    (int,): Kind(_is(Integral), int, "a whole number"),
+    (float,): Kind(_is(Real), float, "a number"),
+    (str,): Kind(_is(*TEXTS), os.fspath, "a text"),
+    (tuple,): Kind(_is_list, _entries, "a list of texts"),
+    (float, str): Kind(
+        _is(Real, str),
+        lambda x: x if isinstance(x, str) else float(x),
+        "a number or a word",
+    ),
+}
+
+
+def as_type(name: str, value: Any, *types: type) -> Any:
+    """Return a value that Python code passes, as its flag would have it.
+
+    Args:
+      name: of the setting or argument, for the message.
+      value: Python's own, or of NumPy, pandas or TensorFlow.
+      *types: a key of `KINDS`.
+
+    Raises:
+      InputError: it is of another type.
+    """
+    kind, value = KINDS[types], plain(value)
+    rule = f"`{name}` must be {kind.words}."
+    require(kind.legal(value), rule, **{name: repr(value)})
+    try:
+        return kind.typed(value)
+    except csv.Error as error:
+        reading = f"Unable to parse the value {value!r} as {kind.words}"
+        raise InputError(f"`{name}`: {reading}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"`{name}`: {error}") from None
+
+
+def types_of(field: dataclasses.Field) -> tuple[type, ...]:
+    """Return the key of `KINDS` of a field; a flag takes nothing else."""
+    types = getattr(field.type, "__args__", (field.type,))
+    return tuple(t for t in types if any(t in kind for kind in KINDS))
+
+
+def typed(field: dataclasses.Field, value: Any) -> Any:
+    """Return what `as_type` does, or what the field's `convert` does."""
+    if convert := field.metadata["convert"]:
+        return convert(field.name, value)
+    return as_type(field.name, value, *types_of(field))
+
+
 def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise `InputError` if a value is outside its field's choices or range."""
     if value is None:
@@ -82,13 +184,17 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
 
 
 def validate(config: Any) -> None:
-    """Check every field of a dataclass made of `setting` fields."""
+    """Convert and check every field of a dataclass of `setting` fields."""
     for field in dataclasses.fields(config):
-        check_setting(field.name, getattr(config, field.name), field.metadata)
+        value = getattr(config, field.name)
+        if value is not None:
+            value = typed(field, value)
+            object.__setattr__(config, field.name, value)
+        check_setting(field.name, value, field.metadata)
 
 
 class Checked:
-    """A dataclass of settings that is checked when it is made."""
+    """A dataclass of settings, converted and checked when it is made."""
 
     def __post_init__(self):
         validate(self)

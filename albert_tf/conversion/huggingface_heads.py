@@ -115,9 +115,9 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     problem = values.get("problem_type") or usual
     kinds = [kind for kind, name in PROBLEMS.items() if name == problem]
     require(
-        kinds and (problem == PROBLEMS["regression"]) != several,
-        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}, "
-        "regression for one label and none else.",
+        kinds and (several or problem == PROBLEMS["regression"]),
+        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}, and "
+        "regression for one label.",
         problem_type=problem,
         id2label=", ".join(labels),
     )
@@ -141,7 +141,7 @@ def task_in(
     labels = labels_in(values)
     task = find(kind_in(values, labels))
     usual = task.config.max_seq_length
-    if task.has_classes:
+    if task.has_classes or task.kind == "regression" and len(labels) > 1:
         task = dataclasses.replace(task, labels=labels)
     if task.kind == "question_answering":
         task = dataclasses.replace(task, impossible=True, scoring="squad2")

@@ -1,7 +1,10 @@
 """What the models of the library share: a tokenizer, and places to go."""
 
 import dataclasses
+import functools
 import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -12,22 +15,65 @@ from albert_tf.base.errors import require
 from albert_tf.library.model_files import write_model_dir
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.configured_layer import TakesIds
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import Task
+from albert_tf.text.packing import row_length
 from albert_tf.text.tokenizers import Tokenizer
 
 _export = program(ExportConfig, ServingConfig)(export)
 
 
-def check_length(max_length: int | None, config: AlbertConfig) -> None:
-    """Refuse inputs that a model cannot take."""
+def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
+    """Return a length of inputs, which the model must be able to take."""
+    max_length = row_length(max_length)
     config.check_length("max_length", max_length)
-    rule = "`max_length` must be at least 3."
-    require(max_length is None or max_length >= 3, rule, max_length=max_length)
+    return max_length
 
 
-class ModelWithTokenizer(KeepsTokenizer, keras.Model):
+class Elsewhere:
+    """A name of other libraries, whose use says what it is called here."""
+
+    def __init__(self, name: str):
+        self.here = name
+
+    def __set_name__(self, owner: type, name: str):
+        self.name = name
+
+    def __get__(self, model: Any, owner: type):
+        raise AttributeError(
+            f"`{owner.__name__}` has no `{self.name}`; use `{self.here}`"
+        )
+
+
+def has_text(x: Any) -> bool:
+    """Return whether texts were passed where ids belong."""
+    if isinstance(x, tf.data.Dataset):
+        x = x.element_spec
+    if isinstance(x, Mapping):
+        return any(map(has_text, x.values()))
+    if isinstance(x, list | tuple) and len(x):
+        return has_text(x[0])
+    kind = getattr(getattr(x, "dtype", ""), "name", "")
+    return isinstance(x, str) or kind == "object" or "str" in kind
+
+
+def of_ids(name: str) -> Callable:
+    """Return a method of Keras's that refuses texts in one line."""
+    method = getattr(keras.Model, name)
+
+    @functools.wraps(method)
+    def checked(self, x=None, *args, **kwargs):
+        rule = f"`{name}` of this model takes ids, as `tokenizer(texts)` "
+        rule += "returns them; texts are for {}.".format(self.text_methods)
+        require(not has_text(x), rule, x=repr(x)[:60])
+        return method(self, x, *args, **kwargs)
+
+    return checked
+
+
+class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     """A Keras model that knows its tokenizer and can become a folder.
 
     Attributes:
@@ -39,6 +85,13 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
     """
 
     task: Task | None = None
+    text_methods: ClassVar[str]  # which take texts
+
+    from_pretrained, from_preset = Elsewhere("load"), Elsewhere("load")
+    save_pretrained, save_to_preset = Elsewhere("save"), Elsewhere("save")
+    predict_on_batch = of_ids("predict_on_batch")
+    test_on_batch = of_ids("test_on_batch")
+    train_on_batch = of_ids("train_on_batch")
 
     def __init__(
         self,
@@ -48,7 +101,7 @@ class ModelWithTokenizer(KeepsTokenizer, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_length(max_length, config)
+        max_length = check_length(max_length, config)
         self.config, self.tokenizer = config, tokenizer
         self.max_length = max_length or config.max_position_embeddings
         self.built = True

@@ -3,20 +3,33 @@
 Shapes: B batch, C choices, T tokens.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.library.feature_batches import LABELS, WEIGHTS
+from albert_tf.base.settings import as_type
 from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
+from albert_tf.library.training_metrics import (
+    Asked,
+    Official,
+    OfficialMetric,
+    check_loss,
+    chosen,
+    formed,
+    is_of_keras,
+    measured,
+    words_alone,
+)
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.configured_layer import with_defaults
 from albert_tf.model.dropout import drawn
+from albert_tf.tasks.heads import ClassHead
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
-from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory.checkpoints import named_variables
 from albert_tf.training.optimization.keras_optimizers import AdamW
@@ -43,9 +56,8 @@ class NetworkModel(ModelWithTokenizer):
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
         self.network = task.head.build_model(config, self.dtype_policy)
-        self.means = {n: keras.metrics.Mean(n) for n in task.head.metrics}
-        self.shown: list[str] = []
-        self.own_loss = True
+        self.own_loss, self.label_smoothing = True, 0.0
+        self._official, self._shows_official = Official([]), False
 
     @property
     def albert(self):
@@ -66,7 +78,15 @@ class NetworkModel(ModelWithTokenizer):
 
     # The network.
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=None):
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        training=None,
+        attention_mask=None,
+        token_type_ids=None,
+    ):
         """Return the head's outputs: logits, or a dict of several outputs.
 
         Args:
@@ -74,22 +94,28 @@ class NetworkModel(ModelWithTokenizer):
           input_mask: the same shape, 1 at tokens. Default: ones.
           segment_ids: the same shape. Default: zeros.
           training: whether to drop units.
+          attention_mask: another name of `input_mask`.
+          token_type_ids: another name of `segment_ids`.
         """
-        batch = {"input_mask": input_mask, "segment_ids": segment_ids}
-        if not isinstance(input_ids, dict):
-            input_ids = {"input_ids": input_ids}
-        batch = self.with_defaults(
-            {k: x for k, x in batch.items() if x is not None} | input_ids
-        )
+        others = {
+            "input_mask": input_mask,
+            "segment_ids": segment_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+        }
+        batch = self.with_defaults(self.named_inputs(input_ids, others))
         seed = drawn(self.network.seed_generator) if training else None
         outputs = self.task.head.outputs(self.network, batch, seed)
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
+    def named_inputs(self, inputs: Any, others: dict) -> dict:
+        """Return a batch as the network names it, checked as it checks."""
+        further = self.task.head.further_inputs
+        return self.network.named_inputs(inputs, others, further)
+
     def with_defaults(self, batch: dict) -> dict:
         """Return a batch with what users may leave out."""
-        ids = batch["input_ids"]
-        defaults = tf.ones_like(ids), tf.zeros_like(ids)
-        return dict(zip(INPUTS[1:], defaults, strict=True)) | batch
+        return with_defaults(batch)
 
     # The loss and the metrics.
 
@@ -98,6 +124,8 @@ class NetworkModel(ModelWithTokenizer):
         optimizer: Any = None,
         loss: Any = None,
         metrics: Sequence | None = None,
+        weighted_metrics: Sequence | None = None,
+        label_smoothing: float = 0.0,
         jit_compile: bool = False,
         **kwargs,
     ):
@@ -107,27 +135,35 @@ class NetworkModel(ModelWithTokenizer):
           optimizer: by default ALBERT's AdamW with a rate of 2e-5.
           loss: by default that of the task, a mean over examples by their
             weights. Any other gets labels as numbers, and logits.
-          metrics: "accuracy" is that of the task; others get labels as
-            numbers, and logits.
+          metrics: "accuracy" is that of the task. Official metrics of
+            `score`, such as "f1" or "matthews", are those of all examples
+            that are evaluated, and come with `val_` in `fit`. Those of Keras
+            get logits, or probabilities where they take them; functions of
+            your own numbers of classes and logits.
+          weighted_metrics: the same, by the weights of examples.
+          label_smoothing: share of the target that all classes have alike,
+            while the task's own loss is learnt.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
           **kwargs: of `keras.Model.compile`.
         """
-        self.own_loss = loss is None
-        named = isinstance(loss, str) and "entropy" in loss
-        rule = "`loss` must be an object with `from_logits=True`."
-        logits = not named and getattr(loss, "from_logits", True)
-        require(logits, rule, loss=loss)
-        if isinstance(metrics, str):
-            metrics = [metrics]
-        self.shown = [m for m in metrics or () if str(m) in self.means]
-        others = [m for m in metrics or () if str(m) not in self.means]
-        rule = "This task has no `accuracy` in training; see `model.score`."
-        require("accuracy" not in map(str, others), rule, metrics=others)
+        self.own_loss, head = loss is None, self.task.head
+        check_loss(loss)
+        smoothing = as_type("label_smoothing", label_smoothing, float)
+        rule = "`label_smoothing` must be at least 0 and below 1."
+        require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
+        rule = "`label_smoothing` is of the own loss of a task with classes."
+        possible = self.own_loss and head.smooths or not smoothing
+        require(possible, rule, label_smoothing=smoothing, loss=loss)
+        self.label_smoothing = smoothing
+        self._asked = Asked(metrics, weighted_metrics)
+        plain, weighted = (chosen(x, self.task, head) for x in self._asked)
+        self._official = Official([*plain, *weighted])
         super().compile(
             optimizer=AdamW() if optimizer is None else optimizer,
             loss=loss,
-            metrics=others or None,
+            metrics=plain,  # with None, Keras would keep earlier ones
+            weighted_metrics=weighted,
             jit_compile=jit_compile,
             **kwargs,
         )
@@ -135,7 +171,10 @@ class NetworkModel(ModelWithTokenizer):
     def get_compile_config(self):
         config = super().get_compile_config()
         if config:
-            config["metrics"] = [*self.shown, *(config["metrics"] or ())]
+            asked = vars(self._asked) | {
+                "label_smoothing": self.label_smoothing
+            }
+            config |= keras.saving.serialize_keras_object(asked)
         return config
 
     def compile_from_config(self, config):
@@ -143,32 +182,50 @@ class NetworkModel(ModelWithTokenizer):
         self.optimizer.build(self.trainable_variables)
 
     @property
-    def metrics(self):
-        """The metrics that `compile` asked for."""
-        hidden = [x for n, x in self.means.items() if n not in self.shown]
-        return [m for m in super().metrics if all(m is not h for h in hidden)]
+    def official(self) -> list[OfficialMetric]:
+        """The official metrics that `compile` asked for."""
+        return self._official.metrics
 
-    @staticmethod
-    def _measured(x, y, y_pred) -> tuple[dict, dict]:
-        """Return outputs and batch as the head's losses take them."""
-        outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
-        number = tf.shape(next(iter(outputs.values())))[0]
-        labels = {} if y is None else {LABELS: y}
-        # No example is padding; what users weigh is not the head's business.
-        return outputs, x | labels | {WEIGHTS: tf.ones([number])}
+    @contextlib.contextmanager
+    def showing(self, scores: dict[str, float]) -> Iterator[None]:
+        """Let logs have official metrics while the body evaluates."""
+        for metric in self.official:
+            metric.value.assign(scores[metric.name])
+        self._shows_official = True
+        try:
+            yield
+        finally:
+            self._shows_official = False
+
+    def get_metrics_result(self):
+        """Return all metrics; official ones only while it evaluates."""
+        results = super().get_metrics_result()
+        if not self._shows_official:
+            for metric in self.official:
+                results.pop(metric.name, None)
+        return results
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         """Return the mean of the task's loss, or what `compile` was told."""
-        if not self.own_loss:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
         head = self.task.head
-        outputs, batch = self._measured(x, y, y_pred)
+        if not self.own_loss:
+            how = y, y_pred, sample_weight
+            loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
+            if isinstance(head, ClassHead) and is_of_keras(loss):
+                how = formed(loss, *words_alone(head, *how))
+            return super().compute_loss(x, *how, training)
+        outputs, batch = measured(x, y, y_pred)
         weights = head.loss_weights(batch)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)
-        total = tf.reduce_sum(head.example_losses(outputs, batch) * weights)
+        losses = head.example_losses(outputs, batch)
+        if training and self.label_smoothing:
+            alike = {name: tf.zeros_like(x) for name, x in outputs.items()}
+            soft = head.soft_losses(outputs, alike, 1.0, batch)
+            losses += self.label_smoothing * (soft - losses)
+        total = tf.reduce_sum(losses * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
         # Keras adds up what the replicas have.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -176,11 +233,6 @@ class NetworkModel(ModelWithTokenizer):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Update and return what `compile` asked for."""
-        head = self.task.head
-        if self.shown:
-            outputs, batch = self._measured(x, y, y_pred)
-            values = head.example_metrics(outputs, batch)
-            counts = head.label_counts(batch)
-            for name in self.shown:
-                self.means[name].update_state(values[name], counts)
+        if isinstance(y_pred, dict):  # of which no metric looks at more
+            y_pred = next(iter(y_pred.values()))
         return super().compute_metrics(x, y, y_pred, sample_weight)

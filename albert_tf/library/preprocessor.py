@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.configured_layer import registered
-from albert_tf.text.packing import INPUTS
+from albert_tf.text.packing import INPUTS, row_length
 from albert_tf.text.tokenizer_graph import TextGraph
 from albert_tf.text.tokenizers import (
     Tokenizer,
@@ -63,12 +63,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         # Keras makes tensors of lists, and wants to know their types.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        require(
-            max_length >= 3,
-            "`max_length` must be at least 3, for [CLS], [SEP] and [SEP].",
-            max_length=max_length,
-        )
-        self.tokenizer, self.max_length = tokenizer, max_length
+        self.tokenizer, self.max_length = tokenizer, row_length(max_length)
         self.built = True
 
     @classmethod

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.settings import as_type
 from albert_tf.library.model_files import open_model, restore
 from albert_tf.library.model_with_tokenizer import (
     ModelWithTokenizer,
     check_length,
+    of_ids,
 )
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
@@ -29,6 +31,7 @@ from albert_tf.tasks.probabilities import likeliest
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
+SETTINGS = ("max_length", "name", "dtype")  # of `load`
 HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
 
 
@@ -51,6 +54,10 @@ class Albert(ModelWithTokenizer):
       **kwargs: of `keras.Model`.
     """
 
+    text_methods = "`embed` and `fill_mask`"
+    evaluate, fit = of_ids("evaluate"), of_ids("fit")
+    predict = of_ids("predict")
+
     def __init__(
         self,
         config: AlbertConfig,
@@ -72,6 +79,9 @@ class Albert(ModelWithTokenizer):
     @classmethod
     def load(cls, path: str, **kwargs) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
+        for name in kwargs.keys() - set(SETTINGS):
+            rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
+            raise InputError(f"{rule} Received: {name}={kwargs[name]}")
         opened = open_model(path)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
@@ -81,6 +91,9 @@ class Albert(ModelWithTokenizer):
 
     def named_weights(self):
         return {v.path: v.value for v in self.weights}
+
+    def named_inputs(self, inputs, others):
+        return self.albert.named_inputs(inputs, others)
 
     def get_config(self):
         return super().get_config() | {"heads": list(self.heads)}
@@ -92,6 +105,8 @@ class Albert(ModelWithTokenizer):
         segment_ids=None,
         training=None,
         return_all=False,
+        attention_mask=None,
+        token_type_ids=None,
     ):
         """Encode a batch.
 
@@ -102,6 +117,8 @@ class Albert(ModelWithTokenizer):
           segment_ids: int32 [B, T]. Default: zeros.
           training: whether to drop units.
           return_all: whether to return what every layer computed.
+          attention_mask: another name of `input_mask`.
+          token_type_ids: another name of `segment_ids`.
 
         Returns:
           As `AlbertModel`: `sequence_output` [B, T, H], `pooled_output`
@@ -114,6 +131,8 @@ class Albert(ModelWithTokenizer):
             segment_ids,
             training=training,
             return_all=return_all,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
         )
 
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
@@ -135,6 +154,7 @@ class Albert(ModelWithTokenizer):
           For each mask of the text `top_k` of `Filling`, the likeliest first;
           of several texts, a list of that.
         """
+        top_k = as_type("top_k", top_k, int)
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
@@ -159,32 +179,34 @@ class Albert(ModelWithTokenizer):
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         pooling: str = "mean",
         layer: int = -1,
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
-        """Return a vector of each text, float32 [N, H].
+        """Return a vector of each text, float32 [N, H]; of a lone text [H].
 
         They are those of `python -m albert_tf.embed`, not normalised.
 
         Args:
-          texts: N strings.
+          texts: N strings, or one.
           pooling: mean over all tokens, cls for the first, or pooled.
           layer: 0 is the embedding, 1 the first layer, -1 the last.
           max_length: most tokens of a text. Default: the model's.
           batch_size: texts computed at once.
         """
-        texts = checked_texts(texts, "texts")
+        lone = isinstance(texts, str)
+        texts = checked_texts([texts] if lone else texts, "texts")
         require(texts, "`texts` must have a text.", texts=texts)
-        check_length(max_length, self.config)
+        length = check_length(max_length, self.config) or self.max_length
         how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
-        layer = check(EmbedConfig(output_file=".npy", **how), self.config)
-        length = max_length or self.max_length
+        settings = EmbedConfig(output_file=".npy", **how)
+        layer = check(settings, self.config)
         features = Features.of_texts(self.need_tokenizer(), texts, length)
         step = make_step(self.albert, pooling, layer)
-        return vectors_of(features, batch_size, step)
+        vectors = vectors_of(features, settings.batch_size, step)
+        return vectors[0] if lone else vectors
 
 
 def load(path: str, **kwargs) -> Albert:

@@ -12,8 +12,14 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
+from albert_tf.data.table_sources import (
+    BATCH_ROWS,
+    ENDINGS,
+    TableObject,
+    as_source,
+)
 from albert_tf.tasks.labels import class_named, label_text
+from albert_tf.tasks.tables import FORMATS
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
 
@@ -96,6 +102,19 @@ def is_source(x: Any) -> bool:
         return bool(x) and isinstance(x[0], Mapping)
     # Of pandas, or of `datasets` and pyarrow; a series has neither.
     return hasattr(x, "columns") or hasattr(x, "column_names")
+
+
+def is_lone(x: Any, more: Sequence) -> bool:
+    """Return whether a text stands for itself, not for a table of texts.
+
+    Args:
+      x: what was passed.
+      more: further columns; beside them a text is not a path.
+    """
+    if not isinstance(x, str):
+        return False
+    is_path = x.lower().endswith((*FORMATS, *ENDINGS)) or files.exists(x)
+    return bool(more) or not is_path
 
 
 def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
@@ -183,7 +202,7 @@ def is_encoded(x: Any) -> bool:
     if isinstance(x, tf.data.Dataset):
         x = x.element_spec
     x = x[0] if isinstance(x, tuple) and x else x
-    is_batch = isinstance(x, dict) and "input_ids" in x
+    is_batch = isinstance(x, Mapping) and "input_ids" in x
     return is_batch or isinstance(x, keras.utils.PyDataset)
 
 

@@ -6,13 +6,12 @@ Shapes: N examples, C choices.
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
-from albert_tf.library.task_model import TaskModel
+from albert_tf.library.task_model import ClassModel, TaskModel
 from albert_tf.model.configured_layer import registered
 from albert_tf.tasks.multiple_choice import Layout
 from albert_tf.tasks.registry import find
@@ -27,7 +26,7 @@ from albert_tf.text.packing import checked_texts
 
 
 @registered
-class MultipleChoice(TaskModel):
+class MultipleChoice(ClassModel):
     """One of several choices: columns `context`, `question`, `choices`.
 
     Labels are numbers of choices from 0. `predict` returns probabilities,
@@ -60,9 +59,6 @@ class MultipleChoice(TaskModel):
         columns = Columns(c.text, c.text_pair, c.label)
         layout = Layout(columns=columns, choice_columns=choices[:1])
         return dataclasses.replace(self.task, layout=layout)
-
-    def answers(self, predictions):
-        return np.stack([p.probabilities for p in predictions])
 
 
 @registered
@@ -135,7 +131,9 @@ class Tagger(TaskModel):
         return [list(p.tags) for p in predictions]
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
-        """Return (word, tag) for each word of texts."""
+        """Return (word, tag) for each word of texts, or of a lone text."""
+        if isinstance(texts, str):
+            return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]
         tags = self.answers(self.predictions(words, **kwargs))
         both = zip(words, tags, strict=True)

@@ -6,15 +6,18 @@ Shapes: N examples, C classes, H hidden width.
 import dataclasses
 import os
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.library import raw_data
 from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
-from albert_tf.library.task_model import TaskModel
+from albert_tf.library.task_model import ClassModel, TaskModel
 from albert_tf.model.configured_layer import registered
+from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL, Texts
 from albert_tf.tasks.sentences import PAIR
@@ -62,11 +65,12 @@ class SentenceModel(TaskModel):
 
 
 @registered
-class Classifier(SentenceModel):
+class Classifier(ClassModel, SentenceModel):
     """One of several classes, or with `multilabel=True` any number of them.
 
     Labels are names of classes or their numbers; of several classes lists of
-    names, or 0 and 1 for each. `predict` returns probabilities, float32
+    names, or 0 and 1 for each. Rows with a share of each class, one-hot or
+    soft, are learnt as they are. `predict` returns probabilities, float32
     [N, C]; `classify` the names. A network's output are logits [B, C].
 
     Options of `load`: `pairs`, for pairs of texts, and `multilabel`.
@@ -93,16 +97,46 @@ class Classifier(SentenceModel):
         require(multilabel in (None, there), rule, multilabel=multilabel)
 
     def labels_for_codec(self, y):
+        labels, shares = self.task.labels, self._shares(y)
         if self.task.kind == "multilabel":
-            return y
+            return y if shares is None else (shares > 0.5).astype(int).tolist()
+        if shares is not None:
+            return [labels[i] for i in shares.argmax(axis=1)]
         return super().labels_for_codec(y)
 
-    def answers(self, predictions):
-        return np.stack([p.probabilities for p in predictions])
+    def _shares(self, y: list) -> np.ndarray | None:
+        """Return shares of the classes [N, C], None for labels of a class."""
+        of_set, number = self.task.kind == "multilabel", len(self.task.labels)
+        rows = [row for row in y if isinstance(row, list) and len(row) > 1]
+        numbers = [x for row in rows for x in row if isinstance(x, Real)]
+        if not rows or len(numbers) != sum(map(len, rows)):
+            return None
+        if of_set and all(x in (0, 1) for x in numbers):
+            return None
+        if of_set and all(isinstance(x, int) for x in numbers):
+            return None  # names that are numbers
+        fits = len(rows) == len(y) and {*map(len, rows)} == {number}
+        shares = np.array(rows, np.float64) if fits else np.full([1, 1], -1.0)
+        legal = fits and (shares >= 0).all() and (shares <= 1).all()
+        legal = legal and (of_set or np.abs(shares.sum(1) - 1).max() < 1e-3)
+        rule = "Rows of labels must have a share from 0 to 1 of each of "
+        rule += shown(self.task.labels)
+        rule += "." if of_set else ", which add up to 1."
+        require(legal, rule, y=str(rows[:1])[:60])
+        return shares
+
+    def with_shares(self, examples, y):
+        shares = None if y is None else self._shares(raw_data.listed(y, "y"))
+        if shares is None:
+            return examples
+        both = zip(examples, shares, strict=True)
+        return [dataclasses.replace(e, shares=row) for e, row in both]
 
     def classify(self, *x, **kwargs) -> list:
         """Return the label of each example, or the tuple of its labels."""
-        return [p.label for p in self.predictions(*x, **kwargs)]
+        return self._answered(
+            lambda found: [p.label for p in found], *x, **kwargs
+        )
 
 
 @registered
@@ -117,7 +151,10 @@ class PairClassifier(Classifier):
 
 @registered
 class Regressor(SentenceModel):
-    """A number; `predict` returns float32 [N].
+    """A number, or several that have names; `predict` returns float32 [N].
+
+    Names are the `labels` of `load`, or `num_labels` says how many numbers
+    there are: then labels are rows of numbers, and `predict` returns [N, C].
 
     Options of `load`: `pairs`, for pairs of texts.
     """
@@ -126,9 +163,9 @@ class Regressor(SentenceModel):
 
     @classmethod
     def new_task(cls, labels, pairs=False):
-        rule = "`labels` have no meaning for a number."
-        require(labels is None, rule, labels=labels)
-        return cls.sentence_task("regression", pairs)
+        names = () if labels is None else label_names(labels)
+        task = cls.sentence_task("regression", pairs)
+        return dataclasses.replace(task, labels=names)
 
     def answers(self, predictions):
         return np.array([p.label for p in predictions], np.float32)

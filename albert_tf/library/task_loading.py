@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import near, require
+from albert_tf.base.settings import as_type
 from albert_tf.conversion.sources import Source
 from albert_tf.library.model_with_tokenizer import check_length
 from albert_tf.library.raw_data import listed
@@ -14,6 +15,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
 from albert_tf.text.packing import is_column
 
+ARGUMENTS = ("labels", "max_length", "new_head", "num_labels")  # of `load`
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
@@ -36,6 +38,29 @@ def label_names(labels: Sequence) -> tuple[str, ...]:
     rule = "`labels` must be two or more that differ."
     require(different, rule, labels=", ".join(map(str, texts)))
     return tuple(texts)
+
+
+def counted(
+    labels: Sequence | None, number: int | None, known: Sequence[str]
+) -> Sequence | None:
+    """Return labels, which may be given by their number alone.
+
+    Args:
+      labels: the classes, or None.
+      number: how many there are, or None.
+      known: those of a fine-tuned model.
+    """
+    if number is None:
+        return labels
+    number = as_type("num_labels", number, int)
+    named = known or labels
+    if labels is not None:
+        named = label_names(labels)
+    rule = "`num_labels` must be the number of labels, and at least 2."
+    legal = number > 1 and (not named or len(named) == number)
+    got = {"labels": ", ".join(named)} if named else {}
+    require(legal, rule, num_labels=number, **got)
+    return named or [str(i) for i in range(number)]
 
 
 def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
@@ -75,7 +100,8 @@ def task_of_class(
     """
     legal = {*cls.options, *fields_of(TaskConfig), *COLUMNS, *DROPOUTS}
     unknown = sorted(set(settings) - legal)
-    rule = f"A setting must be one of {', '.join(sorted(legal))}."
+    hint = "".join(near(name, {*legal, *ARGUMENTS}) for name in unknown[:1])
+    rule = f"A setting must be one of {', '.join(sorted(legal))}{hint}"
     require(not unknown, rule, setting=", ".join(unknown))
     options = {k: settings[k] for k in cls.options if k in settings}
     if learnt:
@@ -83,7 +109,7 @@ def task_of_class(
     else:
         task = cls.new_task(labels, **options)
     task = task.with_data(of_class(DataConfig, settings))
-    check_length(max_length, opened.config)
+    max_length = check_length(max_length, opened.config)
     positions = opened.config.max_position_embeddings
     length = max_length or min(task.config.max_seq_length, positions)
     if not learnt:

@@ -3,19 +3,22 @@
 Features and predictions are those of the task's codec, as in `finetune.py`.
 """
 
-from collections.abc import Sequence
-from numbers import Integral
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type, plain
 from albert_tf.library import feature_batches, raw_data, task_loading
 from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.raw_data import is_encoded
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.task import Task
 
 BATCH_SIZE = 32
@@ -23,9 +26,10 @@ BATCH_SIZE = 32
 
 def examples_at_once(batch_size: int | None) -> int:
     """Return a batch size, the default for None."""
-    size = BATCH_SIZE if batch_size is None else batch_size
-    rule = "`batch_size` must be a whole number, at least 1."
-    require(isinstance(size, Integral) and size > 0, rule, batch_size=size)
+    if batch_size is None:
+        return BATCH_SIZE
+    size = as_type("batch_size", batch_size, int)
+    require(size > 0, "`batch_size` must be at least 1.", batch_size=size)
     return size
 
 
@@ -37,10 +41,12 @@ class TaskModel(NetworkModel):
     Make one with `load`.
     """
 
+    text_methods = "`fit`, `evaluate` and `predict`"
     kinds: ClassVar[tuple[str, ...]]  # of tasks
     options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
     text_rank: ClassVar[int] = 0  # of one example's first column
     unlabelled: ClassVar[bool] = False  # whether texts alone are learnt from
+    _held_out: list | None = None  # examples that `fit` evaluates on
 
     # Where it comes from.
 
@@ -60,6 +66,7 @@ class TaskModel(NetworkModel):
         labels: Sequence | None = None,
         max_length: int | None = None,
         new_head: bool = False,
+        num_labels: int | None = None,
         **settings,
     ) -> "TaskModel":
         """Return the model of a folder: with its head, or with a new one.
@@ -69,6 +76,7 @@ class TaskModel(NetworkModel):
           labels: the classes, in order. Default: the fine-tuned model's.
           max_length: most tokens of an input. Default: the task's.
           new_head: whether to leave a fine-tuned model's head out.
+          num_labels: how many classes, where they have no names: 0, 1, ...
           **settings: options of the class, as it says; fields of `TaskConfig`
             (`classifier_dropout`); names of columns as `text_column`;
             `hidden_dropout_prob` and `attention_probs_dropout_prob`; `name`
@@ -77,9 +85,14 @@ class TaskModel(NetworkModel):
         Raises:
           InputError: the folder, the labels or the settings do not fit.
         """
-        opened = open_model(path, bool(settings.get("pairs")))
+        for name in {"pairs", "multilabel"} & settings.keys():
+            settings[name] = as_type(name, settings[name], bool)
+        opened = open_model(path, settings.get("pairs", False))
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
+        new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
+        known = getattr(opened.task, "labels", ()) if learnt else ()
+        labels = task_loading.counted(labels, num_labels, known)
         task = task_loading.task_of_class(
             cls, opened, labels, max_length, learnt, settings
         )
@@ -109,6 +122,10 @@ class TaskModel(NetworkModel):
         """Return labels as they stand in a table; y may be [N, 1]."""
         return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
 
+    def with_shares(self, examples: Sequence, y: Any) -> Sequence:
+        """Return examples with the shares of classes that labels may be."""
+        return examples
+
     def table(self, x: Any, y: Any) -> Any:
         """Return texts and labels, or a source of both, as the codec reads."""
         if y is not None:
@@ -118,7 +135,7 @@ class TaskModel(NetworkModel):
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
         """Return (texts, labels, weights) of what stands in one tuple."""
         if y is None and isinstance(x, tuple):
-            return (*x, weights)[:3] if len(x) < 3 else x
+            return (*x, None)[:2] + (weights,) if len(x) < 3 else x
         return x, y, weights
 
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
@@ -136,6 +153,7 @@ class TaskModel(NetworkModel):
         require(part == "predict" or known, f"{rule} Received: none")
         task = self.codec(x, named)
         examples = raw_data.read_examples(task, part, self.table(x, y))
+        examples = self.with_shares(examples, y)
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
@@ -192,11 +210,27 @@ class TaskModel(NetworkModel):
             self.kept_labels,
         )
 
+    def encoded(self, x: Any) -> Any:
+        """Return batches of ids as Keras takes them, checked where it can be.
+
+        Args:
+          x: as `is_encoded` recognises it.
+        """
+        if isinstance(x, Mapping):
+            return self.named_inputs(x, {})
+        if isinstance(x, tuple):
+            return (self.encoded(x[0]), *x[1:])
+        if isinstance(x, tf.data.Dataset):
+            spec = x.element_spec
+            self.encoded(spec)
+        return x
+
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return data as the arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
-            return {"x": x} | {k: v for k, v in more.items() if v is not None}
+            more = {k: v for k, v in more.items() if v is not None}
+            return {"x": self.encoded(x)} | more
         size = examples_at_once(size)
         if isinstance(x, tf.data.Dataset):
             rule = "`y` and `sample_weight` must stand in the data set."
@@ -219,7 +253,37 @@ class TaskModel(NetworkModel):
         if weights is not None:
             halves = weights[:first], weights[first:]
         train = self._in_memory(examples[:first], halves[0], size, shuffle)
-        return train, self._in_memory(examples[first:], halves[1], size)
+        others = examples[first:]
+        return train, self._in_memory(others, halves[1], size), others
+
+    def _labelled(self, x, y=None) -> list:
+        """Return all examples of what was passed, also of a data set."""
+        examples, batches = [], [x]
+        if isinstance(x, tf.data.Dataset):
+            batches = raw_data.in_batches(x, self.text_rank)
+        for batch in batches:
+            examples += self.weighted_examples(batch, y, None, "eval")[0]
+        return examples
+
+    @contextlib.contextmanager
+    def _scoring(self, examples: list | None, size) -> Iterator[None]:
+        """Let logs have the official metrics of examples in the body."""
+        names = [metric.name for metric in self.official]
+        scores = self._scores(examples, size, names) if names else {}
+        with self.showing(scores):
+            yield
+
+    def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
+        """Return official metrics of examples: the task's, or some of them."""
+        predictions = self._predicted(examples, batch_size, verbose=0)
+        task = self.task
+        if names and isinstance(task, SentenceTask):
+            task = dataclasses.replace(task, scores=tuple(names))
+        scores = task.score(examples, predictions)
+        unknown = ", ".join(set(names) - set(scores))
+        rule = f"These examples have only the metrics {', '.join(scores)}."
+        require(not unknown, rule, metrics=unknown)
+        return scores
 
     # Keras.
 
@@ -255,51 +319,83 @@ class TaskModel(NetworkModel):
         """
         require(self.compiled, "`compile` must come before `fit`.")
         size = kwargs.pop("validation_batch_size", None) or batch_size
-        data, divided = (x, y, sample_weight, batch_size), not is_encoded(x)
-        if divided and validation_split and validation_data is None:
-            halves = self._divided(*data, shuffle, validation_split)
+        share = as_type("validation_split", validation_split, float)
+        data, of_ids = (x, y, sample_weight, batch_size), is_encoded(x)
+        held_out, share = None, share if validation_data is None else 0.0
+        self._check_official(share and of_ids or is_encoded(validation_data))
+        if share and not of_ids:
+            *halves, held_out = self._divided(*data, shuffle, share)
             arguments, validation_data = {"x": halves[0]}, halves[1]
         else:
             arguments = self._arguments(*data, "train", shuffle)
             if validation_data is not None:
+                if self.official:
+                    held_out = self._labelled(validation_data)
                 others = validation_data, None, None, size, "eval"
                 validation_data = self._arguments(*others)["x"]
-        return super().fit(
-            **arguments,
-            epochs=epochs,
-            validation_split=validation_split,  # of ids, by Keras
-            validation_data=validation_data,
-            shuffle=shuffle and isinstance(arguments["x"], dict),
-            class_weight=raw_data.class_numbers(class_weight, self.task),
-            **kwargs,
-        )
+        self._held_out = held_out
+        try:
+            return super().fit(
+                **arguments,
+                epochs=epochs,
+                validation_split=share if of_ids else 0.0,  # by Keras
+                validation_data=validation_data,
+                shuffle=shuffle and isinstance(arguments["x"], dict),
+                class_weight=raw_data.class_numbers(
+                    plain(class_weight), self.task
+                ),
+                **kwargs,
+            )
+        finally:
+            self._held_out = None
+
+    def _check_official(self, of_ids: bool) -> None:
+        """Refuse to evaluate ids by metrics that follow from texts."""
+        rule = "Official metrics follow from texts and labels, not from ids."
+        names = ", ".join(m.name for m in self.official)
+        require(not (self.official and of_ids), rule, metrics=names)
 
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
         """Return the loss and what `compile` asked for; data as for `fit`."""
+        examples = self._held_out if is_encoded(x) else None
+        if examples is None:
+            self._check_official(is_encoded(x))
         arguments = self._arguments(x, y, sample_weight, batch_size, "eval")
-        return super().evaluate(**arguments, **kwargs)
+        if self.official and examples is None:
+            examples = self._labelled(x, y)
+        with self._scoring(examples, batch_size):
+            return super().evaluate(**arguments, **kwargs)
 
-    def predictions(
-        self, x=(), *more, batch_size=None, **kwargs
-    ) -> Sequence[Any]:
+    def predictions(self, x=(), *more, **kwargs) -> Sequence[Any]:
         """Return the codec's prediction of each example, labels and all.
 
         Args:
-          x: texts, or the first column of texts; or as the `x` of `fit`.
+          x: texts, or the first column of texts; or as the `x` of `fit`. A
+            lone text, of a task with several columns with those in `more`,
+            has one prediction.
           *more: further columns of texts.
-          batch_size: examples computed at once, 32 by default.
-          **kwargs: of `keras.Model.predict`.
+          **kwargs: `batch_size`, examples computed at once, 32 by default;
+            and those of `keras.Model.predict`.
         """
-        data = (x, *more) if more else x
+        return self._answered(lambda found: found, x, *more, **kwargs)
+
+    def _answered(self, make: Callable, x, *more, batch_size=None, **kwargs):
+        """Return what a function makes of predictions, or of a lone one."""
         rule = "`predict` answers all examples, and takes no `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
+        lone = raw_data.is_lone(x, more)
+        if lone:
+            x, *more = ([column] for column in (x, *more))
+        data = (x, *more) if more else x
         if isinstance(data, tf.data.Dataset):
             columns = self.table_columns()
             data = raw_data.texts_of(data, columns, self.text_rank)
         examples = self.examples(data, None, "predict")
-        return self._predicted(examples, batch_size, **{"verbose": 0} | kwargs)
+        how = {"verbose": 0} | kwargs
+        found = make(self._predicted(examples, batch_size, **how))
+        return found[0] if lone else found
 
     def _predicted(self, examples, batch_size, **kwargs) -> Sequence[Any]:
         task = self.task_for(examples)
@@ -326,8 +422,8 @@ class TaskModel(NetworkModel):
         """Return an answer to each example, as the class says.
 
         Args:
-          x: as for `predictions`; or batches of ids, for which the answer is
-            what the network computes.
+          x: as for `predictions`, of a lone text one answer; or batches of
+            ids, for which the answer is what the network computes.
           *more: as for `predictions`.
           batch_size: examples computed at once, 32 by default.
           verbose: as of Keras.
@@ -335,15 +431,24 @@ class TaskModel(NetworkModel):
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
-            return super().predict(x, **how)
-        return self.answers(self.predictions(x, *more, **how))
+            return super().predict(self.encoded(x), **how)
+        return self._answered(self.answers, x, *more, **how)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        batches, examples = [x], []
-        if isinstance(x, tf.data.Dataset):
-            batches = raw_data.in_batches(x, self.text_rank)
-        for batch in batches:
-            examples += self.weighted_examples(batch, y, None, "eval")[0]
-        predictions = self._predicted(examples, batch_size, verbose=0)
-        return self.task.score(examples, predictions)
+        return self._scores(self._labelled(x, y), batch_size)
+
+
+class ClassModel(TaskModel):
+    """What models share whose `predict` returns probabilities."""
+
+    def answers(self, predictions):
+        return np.stack([p.probabilities for p in predictions])
+
+    def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
+        """Return what `predict` does, probabilities also for ids."""
+        found = self.predict(x, *more, **kwargs)
+        if not is_encoded(x):
+            return found
+        served = self.task.head.served({"logits": tf.constant(found)})
+        return served["probabilities"].numpy()

@@ -117,9 +117,12 @@ class AlbertConfig:
     )
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            self._check_type(field)
         validate(self)
+        for field in dataclasses.fields(self):
+            there = getattr(self, field.name) is not None
+            rule = f"`{field.name}` must be given."
+            legal = there or field.default is None
+            require(legal, rule, **{field.name: None})
         require(
             self.attention_head_size
             or self.hidden_size % self.num_attention_heads == 0,
@@ -133,14 +136,6 @@ class AlbertConfig:
             num_hidden_groups=self.num_hidden_groups,
             num_hidden_layers=self.num_hidden_layers,
         )
-
-    def _check_type(self, field: dataclasses.Field) -> None:
-        value = getattr(self, field.name)
-        legal = (int, float) if field.type is float else field.type
-        fits = isinstance(value, legal) and not isinstance(value, bool)
-        name = getattr(field.type, "__name__", field.type)
-        rule = f"`{field.name}` must be of type {name}."
-        require(fits, rule, **{field.name: repr(value)})
 
     @property
     def head_size(self) -> int:

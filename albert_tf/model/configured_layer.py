@@ -1,13 +1,14 @@
 """What all layers of the model share: the config, and how layers are made."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.model import compiled_ops
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import is_tpu
@@ -16,6 +17,9 @@ from albert_tf.text.packing import INPUTS
 
 # A decorator of layers that Keras can load again.
 registered = keras.saving.register_keras_serializable("albert_tf")
+
+# What Hugging Face calls two of the inputs.
+ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
 
@@ -110,7 +114,46 @@ class ConfiguredLayer(keras.layers.Layer):
         return layer
 
 
-class AlbertNetwork(ConfiguredLayer):
+def as_array(name: str, values: Any) -> np.ndarray:
+    """Return rows in lists as an array, which must be of one length."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        rule = f"`{name}` must have rows of one length."
+        raise InputError(f"{rule} Received: {str(values)[:60]}") from None
+
+
+def with_defaults(batch: dict) -> dict:
+    """Return a batch with mask and segments, of ones and zeros by default."""
+    ids = batch["input_ids"]
+    defaults = {"input_mask": tf.ones_like, "segment_ids": tf.zeros_like}
+    made = {k: make(ids) for k, make in defaults.items() if k not in batch}
+    given = {k: batch[k] for k in defaults if k in batch}
+    return batch | made | {k: tf.cast(x, tf.int32) for k, x in given.items()}
+
+
+class TakesIds:
+    """Checks a batch of token ids before Keras does, whose errors are long."""
+
+    def named_inputs(self, inputs: Any, others: dict) -> dict:
+        """Return a checked batch under the model's own names.
+
+        Args:
+          inputs: the ids, or a dict of all that the batch has, by our names
+            or those of Hugging Face; tensors, their specs, arrays or lists.
+          others: what else was passed, None where it was not.
+        """
+        raise NotImplementedError
+
+    def __call__(self, *args, **kwargs):
+        if args:
+            batch = self.named_inputs(args[0], {})
+            named = isinstance(args[0], Mapping)
+            args = (batch if named else batch["input_ids"], *args[1:])
+        return super().__call__(*args, **kwargs)
+
+
+class AlbertNetwork(TakesIds, ConfiguredLayer):
     """A layer that is called with a batch of token ids.
 
     Attributes:
@@ -126,19 +169,14 @@ class AlbertNetwork(ConfiguredLayer):
         self.seed_generator = keras.random.SeedGenerator(first)
 
     def check_inputs(self, batch: dict) -> None:
-        """Refuse names, types and lengths that the model does not know."""
-        legal = (*INPUTS, *self.further_inputs)
-        require(
-            "input_ids" in batch and not set(batch) - set(legal),
-            f"A batch must have `input_ids`, and may have {', '.join(legal)}.",
-            names=", ".join(sorted(batch)),
-        )
+        """Refuse types and lengths that the model cannot take."""
         ids, limit = batch["input_ids"], self.config.max_position_embeddings
-        dtype = keras.backend.standardize_dtype(ids.dtype)
+        dtype = str(getattr(ids.dtype, "name", ids.dtype))
         require(
             "int" in dtype,
-            "`input_ids` must be integers; of a `keras.Input`, say "
-            'dtype="int32".',
+            "`input_ids` must be integers; a tokenizer or a `Preprocessor` "
+            "makes them from texts, as do `fit` and `predict` of a task's "
+            'model. A `keras.Input` for ids needs dtype="int32".',
             dtype=dtype,
         )
         require(
@@ -148,6 +186,27 @@ class AlbertNetwork(ConfiguredLayer):
             shape=tuple(ids.shape),
         )
 
+    def named_inputs(self, inputs, others, further=None):
+        batch = {k: x for k, x in others.items() if x is not None}
+        batch |= inputs if isinstance(inputs, Mapping) else {INPUTS[0]: inputs}
+        for theirs in ALIASES.keys() & batch.keys():
+            ours = ALIASES[theirs]
+            rule = f"A batch must have one of `{ours}` and `{theirs}`."
+            require(ours not in batch, rule, names=", ".join(sorted(batch)))
+            batch[ours] = batch.pop(theirs)
+        further = self.further_inputs if further is None else further
+        legal = (*INPUTS, *further)
+        require(
+            "input_ids" in batch and not set(batch) - set(legal),
+            f"A batch must have `input_ids`, and may have {', '.join(legal)}.",
+            names=", ".join(sorted(map(str, batch))),
+        )
+        for name, x in batch.items():
+            if not hasattr(x, "dtype"):
+                batch[name] = as_array(name, x)
+        self.check_inputs(batch)
+        return batch
+
     def call(
         self,
         input_ids,
@@ -156,6 +215,8 @@ class AlbertNetwork(ConfiguredLayer):
         training=None,
         seed=None,
         places=None,
+        attention_mask=None,
+        token_type_ids=None,
         **further,
     ):
         """Return what `compute` does.
@@ -168,20 +229,20 @@ class AlbertNetwork(ConfiguredLayer):
             for each call and replica; Keras gives it under `fit`.
           seed: of dropout, see `dropout.py`, as the project's loop gives it.
           places: int32 [B, P], of an `AlbertModel`, see there.
+          attention_mask: another name of `input_mask`.
+          token_type_ids: another name of `segment_ids`.
           **further: the class's `further_inputs`, and options of `compute`.
         """
-        batch = {
-            "input_ids": input_ids,
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-        }
-        if isinstance(input_ids, dict):
-            batch = batch | {"input_ids": None} | input_ids
-        batch = {k: x for k, x in batch.items() if x is not None}
-        self.check_inputs(batch)
-        ids = batch["input_ids"]
-        batch.setdefault("input_mask", tf.ones_like(ids))
-        batch.setdefault("segment_ids", tf.zeros_like(ids))
+        batch = self.named_inputs(
+            input_ids,
+            {
+                "input_mask": input_mask,
+                "segment_ids": segment_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+            },
+        )
+        batch = with_defaults(batch)
         if seed is None and training:
             seed = drawn(self.seed_generator)
         if places is not None:  # tensors do not mix with options for Keras

@@ -6,6 +6,7 @@ starts that the beam keeps, M ends for each of them.
 
 import tensorflow as tf
 
+from albert_tf.base.settings import as_type, plain
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import AlbertNetwork, registered
@@ -32,7 +33,7 @@ class AlbertWithHead(AlbertNetwork):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
-        self.classifier_dropout = classifier_dropout
+        self.classifier_dropout = plain(classifier_dropout)
         self.albert = albert
         self.build()
 
@@ -66,7 +67,7 @@ class AlbertWithOutputs(AlbertWithHead):
     """
 
     def __init__(self, config: AlbertConfig, outputs: int, **kwargs):
-        self.outputs = outputs
+        self.outputs = as_type("outputs", outputs, int)
         super().__init__(config, **kwargs)
 
     def get_config(self):
@@ -182,7 +183,8 @@ class AlbertForBeamSpans(AlbertWithHead):
     def __init__(
         self, config: AlbertConfig, start_n_top: int, end_n_top: int, **kwargs
     ):
-        self.start_n_top, self.end_n_top = start_n_top, end_n_top
+        self.start_n_top = as_type("start_n_top", start_n_top, int)
+        self.end_n_top = as_type("end_n_top", end_n_top, int)
         super().__init__(config, **kwargs)
 
     def get_config(self):

@@ -197,19 +197,68 @@ class MultiLabel(SentenceTask):
 
 
 class Regression(SentenceTask):
-    """A number."""
+    """A number, or several, each of which has a name.
+
+    Several numbers stand in one column as a list, or in a column each whose
+    names are those of the numbers.
+
+    Attributes:
+      labels: the names of several numbers, () for one.
+    """
 
     kind = "regression"
+    many_label_columns = True
+
+    def with_columns(self, columns):
+        task = super().with_columns(columns)
+        names = tuple(columns.get("label_column", ()))
+        if len(names) < 2:
+            return task
+        rule = "Several of `label_column` must be the numbers of the model, "
+        rule += f"{shown(task.labels)}."
+        legal = not task.labels or set(names) == set(task.labels)
+        require(legal, rule, label_column=",".join(names))
+        return dataclasses.replace(task, labels=task.labels or names)
 
     def parse_label(self, values, where):
-        return label_number(values[0], where)
+        if len(values) > 1:
+            cells = dict(zip(self.columns.label, values, strict=True))
+            values = [cells[name] for name in self.labels]
+        elif self.labels and isinstance(values[0], list | tuple):
+            values = values[0]
+        number = len(self.labels) or 1
+        rule = f"{where}: the label must be {number} numbers"
+        rule += f", {shown(self.labels)}." if self.labels else "."
+        require(len(values) == number, rule, label=str(values)[:60])
+        numbers = tuple(label_number(value, where) for value in values)
+        if None in numbers:
+            return None
+        return numbers if self.labels else numbers[0]
 
     def targets(self, labels):
-        return np.array(labels, np.float32)
+        return np.array(labels, np.float32)  # [N], or [N, C] of several
 
     def predictions(self, examples, outputs, features):
-        none = np.zeros(0)
-        return [Prediction(float(x), none) for x in outputs["logits"][:, 0]]
+        none, rows = np.zeros(0), outputs["logits"].tolist()
+        return [
+            Prediction(tuple(row) if self.labels else row[0], none)
+            for row in rows
+        ]
+
+    def score(self, examples, predictions):
+        if not self.labels:
+            return super().score(examples, predictions)
+        from albert_tf.tasks.metrics import METRICS
+
+        truth, found = (
+            self.targets([x.label for x in each]).T
+            for each in (examples, predictions)
+        )
+        return {
+            name: float(np.mean(list(map(METRICS[name], truth, found))))
+            for name in self.scores
+        }
 
     def label_text(self, label):
-        return f"{label:.6g}"
+        numbers = label if self.labels else (label,)
+        return ",".join(f"{number:.6g}" for number in numbers)

@@ -32,6 +32,7 @@ class Head(abc.ABC):
         averaged, and learnt from.
       token_outputs: which outputs have an axis of tokens, with what the model
         itself says at padding.
+      further_inputs: what a batch may have beside `INPUTS` and the labels.
       model_class: makes the model from a config, `sizes`, and the rest.
     """
 
@@ -40,6 +41,7 @@ class Head(abc.ABC):
     smooths: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     token_outputs: ClassVar[dict[str, float]] = {}
+    further_inputs: ClassVar[tuple[str, ...]] = ()
     model_class: ClassVar[type[AlbertWithHead]]
 
     def __init__(self, task: Any):

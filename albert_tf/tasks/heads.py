@@ -38,14 +38,21 @@ class ClassHead(Head):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
 
     def example_losses(self, outputs, batch):
-        return cross_entropy(outputs["logits"], batch["labels"])
+        logits, labels = outputs["logits"], batch["labels"]
+        if len(labels.shape) == len(logits.shape):  # shares of the classes
+            shares = tf.cast(labels, tf.float32)
+            return tf.nn.softmax_cross_entropy_with_logits(shares, logits)
+        return cross_entropy(logits, labels)
 
     def soft_losses(self, outputs, targets, temperature, batch):
         both = outputs["logits"], targets["logits"]
         return soft_cross_entropy(*both, temperature)
 
     def example_metrics(self, outputs, batch):
-        return {"accuracy": hits(outputs["logits"], batch["labels"])}
+        logits, labels = outputs["logits"], batch["labels"]
+        if len(labels.shape) == len(logits.shape):
+            labels = tf.argmax(labels, axis=-1)
+        return {"accuracy": hits(logits, labels)}
 
 
 class SetHead(ClassHead):
@@ -81,27 +88,37 @@ class SetHead(ClassHead):
 
 
 class NumberHead(Head):
-    """A number, learnt by its squared error as in the release."""
+    """A number or several, learnt by squared errors as in the release."""
 
     model_class, metrics, smooths = AlbertClassifier, (), False
 
     def sizes(self):
-        return (1,)
+        return (max(1, len(self.task.labels)),)
+
+    def _numbers(self, outputs):
+        """Return the numbers [B], or [B, C] of several."""
+        logits = outputs["logits"]
+        return logits if self.task.labels else logits[:, 0]
+
+    def _errors(self, outputs, numbers):
+        errors = tf.square(self._numbers(outputs) - numbers)
+        return tf.reduce_mean(errors, axis=-1) if self.task.labels else errors
 
     def example_losses(self, outputs, batch):
-        return tf.square(outputs["logits"][:, 0] - batch["labels"])
+        return self._errors(outputs, batch["labels"])
 
     def soft_losses(self, outputs, targets, temperature, batch):
-        return self.example_losses(outputs, {"labels": targets["logits"][:, 0]})
+        return self._errors(outputs, self._numbers(targets))
 
     def served(self, outputs):
-        return {"score": outputs["logits"][:, 0]}
+        return {"score": self._numbers(outputs)}
 
 
 class ChoiceHead(ClassHead):
     """One of several choices, of which examples may have fewer than C."""
 
     model_class, sizes = AlbertChooser, Head.sizes
+    further_inputs = ("choice_mask",)
 
     @staticmethod
     def _present(logits, batch):
@@ -185,6 +202,7 @@ class BeamHead(SpanHead):
 
     model_class, averages = AlbertForBeamSpans, False
     token_outputs: ClassVar = {}
+    further_inputs = ("labels",)
 
     def sizes(self):
         return self.task.config.start_n_top, self.task.config.end_n_top
@@ -220,6 +238,7 @@ class EmbeddingHead(Head):
     """
 
     model_class, metrics = AlbertEmbedder, ()
+    further_inputs = ("is_rated",)
     smooths = averages = False
 
     def outputs(self, model, batch, seed=None):

@@ -59,12 +59,21 @@ LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One or two texts, and what they are labelled with if that is known."""
+    """One or two texts, and what they are labelled with if that is known.
+
+    Attributes:
+      id: its name.
+      text: the (first) text.
+      text_pair: the second, or "".
+      label: a class, a tuple of classes, a number or several, or None.
+      shares: of each class [C], learnt in place of the label; or None.
+    """
 
     id: str
     text: str
     text_pair: str
-    label: Any  # a class, a tuple of classes, a number, or None
+    label: Any
+    shares: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +191,9 @@ class SentenceTask(Task):
         ]
         labels = [e.label for e in examples]
         arrays = {} if None in labels else {"labels": self.targets(labels)}
+        shares = [e.shares for e in examples if e.shares is not None]
+        if shares:
+            arrays["labels"] = np.stack(shares).astype(np.float32)
         return Features.from_rows(rows, arrays, tokenizer.pad_id, length)
 
     def score(self, examples, predictions):

@@ -129,7 +129,9 @@ class DataConfig(Checked):
         (), "Column with the list of choices, or several with one each."
     )
     label_column: tuple = setting(
-        (), "Column of the label; for multilabel also several, of 0 and 1."
+        (),
+        "Column of the label; several for multilabel, of 0 and 1 each, or for "
+        "regression, of a number each.",
     )
     id_column: str | None = setting(
         None,

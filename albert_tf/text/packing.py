@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type
 
 # What the model takes of every row.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -58,6 +59,16 @@ def checked_texts(values: Any, name: str) -> list[str]:
         require(isinstance(text, str), rule, **received)
         texts.append(text)
     return texts
+
+
+def row_length(max_length: int | None) -> int | None:
+    """Return a length that a user asks for, None if it was not given."""
+    if max_length is None:
+        return None
+    length = as_type("max_length", max_length, int)
+    rule = "`max_length` must be at least 3, for [CLS], [SEP] and [SEP]."
+    require(length >= 3, rule, max_length=length)
+    return length
 
 
 def truncate_pair(

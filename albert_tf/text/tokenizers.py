@@ -17,7 +17,13 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.text import normalization, wordpiece
 from albert_tf.text.normalization import AUTO, TextConfig, align, normalize
-from albert_tf.text.packing import INPUTS, checked_texts, joined, pack
+from albert_tf.text.packing import (
+    INPUTS,
+    checked_texts,
+    joined,
+    pack,
+    row_length,
+)
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
     digit_comma_splits,
@@ -134,11 +140,7 @@ class Tokenizer(abc.ABC):
           text_pairs: the second text of each, "" for none.
           max_length: T; longer rows are cut. Default: that of the longest.
         """
-        require(
-            max_length is None or max_length >= 3,
-            "`max_length` must be at least 3, for [CLS], [SEP] and [SEP].",
-            max_length=max_length,
-        )
+        max_length = row_length(max_length)
         first = self.encode_batch(checked_texts(texts, "texts"))
         second: Sequence = [()] * len(first)
         if text_pairs is not None:

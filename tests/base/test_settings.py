@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import json
 
+import numpy as np
 import programs
 import pytest
 
@@ -10,6 +12,9 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.finetuning.job import FinetuningConfig
+from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.training.machines.distribution import DistributionConfig
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.step.training_config import TrainingConfig
@@ -98,3 +103,49 @@ def test_settings_are_frozen():
     """A setting cannot change after it was checked."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         OptimizerConfig().learning_rate = 1.0
+
+
+CLASSES = [
+    AlbertConfig,
+    DataConfig,
+    OptimizerConfig,
+    RecipeConfig,
+    TaskConfig,
+    TrainingConfig,
+]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_setting_takes_scalars_of_numpy(cls):
+    """They become Python's own, so that files can be written of them."""
+    for field in dataclasses.fields(cls):
+        value = field.default
+        if value in (None, (), "") or value is dataclasses.MISSING:
+            continue
+        given = {field.name: np.array(value)[()]}
+        found = getattr(cls(**given), field.name)
+        assert type(found) in (bool, int, float, str) and found == value
+        json.dumps(found)
+
+
+def test_lists_of_numpy_are_lists():
+    """A column's names may be an array, or a text as its flag has it."""
+    for value in (np.array(["a", "b"]), ["a", "b"], "a,b", ("a", "b")):
+        assert DataConfig(label_column=value).label_column == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("cls", "values", "message"),
+    [
+        (TrainingConfig, {"num_train_steps": "9"}, "must be a whole number"),
+        (TrainingConfig, {"jit_compile": 1}, "must be True or False"),
+        (TaskConfig, {"max_seq_length": np.float32(16)}, "a whole number"),
+        (TaskConfig, {"classifier_dropout": "0.1"}, "must be a number"),
+        (DataConfig, {"text_column": 3}, "must be a text"),
+        (AlbertConfig, {"hidden_size": None}, "`hidden_size` must be given"),
+    ],
+)
+def test_python_gets_the_checks_of_flags(cls, values, message):
+    """A setting of another type is refused where the object is made."""
+    with pytest.raises(InputError, match=message):
+        cls(**values)

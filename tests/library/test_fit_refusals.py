@@ -45,7 +45,7 @@ def untrained(model, path):
         (of("predict", TEXTS, batch_size=-1), "`batch_size` must"),
         (of("predict"), "one of each at least"),
         (of("predict", np.array("film")), "must be a list of str"),
-        (of("predict", "a film"), "must be a list of texts, or"),
+        (of("predict", "film.tsv"), "must be a list of texts, or"),
         (of("predict", TEXTS, steps=1), "takes no `steps`"),
         (
             of("fit", TEXTS, LABELS, class_weight={"bad": -1}),

@@ -113,6 +113,69 @@ def test_a_number(shallow):
         model.fit(TEXTS, NAMES)
 
 
+def test_shares_of_classes_are_learnt(shallow):
+    """The loss is the cross entropy of the shares; one-hot rows are labels."""
+    keras.utils.set_random_seed(1)
+    model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
+    model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
+    how = {"verbose": 0, "batch_size": 16}
+    flags = np.array([[name == label for label in LABELS] for name in NAMES])
+    by_name = model.evaluate(TEXTS, NAMES, **how)
+    for rows in (flags, flags.astype(float), flags.astype(int).tolist()):
+        assert model.evaluate(TEXTS, rows, **how) == pytest.approx(by_name)
+    shares = np.where(flags, 0.7, 0.3)
+    logs = np.log(model.predict(TEXTS, verbose=0))
+    wanted = -(shares * logs).sum(axis=1).mean()
+    assert model.evaluate(TEXTS, shares, **how)[0] == pytest.approx(wanted)
+    stream = tf.data.Dataset.from_tensor_slices((TEXTS, shares)).batch(16)
+    for data in ((TEXTS, shares), (stream,)):
+        history = model.fit(*data, validation_data=(TEXTS, NAMES), verbose=0)
+        assert history.history["loss"][0] == pytest.approx(wanted)
+        assert history.history["val_loss"][0] == pytest.approx(by_name[0])
+    assert model.score(TEXTS, shares) == model.score(TEXTS, NAMES)
+    for wrong in (shares[:, :1] * [[1, 1, 1]], shares + 0.1, -shares):
+        with pytest.raises(InputError, match="share from 0 to 1 of each"):
+            model.fit(TEXTS, wrong.tolist())
+
+
+def test_shares_of_a_set_of_classes(shallow):
+    """Each class has a share of its own, which need not add up to 1."""
+    keras.utils.set_random_seed(1)
+    model = Classifier.load(shallow, LABELS, multilabel=True)
+    model.compile(AdamW(0.0), run_eagerly=True)
+    shares = np.linspace(0, 1, 32).reshape(16, 2)
+    found = model.predict(TEXTS, verbose=0).astype(float)
+    losses = shares * np.log(found) + (1 - shares) * np.log(1 - found)
+    loss = model.evaluate(TEXTS, shares, verbose=0, batch_size=16)
+    assert loss == pytest.approx(-losses.mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
+)
+def test_several_numbers(shallow, tmp_path, how):
+    """Errors are squared and averaged; a folder keeps how many there are."""
+    keras.utils.set_random_seed(1)
+    model = Regressor.load(shallow, **how)
+    model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)
+    rows = np.random.default_rng(1).normal(size=(16, 2))
+    history = model.fit(TEXTS, rows, verbose=0, validation_data=(TEXTS, rows))
+    found = model.predict(TEXTS, verbose=0)
+    assert found.shape == (16, 2)
+    wanted = np.mean((found - rows) ** 2)
+    loss = model.evaluate(TEXTS, rows, verbose=0, batch_size=16)[0]
+    assert loss == pytest.approx(wanted, rel=1e-4)
+    both = [np.corrcoef(f, r)[0, 1] for f, r in zip(found.T, rows.T)]  # noqa: B905
+    score = history.history["val_pearson"][0]
+    assert score == pytest.approx(np.mean(both), abs=1e-5)
+    model.save(tmp_path / "model")
+    again = Regressor.load(tmp_path / "model")
+    assert again.task.labels == model.task.labels
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), found)
+    with pytest.raises(InputError, match="the label must be 2 numbers"):
+        model.fit(TEXTS, rows[:, :1])
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -177,8 +240,8 @@ def test_vectors_of_a_data_set(shallow):
 def test_scores_are_of_pairs(shallow):
     """Scores beside lone texts, or triplets, would not be learnt."""
     model = Embedder.load(shallow)
-    with pytest.raises(InputError, match="no `accuracy` in training"):
-        model.compile(metrics=["accuracy"])
+    with pytest.raises(InputError, match="may be accuracy, mrr, pearson"):
+        model.compile(metrics=["ndcg"])
     with pytest.raises(InputError, match="Scores must be of pairs"):
         model.score(TEXTS, NUMBERS)
     with pytest.raises(InputError, match="Scores must be of pairs"):

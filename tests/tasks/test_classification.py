@@ -9,7 +9,9 @@ import tiny_tasks
 from scipy.special import softmax
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.table_sources import TableObject
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.tasks.task import DataConfig, read_splits
 
@@ -99,6 +101,39 @@ def test_a_number_is_finite(tmp_path, label):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
 
 
+@pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
+def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
+    """Columns are named as the numbers, in any order; lists are in theirs."""
+    rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
+    path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
+    task = own("regression", label_column=names)
+    assert task.labels == names
+    values = [
+        dict(zip(names, e.label, strict=True)) for e in task.read("train", path)
+    ]
+    assert values == [{"joy": 1, "fear": 2.5}, {"joy": -3, "fear": 0}]
+    table = TableObject({"text": ["a"], "label": [[1, 2.5]]}, "x")
+    task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
+    assert task.read("train", table)[0].label == (1, 2.5)
+    for wrong in ([1], [1, 2, 3], ["x", 1], 1):
+        table = TableObject({"text": ["a"], "label": [wrong]}, "x")
+        with pytest.raises(InputError, match="row 0: the label must be"):
+            task.read("train", table)
+
+
+def test_scores_of_several_numbers_are_means(tmp_path):
+    """Each number has its correlation; predictions stand between commas."""
+    task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
+    truth = np.random.default_rng(0).normal(size=(9, 2))
+    found = truth + np.random.default_rng(1).normal(size=(9, 2))
+    examples = [Example("", "", "", tuple(row)) for row in truth]
+    predictions = task.predictions(examples, {"logits": found}, None)
+    each = [np.corrcoef(truth[:, i], found[:, i])[0, 1] for i in (0, 1)]
+    wanted = pytest.approx(np.mean(each))
+    assert task.score(examples, predictions)["pearson"] == wanted
+    assert task.label_text((0.5, 2)) == "0.5,2"
+
+
 def test_sets_of_classes(tmp_path):
     """Labels separated by commas; each class is decided apart."""
     task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")
@@ -156,7 +191,7 @@ def test_columns_by_flags(tmp_path):
         id_column="n",
     )
     examples = task.read("train", str(path))
-    assert [dataclasses.astuple(e) for e in examples] == [
+    assert [dataclasses.astuple(e)[:4] for e in examples] == [
         ("7", "a b", "c", "x"),
         ("8", "d", "e", "y"),
     ]

@@ -7,6 +7,8 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type, plain
 from albert_tf.model.configured_layer import registered
 from albert_tf.training.optimization.learning_rate import (
     RATE_AT_4096,
@@ -38,13 +40,16 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_warmup_steps: int = 0,
         **kwargs,
     ):
-        self.num_train_steps = num_train_steps
-        self.values = {
+        steps = as_type("num_train_steps", num_train_steps, int)
+        rule = "`num_train_steps` must be at least 1."
+        require(steps > 0, rule, num_train_steps=steps)
+        named = {
             "learning_rate": learning_rate,
             "num_warmup_steps": num_warmup_steps,
             **kwargs,
         }
-        self.config = OptimizerConfig(**self.values)
+        self.num_train_steps, self.config = steps, OptimizerConfig(**named)
+        self.values = {name: getattr(self.config, name) for name in named}
 
     def __call__(self, step):
         """Return the float32 rate of a step counted from 0."""
@@ -90,9 +95,11 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         global_clipnorm: float | None = 1.0,
         **kwargs,
     ):
-        super().__init__(
-            learning_rate, global_clipnorm=global_clipnorm, **kwargs
-        )
+        learning_rate = plain(learning_rate)
+        if isinstance(learning_rate, int):
+            learning_rate = float(learning_rate)
+        how = plain({"global_clipnorm": global_clipnorm} | kwargs)
+        super().__init__(learning_rate, **how)
         self.hyperparameters = OptimizerConfig(
             optimizer=self.rule,
             weight_decay_rate=weight_decay,

@@ -1,0 +1,280 @@
+"""The metrics and the loss of `compile`, for outputs that are logits.
+
+Keras finds the metrics that are made here, and their directions, so that
+callbacks can watch them.
+
+Shapes: B batch, C classes.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.library.feature_batches import LABELS, WEIGHTS
+from albert_tf.tasks.head import Head
+from albert_tf.tasks.heads import ClassHead, SpanHead, TagHead
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task import Task
+
+SHORT = {"acc": "accuracy"}  # as Keras abbreviates
+# Losses of Keras that take probabilities and have no `from_logits`.
+OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
+AUTOMATIC = ("ce", "crossentropy")  # for which Keras chooses a loss
+
+
+def measured(x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
+    """Return outputs and batch as a head's losses and metrics take them."""
+    outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
+    if y is not None and not isinstance(y_pred, dict):
+        column = len(y.shape) == len(y_pred.shape) and y.shape[-1] == 1
+        y = y[..., 0] if column and y_pred.shape[-1] != 1 else y
+    number = tf.shape(next(iter(outputs.values())))[0]
+    labels = {} if y is None else {LABELS: y}
+    # No example is padding; what users weigh is not the head's business.
+    return outputs, x | labels | {WEIGHTS: tf.ones([number])}
+
+
+class Asked:
+    """Metrics as `compile` got them; in lists, Keras would track them."""
+
+    def __init__(self, metrics: Any, weighted_metrics: Any):
+        self.metrics, self.weighted_metrics = metrics, weighted_metrics
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.metrics, self.weighted_metrics))
+
+
+class HeadMetric(keras.metrics.Mean):
+    """A mean that the head of a task computes.
+
+    Args:
+      name: shown in the logs.
+      head: the head, with `metric` among its metrics.
+      metric: the head's name for it.
+    """
+
+    def __init__(self, name: str, head: Head, metric: str):
+        super().__init__(name=name)
+        self.head, self.metric, self._direction = head, metric, "up"
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        outputs, batch = measured({}, y_true, y_pred)
+        counts = self.head.label_counts(batch)
+        if sample_weight is not None:
+            counts *= tf.cast(sample_weight, tf.float32)
+        values = self.head.example_metrics(outputs, batch)[self.metric]
+        return super().update_state(values, counts)
+
+
+class OfficialMetric(keras.metrics.Metric):
+    """A metric of all examples together, which `evaluate` assigns."""
+
+    def __init__(self, name: str):
+        super().__init__(name=name)
+        self._direction = "up"
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Do nothing: one batch does not tell it."""
+
+    def reset_state(self):
+        """Keep what was assigned."""
+
+    def result(self):
+        return tf.convert_to_tensor(self.value)
+
+
+def function_of(thing: Any) -> tuple[Callable | None, dict]:
+    """Return the function of a loss or metric of Keras, and its settings."""
+    given = {}
+    if isinstance(thing, functools.partial):
+        thing, given = thing.func, thing.keywords
+    given = given or getattr(thing, "_fn_kwargs", {})
+    function = getattr(thing, "fn", None) or getattr(thing, "_fn", thing)
+    of_keras = getattr(function, "__module__", "").startswith("keras.")
+    is_function = of_keras and inspect.isfunction(function)
+    return function if is_function else None, given
+
+
+def is_of_keras(thing: Any) -> bool:
+    """Return whether a loss or metric is Keras's, not a user's function."""
+    function, _ = function_of(thing)
+    wraps = hasattr(thing, "fn") or hasattr(thing, "_fn")
+    if function or wraps or inspect.isfunction(thing):
+        return function is not None
+    return type(thing).__module__.startswith("keras.")
+
+
+def takes_probabilities(thing: Any) -> bool:
+    """Return whether a loss or metric of Keras is wrong on logits.
+
+    Those are wrong that were not told `from_logits=True`, or compare with
+    thresholds between 0 and 1.
+    """
+    function, settings = function_of(thing)
+    if function:
+        usual = inspect.signature(function).parameters
+        usual = {k: p.default for k, p in usual.items()}
+        settings = usual | settings
+    elif isinstance(thing, keras.losses.Loss | keras.metrics.Metric):
+        settings = {k.lstrip("_"): x for k, x in vars(thing).items()}
+        if not is_of_keras(thing):
+            return settings.get("from_logits") is False
+    else:
+        return False
+    if getattr(function, "__name__", "") in OF_PROBABILITIES:
+        return True
+    if "from_logits" in settings:
+        return not settings["from_logits"]
+    limits = settings.get("thresholds", settings.get("threshold"))
+    limits = limits if isinstance(limits, Sequence) else [limits]
+    return any(limit for limit in limits)  # 0 is a threshold of logits
+
+
+def label_form(thing: Any) -> str:
+    """Return which labels a loss or metric of Keras takes.
+
+    Returns:
+      "rows" of 0 and 1 for each class, "binary" for one decision, or
+      "numbers" of classes.
+    """
+    name = getattr(function_of(thing)[0], "__name__", "")
+    if "categorical" in name and "sparse" not in name:
+        return "rows"
+    of_rows = getattr(thing, "class_id", None) is not None
+    of_rows = of_rows or getattr(thing, "multi_label", False)
+    if of_rows or isinstance(thing, keras.metrics.FBetaScore):
+        return "rows"
+    limits = hasattr(thing, "thresholds") or hasattr(thing, "threshold")
+    return "binary" if limits or name.startswith("binary") else "numbers"
+
+
+def words_alone(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
+    """Return labels, outputs and weights without tokens that have no tag."""
+    if not isinstance(head, TagHead):
+        return y, y_pred, weights
+    there = y >= 0  # [B, T]
+    if weights is not None:
+        weights = tf.cast(weights, tf.float32)[:, None]
+        weights *= tf.cast(there, tf.float32)
+        weights = tf.boolean_mask(weights, there)
+    return tf.boolean_mask(y, there), tf.boolean_mask(y_pred, there), weights
+
+
+def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
+    """Return what a loss or metric takes of numbers of classes.
+
+    Args:
+      thing: of Keras.
+      y: labels [B].
+      y_pred: logits [B, C], or probabilities where it takes those.
+      weights: of labels, which stay.
+    """
+    form, classes = label_form(thing), y_pred.shape[-1]
+    if form == "numbers" or len(y.shape) == len(y_pred.shape):
+        return y, y_pred, weights
+    if form == "binary" and classes == 2:
+        no, yes = y_pred[..., 0], y_pred[..., 1]
+        odds = yes if takes_probabilities(thing) else yes - no
+        return y, odds, weights
+    return tf.one_hot(tf.cast(y, tf.int32), classes), y_pred, weights
+
+
+class Official:
+    """The official ones of metrics, outside of what Keras tracks."""
+
+    def __init__(self, metrics: Sequence):
+        self.metrics = [m for m in metrics if isinstance(m, OfficialMetric)]
+
+
+class Adapted(keras.metrics.Metric):
+    """A metric of Keras, with labels and outputs in the form that it takes.
+
+    Those that take probabilities get them. Those of one decision are about
+    class 1 of two; of more classes each is a decision of its own.
+    """
+
+    def __init__(self, metric: keras.metrics.Metric, head: Head):
+        super().__init__(name=metric.name)
+        self.metric, self.head = metric, head
+        self.on_shares = takes_probabilities(metric)
+        if hasattr(metric, "_direction"):
+            self._direction = metric._direction
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        if self.on_shares:
+            y_pred = self.head.served({"logits": y_pred})["probabilities"]
+        words = words_alone(self.head, y_true, y_pred, sample_weight)
+        return self.metric.update_state(*formed(self.metric, *words))
+
+    def reset_state(self):
+        self.metric.reset_state()
+
+    def result(self):
+        return self.metric.result()
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse a loss of Keras that takes probabilities."""
+    for each in keras.tree.flatten(loss):
+        automatic = isinstance(each, str) and each.lower() in AUTOMATIC
+        found = None if automatic else keras.losses.get(each)
+        require(
+            not (automatic or takes_probabilities(found)),
+            "`loss` must take logits, as an object with `from_logits=True`: "
+            "`keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, "
+            "of a set of classes `BinaryCrossentropy`. Without `loss` the "
+            "task's own is used.",
+            loss=getattr(each, "name", getattr(each, "__name__", each)),
+        )
+
+
+def official_names(task: Task) -> set[str]:
+    """Return the metrics that `score` can compute for a task."""
+    names = {*task.scores, *find(task.kind).scores}
+    if task.kind == "classification" and len(task.labels) == 2:
+        names.add("f1")
+    return names
+
+
+def one_chosen(metric: Any, task: Task, head: Head) -> Any:
+    """Return one metric of `compile` as Keras is to have it."""
+    name = metric.lower() if isinstance(metric, str) else ""
+    name = SHORT.get(name, name)
+    if name in head.metrics:
+        return HeadMetric(metric, head, name)
+    official = official_names(task)
+    if name in official:
+        return OfficialMetric(name)
+    others = not isinstance(head, SpanHead)  # which has several outputs
+    require(
+        others and name != "accuracy",
+        f"`metrics` of a task of {task.kind} may be "
+        f"{', '.join(sorted({*head.metrics, *official}))}"
+        f"{', and those of Keras' if others else ''}.",
+        metrics=metric,
+    )
+    found = keras.metrics.get(metric)
+    if not (isinstance(head, ClassHead) and is_of_keras(found)):
+        return metric
+    if not isinstance(found, keras.metrics.Metric):
+        title = getattr(found, "__name__", "metric")
+        found = keras.metrics.MeanMetricWrapper(found, title)
+    return Adapted(found, head)
+
+
+def chosen(metrics: Any, task: Task, head: Head) -> list:
+    """Return the metrics of `compile` as Keras is to have them.
+
+    Args:
+      metrics: names or metrics; one, or a list; None.
+      task: what is learnt.
+      head: its head.
+    """
+    listed = (m for m in keras.tree.flatten(metrics) if m is not None)
+    return [one_chosen(m, task, head) for m in listed]

@@ -1,0 +1,98 @@
+"""Every callback of Keras runs with `fit`, and finds what `fit` prints."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tiny_tasks
+from tiny_fits import LABELS, RATE
+
+from albert_tf.library.sentence_models import Classifier
+
+TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(4, 1), strict=True))
+METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
+UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
+calls = keras.callbacks
+
+# What makes each in a folder, and the files that some leave there.
+CALLBACKS = {
+    "BackupAndRestore": lambda p: calls.BackupAndRestore(p / "backup"),
+    "CSVLogger": lambda p: calls.CSVLogger(p / "log.csv"),
+    "Callback": lambda p: calls.Callback(),
+    "CallbackList": lambda p: calls.CallbackList(add_history=True),
+    "EarlyStopping": lambda p: calls.EarlyStopping("val_accuracy"),
+    "History": lambda p: calls.History(),
+    "LambdaCallback": lambda p: calls.LambdaCallback(),
+    "LearningRateScheduler": lambda p: calls.LearningRateScheduler(
+        lambda epoch, rate: rate / 2
+    ),
+    "ModelCheckpoint": lambda p: calls.ModelCheckpoint(
+        p / "best.keras", "val_matthews", save_best_only=True
+    ),
+    "OrbaxCheckpoint": None,  # needs a library that is not installed
+    "ProgbarLogger": lambda p: calls.ProgbarLogger(),
+    "ReduceLROnPlateau": lambda p: calls.ReduceLROnPlateau("val_f1"),
+    "RemoteMonitor": None,  # needs a server
+    "SwapEMAWeights": lambda p: calls.SwapEMAWeights(),
+    "TensorBoard": lambda p: calls.TensorBoard(p / "board"),
+    "TerminateOnNaN": lambda p: calls.TerminateOnNaN(),
+}
+FILES = {
+    "CSVLogger": "log.csv",
+    "ModelCheckpoint": "best.keras",
+    "TensorBoard": "board",
+}
+
+
+HOW = {"validation_data": (TEXTS, NAMES), "verbose": 0}
+
+
+def compiled(path, rate=RATE):
+    """Return a model that keeps averages of its weights, as Keras's Adam."""
+    keras.utils.set_random_seed(2)
+    model = Classifier.load(path, LABELS)
+    optimizer = keras.optimizers.Adam(rate, use_ema=True)
+    model.compile(optimizer, metrics=METRICS, run_eagerly=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(shallow):
+    """A model that all callbacks meet, one after the other."""
+    return compiled(shallow)
+
+
+def test_the_table_is_whole():
+    """A new callback of Keras needs a row."""
+    assert set(CALLBACKS) == {n for n in dir(calls) if n[0].isupper()}
+
+
+@pytest.mark.parametrize("name", [n for n, make in CALLBACKS.items() if make])
+def test_a_callback_runs(name, model, tmp_path):
+    """It sees all metrics, official ones too, and leaves its file."""
+    callback = CALLBACKS[name](tmp_path)
+    several = isinstance(callback, calls.CallbackList)
+    if several:
+        callback.set_model(model)
+    callbacks = callback if several else [callback]
+    logs = model.fit(TEXTS, NAMES, callbacks=callbacks, **HOW).history
+    assert {"loss", "val_loss", *UP} == set(logs) - {"learning_rate"}
+    assert all(map(math.isfinite, np.concatenate([*logs.values()])))
+    assert name not in FILES or (tmp_path / FILES[name]).exists()
+
+
+def test_every_metric_has_a_direction(model):
+    """Callbacks know without `mode` which values of a metric are better."""
+    watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
+    model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
+    for name, watch in watches.items():
+        assert bool(watch.monitor_op(1.0, 0.0)) == (name in UP)
+
+
+def test_training_ends_when_an_official_metric_gets_no_better(shallow):
+    """Without learning nothing does, and the second epoch is the last."""
+    stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
+    how = HOW | {"callbacks": [stop], "epochs": 9}
+    history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history
+    assert len(history["val_f1"]) == 2

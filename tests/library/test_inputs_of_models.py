@@ -1,0 +1,158 @@
+"""What models take: ids by any of their names, texts where texts belong."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.pretrained_model import load
+from albert_tf.library.reading_models import MultipleChoice
+from albert_tf.library.sentence_models import Classifier, PairClassifier
+from albert_tf.model.configured_layer import ALIASES
+
+TEXTS, PAIRS = ["the film was good", "a bad plot"], ["so fine", "it is not"]
+Y = np.array([0, 1])
+
+
+@pytest.fixture(scope="module")
+def model(shallow):
+    """A model of pairs, and what it makes of a batch of ids."""
+    keras.utils.set_random_seed(2)
+    model = PairClassifier.load(shallow, ["bad", "good"])
+    model.compile(run_eagerly=True)
+    return model
+
+
+def of_others(batch):
+    """Return a batch by Hugging Face's names."""
+    theirs = {ours: name for name, ours in ALIASES.items()}
+    return {theirs.get(name, name): x for name, x in batch.items()}
+
+
+class Encoding(collections.UserDict):
+    """What tokenizers of transformers return: a mapping that is no dict."""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        of_others,
+        lambda b: Encoding(of_others(b)),
+        lambda b: {k: x.astype("int64") for k, x in of_others(b).items()},
+        lambda b: {k: x.tolist() for k, x in of_others(b).items()},
+    ],
+)
+def test_names_of_hugging_face_mean_what_they_say(model, form):
+    """Mask and segments count in calls, `predict`, `evaluate` and `fit`."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    wanted, x = model(batch).numpy(), form(batch)
+    alone = model(batch["input_ids"]).numpy()
+    assert np.abs(wanted - alone).max() > 1e-6
+    np.testing.assert_allclose(model(x), wanted, atol=1e-6)
+    np.testing.assert_allclose(model.predict(x, verbose=0), wanted, atol=1e-6)
+    first = model.evaluate(batch, Y, verbose=0)
+    assert model.evaluate(x, Y, verbose=0) == pytest.approx(first)
+    assert model.fit(x, Y, verbose=0).history["loss"][0] > 0
+
+
+def test_names_of_hugging_face_are_keywords_too(model, shallow):
+    """Of a task's model, the encoder below it, and a pretrained model."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    ids, named = batch["input_ids"], of_others(batch)
+    more = {name: named[name] for name in ALIASES}
+    np.testing.assert_array_equal(model(ids, **more), model(batch))
+    for part in (load(shallow), load(shallow).albert):
+        wanted = part(batch)["pooled_output"]
+        for found in (part(ids, **more), part(named)):
+            np.testing.assert_array_equal(found["pooled_output"], wanted)
+
+
+@pytest.mark.parametrize(
+    "method", ["__call__", "predict", "evaluate", "fit", "fit_stream"]
+)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("special_tokens_mask", "may have input_ids, input_mask, segment_ids"),
+        ("mask", "Received: names=input_ids, input_mask, mask"),
+        ("attention_mask", "one of `input_mask` and `attention_mask`"),
+    ],
+)
+def test_other_names_are_refused(model, method, name, message):
+    """A key that the network does not know would change nothing, unseen."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    x = batch | {name: batch["input_mask"]}
+    if method == "fit_stream":
+        method = "fit"
+        x = tf.data.Dataset.from_tensor_slices((x, Y)).batch(2)
+    with pytest.raises(InputError, match=f"^A batch.*{message}"):
+        getattr(model, method)(x)
+
+
+def test_choices_have_a_mask_of_their_own(shallow):
+    """What a kind of task takes beside the ids is a legal name."""
+    model = MultipleChoice.load(shallow)
+    ids = np.ones([1, 3, 4], "int32")
+    masked = model({"input_ids": ids, "choice_mask": np.array([[1.0, 1, 0]])})
+    assert masked[0, 2] < -1e9
+    assert model(ids)[0, 2] > -1e9
+
+
+CALLS = [
+    lambda m, a, x: m(x),
+    lambda m, a, x: m({"input_ids": x}),
+    lambda m, a, x: m.network(x),
+    lambda m, a, x: a(x),
+    lambda m, a, x: a.albert(x),
+    lambda m, a, x: m.predict_on_batch(x),
+    lambda m, a, x: m.train_on_batch(x, Y),
+    lambda m, a, x: m.test_on_batch(x, Y),
+    lambda m, a, x: a.predict(x),
+    lambda m, a, x: a.fit(x, Y),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
+def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
+    """One line says what makes ids of texts, or what takes texts."""
+    with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
+        call(model, load(shallow), form(TEXTS))
+    assert "\n" not in str(error.value)
+
+
+def test_rows_in_lists_are_ids(model):
+    """Lists stand for arrays, if their rows are of one length."""
+    ids = [[2, 5, 3], [2, 6, 3]]
+    np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
+    with pytest.raises(InputError, match="`input_ids` must have rows of one"):
+        model([[2, 5, 3], [2, 3]])
+
+
+def test_a_lone_text_has_one_answer(model, shallow):
+    """That of a list with this text, without the axis of examples."""
+    one, other = TEXTS[0], PAIRS[0]
+    both = model.predict([one], [other], verbose=0)
+    np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])
+    assert model.classify(one, other) == model.classify([one], [other])[0]
+    keras.utils.set_random_seed(2)
+    single = Classifier.load(shallow, ["bad", "good"])
+    wanted = single.predict([one], verbose=0)
+    np.testing.assert_array_equal(single.predict(one, verbose=0), wanted[0])
+    np.testing.assert_array_equal(single.predict_proba(one), wanted[0])
+    albert = load(shallow)
+    np.testing.assert_array_equal(albert.embed(one), albert.embed([one])[0])
+    with pytest.raises(InputError, match="the path of an existing table"):
+        single.predict("missing.tsv")
+
+
+def test_probabilities_have_a_name(model):
+    """Of ids too, for which `predict` returns logits."""
+    wanted = model.predict(TEXTS, PAIRS, verbose=0)
+    found = model.predict_proba(TEXTS, PAIRS, verbose=0)
+    np.testing.assert_array_equal(found, wanted)
+    ids = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    np.testing.assert_allclose(model.predict_proba(ids), wanted, atol=1e-6)

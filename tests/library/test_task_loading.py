@@ -1,0 +1,158 @@
+"""Settings of `load`: read as a program's, and converted at the door."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_fits import LABELS
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.library.preprocessor import Preprocessor
+from albert_tf.library.pretrained_model import load
+from albert_tf.library.reading_models import Tagger
+from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.model.task_heads import AlbertForBeamSpans
+from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "wanted"),
+    [
+        ("label_column", "stars", ("stars",)),
+        ("label_column", ["stars"], ("stars",)),
+        ("label_column", np.array(["stars"]), ("stars",)),
+        ("text_column", np.str_("review"), "review"),
+        ("header", np.False_, False),
+    ],
+)
+def test_columns_are_read_as_flags(pretrained, setting, value, wanted):
+    """A name is a name, wherever it is said and whatever its type."""
+    model = Classifier.load(pretrained, LABELS, **{setting: value})
+    field = setting.removesuffix("_column")
+    assert getattr(model.task.columns, field) == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_length": "16"}, "`max_length` must be a whole number"),
+        ({"max_length": 16.0}, "`max_length` must be a whole number"),
+        ({"header": "false"}, "`header` must be True or False"),
+        ({"new_head": "no"}, "`new_head` must be True or False"),
+        ({"multilabel": "false"}, "`multilabel` must be True or False"),
+        ({"pairs": 1}, "`pairs` must be True or False"),
+        ({"classifier_dropout": "0.1"}, "must be a number"),
+        ({"hidden_dropout_prob": "0.1"}, "must be a number"),
+        ({"label_column": "a,b"}, "must be one column"),
+        ({"maxlength": 8}, "did you mean `max_length`"),
+        ({"num_classes": 2}, "did you mean `num_labels`"),
+        ({"num_labels": 3}, "Received: num_labels=3, labels=bad, good"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused(pretrained, settings, message):
+    """The message has the setting, or the name that was meant."""
+    with pytest.raises(InputError, match=message):
+        Classifier.load(pretrained, LABELS, **settings)
+
+
+def test_classes_without_names_are_counted(pretrained, finished):
+    """Their names are their numbers; a fine-tuned model has its own."""
+    for cls in (Classifier, Tagger):
+        assert cls.load(pretrained, num_labels=2).task.labels == ("0", "1")
+    assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
+    with pytest.raises(InputError, match="num_labels=3, labels=bad, good"):
+        Classifier.load(finished[0], num_labels=3)
+    with pytest.raises(InputError, match="at least 2"):
+        Regressor.load(pretrained, num_labels=1)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
+def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
+    """A model made with them is saved, and is the same again."""
+    half = np.float32(0.25)
+    model = Classifier.load(
+        pretrained,
+        LABELS,
+        max_length=number(8),
+        classifier_dropout=half,
+        hidden_dropout_prob=half,
+    )
+    model.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model", max_length=number(8))
+    assert again.task == model.task and again.config == model.config
+    assert type(model.max_length) is int
+    json.dumps(model.get_config())
+    albert = load(pretrained, max_length=number(8))
+    json.dumps(albert.get_config())
+    texts = ["a film", "a plot of film"]
+    wanted = albert.embed(texts, layer=1, max_length=6, batch_size=1)
+    found = albert.embed(
+        texts, layer=number(1), max_length=number(6), batch_size=number(1)
+    )
+    np.testing.assert_array_equal(found, wanted)
+    layer = Preprocessor(albert.tokenizer, number(8))
+    json.dumps(layer.get_config())
+    assert len(albert.fill_mask("a [MASK]", top_k=number(3))[0]) == 3
+    assert albert.tokenizer(texts, max_length=number(5))["input_ids"].shape == (
+        2,
+        5,
+    )
+    beam = AlbertForBeamSpans(albert.config, number(2), number(3))
+    json.dumps(beam.get_config())
+
+
+def test_optimizers_and_schedules_take_numbers_of_numpy():
+    """What Keras writes of them is JSON, with Python's own numbers."""
+    schedule = WarmupDecay(
+        np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
+    )
+    values = schedule.get_config()
+    assert json.loads(json.dumps(values)) == values
+    assert values["learning_rate"] == 0.5 and values["num_train_steps"] == 10
+    with pytest.raises(InputError, match="`num_train_steps` must be a whole"):
+        WarmupDecay(0.1, "10")
+    for rate in (np.float32(0.5), np.float64(0.5), tf.constant(0.5)):
+        optimizer = AdamW(rate, weight_decay=np.float32(0.5))
+        found = json.loads(json.dumps(optimizer.get_config()))
+        assert found["weight_decay"] == found["learning_rate"] == 0.5
+    assert AdamW(1).get_config()["learning_rate"] == 1.0
+
+
+def test_weights_of_classes_may_be_of_numpy(classifier):
+    """As scikit-learn computes them, and by classes as NumPy lists them."""
+    texts, labels = ["a good film", "a bad plot"], np.array(["good", "bad"])
+    classifier.compile(AdamW(0.0), run_eagerly=True)
+    weights = np.array([0.0, 2.0], np.float32)
+    losses = [
+        classifier.fit(
+            texts,
+            labels,
+            class_weight=dict(zip(keys, weights, strict=True)),
+            verbose=0,
+        ).history["loss"][0]
+        for keys in (np.unique(labels), np.arange(2), ["bad", "good"])
+    ]
+    assert np.isfinite(losses).all() and losses[0] > 0
+    share, size = np.float32(0.5), np.int64(1)
+    how = {"validation_split": share, "batch_size": size, "verbose": 0}
+    assert "val_loss" in classifier.fit(texts, labels, **how).history
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Classifier.from_pretrained("x"), "no `from_.*; use `load`"),
+        (lambda: albert_tf.Albert.from_preset, "use `load`"),
+        (lambda: albert_tf.from_pretrained, "use `load`"),
+        (lambda: albert_tf.AutoTokenizer, "use `load_tokenizer`"),
+        (lambda: albert_tf.Classifer, "did you mean `Classifier`"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_ours(call, message):
+    """A name that is missing says what was probably meant."""
+    with pytest.raises(AttributeError, match=message):
+        call()
+    assert not hasattr(keras.Model, "from_pretrained")

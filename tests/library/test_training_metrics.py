@@ -1,0 +1,238 @@
+"""Losses and metrics of `compile`, against those worked out from logits."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tiny_tasks
+from sklearn import metrics as sklearn_metrics
+from tiny_fits import LABELS
+
+from albert_tf.base.errors import InputError
+from albert_tf.library.reading_models import QuestionAnswerer, Tagger
+from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.training_metrics import takes_probabilities
+from albert_tf.training.optimization.keras_optimizers import AdamW
+
+TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))
+NUMBERS = np.array([LABELS.index(name) for name in NAMES])
+losses, measures = keras.losses, keras.metrics
+
+
+@pytest.mark.parametrize(
+    ("thing", "wrong"),
+    [
+        (losses.sparse_categorical_crossentropy, True),
+        (losses.binary_focal_crossentropy, True),
+        (losses.BinaryCrossentropy(), True),
+        (losses.BinaryCrossentropy(from_logits=True), False),
+        (
+            functools.partial(losses.binary_crossentropy, from_logits=True),
+            False,
+        ),
+        (functools.partial(losses.binary_crossentropy, axis=-1), True),
+        (losses.KLDivergence(), True),
+        (losses.kl_divergence, True),
+        (losses.Dice(), True),
+        (losses.mean_squared_error, False),
+        (losses.CategoricalHinge(), False),
+        (measures.AUC(), True),
+        (measures.AUC(from_logits=True), False),
+        (measures.Precision(), True),
+        (measures.Recall(thresholds=[0.2, 0.5]), True),
+        (measures.BinaryAccuracy(), True),
+        (measures.BinaryAccuracy(threshold=0.0), False),
+        (measures.binary_accuracy, True),
+        (measures.F1Score(threshold=0.5), True),
+        (measures.F1Score(), False),
+        (measures.SparseCategoricalAccuracy(), False),
+        (measures.SparseCategoricalCrossentropy(), True),
+        (lambda y, y_pred: y_pred, False),
+    ],
+)
+def test_what_takes_probabilities_is_told_apart(thing, wrong):
+    """By thresholds, and by `from_logits`, of functions and of objects."""
+    assert takes_probabilities(thing) == wrong
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.sparse_categorical_crossentropy,
+        losses.SparseCategoricalCrossentropy,
+        losses.KLDivergence(),
+        "kld",
+        "crossentropy",
+        {"logits": losses.binary_crossentropy},
+    ],
+)
+def test_a_loss_of_probabilities_is_refused(classifier, loss):
+    """Logits would give it other numbers, in silence."""
+    with pytest.raises(InputError, match="`loss` must take logits"):
+        classifier.compile(loss=loss)
+
+
+def measured(model, metrics, y=NUMBERS, **compiled):
+    """Return the values of metrics of Keras by their names."""
+    model.compile(AdamW(0.0), metrics=metrics, run_eagerly=True, **compiled)
+    return model.evaluate(TEXTS, y, verbose=0, return_dict=True)
+
+
+def threshold(model):
+    """Return a probability that half of the texts exceed, by far."""
+    kernel = model.network.classifier.kernel
+    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape) * 50)
+    shares = np.sort(model.predict(TEXTS, verbose=0), axis=None)
+    gaps = np.diff(shares[12:-12])
+    return float(shares[12 + gaps.argmax()] + gaps.max() / 2)
+
+
+def test_metrics_of_one_decision_are_about_class_1(classifier):
+    """Two classes: the probability of the second is what counts."""
+    half = threshold(classifier)
+    shares = classifier.predict(TEXTS, verbose=0)[:, 1]
+    found = measured(
+        classifier,
+        [
+            measures.Precision(name="precision", thresholds=half),
+            measures.Recall(name="recall", thresholds=half),
+            measures.BinaryAccuracy(name="right", threshold=half),
+            measures.BinaryCrossentropy(name="entropy"),
+            measures.F1Score(name="f1_score"),
+            "auc",
+        ],
+    )
+    chosen = shares > half
+    how = NUMBERS, chosen
+    wanted = {
+        "precision": sklearn_metrics.precision_score(*how),
+        "recall": sklearn_metrics.recall_score(*how),
+        "right": np.mean(NUMBERS == chosen),
+        "entropy": sklearn_metrics.log_loss(NUMBERS, shares),
+        "loss": sklearn_metrics.log_loss(NUMBERS, shares),
+    }
+    assert {k: found[k] for k in wanted} == pytest.approx(wanted, abs=1e-5)
+    best = [LABELS.index(x) for x in classifier.classify(TEXTS)]
+    each = sklearn_metrics.f1_score(NUMBERS, best, average=None)
+    np.testing.assert_allclose(found["f1_score"], each, atol=1e-6)
+
+
+def test_metrics_of_a_set_of_classes(shallow):
+    """Each class is a decision, by its probability and not its logit."""
+    keras.utils.set_random_seed(3)
+    model = Classifier.load(shallow, LABELS, multilabel=True)
+    flags, half = np.eye(2)[NUMBERS], threshold(model)
+    shares = model.predict(TEXTS, verbose=0)
+    metrics = [
+        measures.BinaryAccuracy(name="right", threshold=half),
+        measures.AUC(name="auc", multi_label=True, num_thresholds=2000),
+        measures.Precision(name="precision", thresholds=half),
+    ]
+    found = measured(model, metrics, flags)
+    assert found["right"] == pytest.approx(np.mean(flags == (shares > half)))
+    wanted = sklearn_metrics.precision_score(
+        flags.ravel(), shares.ravel() > half
+    )
+    assert found["precision"] == pytest.approx(wanted)
+
+
+def test_official_metrics_are_those_of_score(classifier):
+    """They are of all examples, not means of batches; not of training."""
+    names = ["accuracy", "macro_f1", "matthews", "f1"]
+    classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
+    how = {"batch_size": 5, "epochs": 2, "verbose": 0}
+    history = classifier.fit(TEXTS, NAMES, validation_split=0.5, **how).history
+    assert "f1" not in history and "matthews" not in history
+    found = classifier.evaluate(
+        TEXTS[12:], NAMES[12:], batch_size=5, verbose=0, return_dict=True
+    )
+    predicted = classifier.classify(TEXTS[12:])
+    wanted = {
+        "accuracy": sklearn_metrics.accuracy_score(NAMES[12:], predicted),
+        "macro_f1": sklearn_metrics.f1_score(
+            NAMES[12:], predicted, average="macro"
+        ),
+        "matthews": sklearn_metrics.matthews_corrcoef(NAMES[12:], predicted),
+        "f1": sklearn_metrics.f1_score(NAMES[12:], predicted, pos_label="good"),
+    }
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, abs=1e-6)
+        assert history[f"val_{name}"][-1] == pytest.approx(value, abs=1e-6)
+    classifier.compile(AdamW(0.01), run_eagerly=True)
+    assert classifier.evaluate(
+        TEXTS, NAMES, verbose=0, return_dict=True
+    ).keys() == {"loss"}
+
+
+def test_a_file_keeps_the_metrics(classifier, tmp_path):
+    """Official metrics, and Keras's own, are there again."""
+    metrics = ["accuracy", "f1", measures.AUC(name="auc")]
+    classifier.compile(
+        AdamW(0.0), metrics=metrics, label_smoothing=0.2, run_eagerly=True
+    )
+    wanted = classifier.evaluate(TEXTS, NAMES, verbose=0, return_dict=True)
+    classifier.save(tmp_path / "film.keras")
+    again = keras.models.load_model(tmp_path / "film.keras")
+    found = again.evaluate(TEXTS, NAMES, verbose=0, return_dict=True)
+    assert found == pytest.approx(wanted, abs=1e-6)
+    assert set(found) == {"loss", "accuracy", "f1", "auc"}
+    assert again.label_smoothing == 0.2
+
+
+def test_official_metrics_need_texts(classifier):
+    """Ids do not tell what a text was labelled with."""
+    classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
+    ids = classifier.tokenizer(TEXTS)
+    for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
+        with pytest.raises(InputError, match="follow from texts"):
+            classifier.fit(ids, NUMBERS, **how)
+    with pytest.raises(InputError, match="follow from texts"):
+        classifier.evaluate(ids, NUMBERS)
+
+
+def test_smoothed_labels_are_of_training_alone(shallow):
+    """The target of each class is (1 - s) y + s / C; `val_loss` is plain."""
+    keras.utils.set_random_seed(1)
+    model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
+    model.compile(AdamW(0.0), label_smoothing=0.2, run_eagerly=True)
+    how = {"validation_data": (TEXTS, NAMES), "batch_size": 24, "verbose": 0}
+    history = model.fit(TEXTS, NAMES, **how).history
+    logs = np.log(model.predict(TEXTS, verbose=0).astype(float))
+    plain = np.eye(2)[NUMBERS]
+    for name, share in (("loss", 0.2), ("val_loss", 0.0)):
+        target = (1 - share) * plain + share / 2
+        wanted = -(target * logs).sum(axis=1).mean()
+        assert history[name][0] == pytest.approx(wanted, rel=1e-5)
+    for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
+        with pytest.raises(InputError, match="`label_smoothing` must"):
+            model.compile(**how)
+    with pytest.raises(InputError, match="of the own loss of a task with"):
+        QuestionAnswerer.load(shallow).compile(label_smoothing=0.1)
+
+
+def test_losses_that_want_one_hot_labels_get_them(classifier):
+    """Keras's categorical cross entropy is the sparse one of numbers."""
+    wanted = measured(classifier, None)["loss"]
+    for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
+        loss = cls(from_logits=True)
+        found = measured(classifier, ["categorical_accuracy"], loss=loss)
+        assert found["loss"] == pytest.approx(wanted, rel=1e-5)
+    right = np.mean(np.array(classifier.classify(TEXTS)) == NAMES)
+    assert found["categorical_accuracy"] == pytest.approx(right)
+
+
+def test_tokens_without_a_tag_count_in_no_metric(shallow):
+    """Keras's losses and metrics see words alone, as the task's own."""
+    keras.utils.set_random_seed(1)
+    model = Tagger.load(shallow, ["O", "B-X"])
+    words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+    how = {"verbose": 0, "return_dict": True}
+    model.compile(AdamW(0.0), metrics=["accuracy", "f1"], run_eagerly=True)
+    wanted = model.evaluate(words, tags, **how)
+    names = ["sparse_categorical_accuracy"]
+    model.compile(AdamW(0.0), loss=loss, metrics=names, run_eagerly=True)
+    found = model.evaluate(words, tags, **how)
+    assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+    assert found[names[0]] == pytest.approx(wanted["accuracy"])
