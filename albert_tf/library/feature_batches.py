@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, as `tasks/batches.py` has them.
 """
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -116,11 +117,16 @@ def batches_of_text(
     first = next(generate(), None)
     require(first is not None, "The data set must have an example.")
     signature = tf.nest.map_structure(any_shape, first)
+    # TensorFlow keeps what it is passed for good: the batches own `generate`,
+    # which refers to the model and the text.
+    alive = weakref.ref(generate)
     batches = tf.data.Dataset.from_generator(
-        generate, output_signature=signature
+        lambda: alive()(), output_signature=signature
     )
     number = dataset.cardinality()
     if number != tf.data.UNKNOWN_CARDINALITY:
         known = tf.data.experimental.assert_cardinality(number)
         batches = batches.apply(known)
-    return batches.prefetch(tf.data.AUTOTUNE)
+    batches = batches.prefetch(tf.data.AUTOTUNE)
+    batches.generate = generate
+    return batches

@@ -13,6 +13,7 @@ from albert_tf.base.errors import require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.custom_gradients import freed_with_graph
 from albert_tf.model.dropout import drawn
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
@@ -156,6 +157,11 @@ class NetworkModel(ModelWithTokenizer):
         labels = {} if y is None else {LABELS: y}
         # No example is padding; what users weigh is not the head's business.
         return outputs, x | labels | {WEIGHTS: tf.ones([number])}
+
+    def train_step(self, data):
+        """Learn from a batch; the graph can be freed with the model."""
+        with freed_with_graph():
+            return super().train_step(data)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
