@@ -44,6 +44,8 @@ class NetworkModel(ModelWithTokenizer):
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
         self.network = task.head.build_model(config, self.dtype_policy)
+        # Keras warns of variables that get no gradient.
+        self.albert.pooler.trainable = self.network.reads_pooled
         self.means = {n: keras.metrics.Mean(n) for n in task.head.metrics}
         self.shown: list[str] = []
         self.own_loss = True

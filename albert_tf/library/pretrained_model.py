@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.model_files import open_model, restore
 from albert_tf.library.model_with_tokenizer import (
     ModelWithTokenizer,
@@ -70,13 +71,21 @@ class Albert(ModelWithTokenizer):
             setattr(self, name, head)
 
     @classmethod
-    def load(cls, path: str, **kwargs) -> "Albert":
+    def load(
+        cls,
+        path: str,
+        lora_rank: int | None = None,
+        added_pieces: Sequence[str] | None = None,
+        **kwargs,
+    ) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
-        opened = open_model(path)
+        opened = open_model(path, added_pieces=added_pieces)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
         restore(opened, model.named_weights())
+        if lora_rank is not None:
+            add_low_rank(model.albert, lora_rank)
         return model
 
     def named_weights(self):
@@ -187,15 +196,21 @@ class Albert(ModelWithTokenizer):
         return vectors_of(features, batch_size, step)
 
 
-def load(path: str, **kwargs) -> Albert:
+def load(
+    path: str,
+    lora_rank: int | None = None,
+    added_pieces: Sequence[str] | None = None,
+    **kwargs,
+) -> Albert:
     """Return a pretrained ALBERT with its tokenizer.
 
     Args:
       path: a model directory, also of a fine-tuned model, whose head is left
         out; an unpacked release; a Hugging Face folder.
+      lora_rank, added_pieces: as of `Classifier.load`.
       **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
     """
-    return Albert.load(path, **kwargs)
+    return Albert.load(path, lora_rank, added_pieces, **kwargs)

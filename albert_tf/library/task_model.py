@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.library import feature_batches, raw_data, task_loading
+from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.raw_data import is_encoded
@@ -60,6 +61,8 @@ class TaskModel(NetworkModel):
         labels: Sequence | None = None,
         max_length: int | None = None,
         new_head: bool = False,
+        lora_rank: int | None = None,
+        added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
         """Return the model of a folder: with its head, or with a new one.
@@ -69,6 +72,10 @@ class TaskModel(NetworkModel):
           labels: the classes, in order. Default: the fine-tuned model's.
           max_length: most tokens of an input. Default: the task's.
           new_head: whether to leave a fine-tuned model's head out.
+          lora_rank: the rank of low-rank matrices (LoRA), which the encoder
+            learns instead of its weights.
+          added_pieces: texts that become pieces of the vocabulary, such as
+            `[E1]`, each with a row of the word table.
           **settings: options of the class, as it says; fields of `TaskConfig`
             (`classifier_dropout`); names of columns as `text_column`;
             `hidden_dropout_prob` and `attention_probs_dropout_prob`; `name`
@@ -77,7 +84,8 @@ class TaskModel(NetworkModel):
         Raises:
           InputError: the folder, the labels or the settings do not fit.
         """
-        opened = open_model(path, bool(settings.get("pairs")))
+        pairs = bool(settings.get("pairs"))
+        opened = open_model(path, pairs, added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         learnt = opened.task is not None and not new_head
         task = task_loading.task_of_class(
@@ -88,6 +96,8 @@ class TaskModel(NetworkModel):
         weights = model.named_weights().items()
         kept = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
         restore(opened, kept)
+        if lora_rank is not None:
+            add_low_rank(model.albert, lora_rank)
         return model
 
     # Data.
@@ -180,17 +190,17 @@ class TaskModel(NetworkModel):
             dataset, convert, self.bucketed, self.kept_labels
         )
 
+    def _batches(self, examples, features, size, weights, shuffle):
+        """Return the batches of examples' features, by rows' weights."""
+        return feature_batches.batches_in_memory(
+            features, size, self.bucketed, weights, shuffle, self.kept_labels
+        )
+
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples."""
         features = self.features(examples)
-        return feature_batches.batches_in_memory(
-            features,
-            size,
-            self.bucketed,
-            feature_batches.row_weights(features, weights),
-            shuffle,
-            self.kept_labels,
-        )
+        weights = feature_batches.row_weights(features, weights)
+        return self._batches(examples, features, size, weights, shuffle)
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return data as the arguments of Keras's own `fit` or `evaluate`."""
