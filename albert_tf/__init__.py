@@ -42,6 +42,8 @@ PUBLIC = {
     "load_tokenizer": "albert_tf.text.tokenizers",
     "minimal_pairs": "albert_tf.minimal_pairs",
     "pretrain": "albert_tf.training.pretraining.pretraining_program",
+    "search": "albert_tf.library.vectors",
+    "similarity": "albert_tf.library.vectors",
     "train_tokenizer": "albert_tf.train_tokenizer",
 }
 

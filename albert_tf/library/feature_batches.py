@@ -3,7 +3,9 @@
 Shapes: B batch, T tokens, as `tasks/batches.py` has them.
 """
 
-from collections.abc import Callable, Iterator
+import collections
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from albert_tf.tasks.features import Features
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
+LOOK_AHEAD = 100  # batches that are searched to fill one
 
 
 def for_keras(
@@ -44,6 +47,54 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
     return weights if counts is None else np.repeat(weights, counts)
 
 
+def of_generator(generate: Callable[[], Iterator], signature: Any):
+    """Return a data set of what a function of no arguments yields.
+
+    TensorFlow keeps what it is passed for good. Here the data set owns the
+    function, which may refer to a model and to its data.
+    """
+    alive = weakref.ref(generate)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: alive()(), output_signature=signature
+    )
+    dataset.generate = generate
+    return dataset
+
+
+def without_repeats(
+    order: Sequence[int], apart: Sequence[Sequence[str]], size: int
+) -> Iterator[list[int]]:
+    """Yield batches of numbers in which no two share anything of `apart`.
+
+    A batch is smaller where all of the next examples share something with it.
+    """
+    waiting = collections.deque(order)
+    while waiting:
+        batch: list[int] = []
+        seen: set[str] = set()
+        later: list[int] = []
+        while waiting and len(batch) < size and len(later) < LOOK_AHEAD * size:
+            number = waiting.popleft()
+            if seen.isdisjoint(apart[number]):
+                batch.append(number)
+                seen.update(apart[number])
+            else:
+                later.append(number)
+        waiting.extendleft(reversed(later))
+        yield batch
+
+
+def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
+    """Return such batches, in another order each time, by NumPy's seed."""
+
+    def generate() -> Iterator[np.ndarray]:
+        order = np.random.permutation(len(apart)).tolist()
+        for batch in without_repeats(order, apart, size):
+            yield np.array(batch, np.int64)
+
+    return of_generator(generate, tf.TensorSpec([None], tf.int64))
+
+
 def batches_in_memory(
     features: Features,
     batch_size: int,
@@ -51,6 +102,7 @@ def batches_in_memory(
     weights: np.ndarray | None = None,
     shuffle: bool = False,
     keep: tuple = (),
+    apart: Sequence[Sequence[str]] | None = None,
 ) -> tf.data.Dataset:
     """Return one pass over features; with `shuffle` in another order each time.
 
@@ -61,6 +113,7 @@ def batches_in_memory(
       weights: of the rows, or None.
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
+      apart: of each example, what no other of a shuffled batch may have.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
@@ -70,9 +123,12 @@ def batches_in_memory(
         return for_keras(make(indices), chosen, keep)
 
     indices = tf.data.Dataset.range(number)
-    if shuffle:
-        indices = indices.shuffle(number, reshuffle_each_iteration=True)
-    indices = indices.batch(batch_size)
+    if shuffle and apart is not None:
+        indices = shuffled_apart(apart, batch_size)
+    else:
+        if shuffle:
+            indices = indices.shuffle(number, reshuffle_each_iteration=True)
+        indices = indices.batch(batch_size)
     return indices.map(batch, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
 
 
@@ -116,9 +172,7 @@ def batches_of_text(
     first = next(generate(), None)
     require(first is not None, "The data set must have an example.")
     signature = tf.nest.map_structure(any_shape, first)
-    batches = tf.data.Dataset.from_generator(
-        generate, output_signature=signature
-    )
+    batches = of_generator(generate, signature)
     number = dataset.cardinality()
     if number != tf.data.UNKNOWN_CARDINALITY:
         known = tf.data.experimental.assert_cardinality(number)

@@ -1,19 +1,26 @@
 """Models on disk, of every layout that the converter knows."""
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import Source, open_source
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.task import Task
+from albert_tf.text.added_pieces import with_pieces
+from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory import checkpoints
 
 ENCODER = "albert/"
+# What has a row for each piece of the vocabulary.
+OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
@@ -27,12 +34,49 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
         variable.assign(tensors.read(name))
 
 
-def open_model(path: str, pairs: bool = False) -> Source:
+def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
+    """Return a model with pieces added to its vocabulary, and rows for them.
+
+    The row of a new piece begins as the mean of the rows that its text had.
+    """
+    pieces = checked_texts(pieces, "added_pieces")
+    old, rule = model.tokenizer, "`added_pieces` need a vocabulary. Received: "
+    require(old, f"{rule}{model.path} without one")
+    new = with_pieces(old, pieces)
+    rows = max(model.config.vocab_size, new.vocab_size)
+    of_pieces = [ids.tolist() for ids in old.encode_batch(pieces)]
+
+    def shape(name: str, size: Sequence[int]) -> Sequence[int]:
+        return type(size)([rows, *size[1:]]) if name in OF_PIECES else size
+
+    def read(name: str) -> np.ndarray:
+        array = model.tensors.read(name)
+        if name not in OF_PIECES:
+            return array
+        means = [array[ids or slice(None)].mean(axis=0) for ids in of_pieces]
+        grown = np.zeros([rows, *array.shape[1:]], array.dtype)
+        grown[: len(array)] = array
+        grown[old.vocab_size : new.vocab_size] = np.array(means)
+        return grown
+
+    shapes = {n: shape(n, size) for n, size in model.tensors.shapes.items()}
+    return dataclasses.replace(
+        model,
+        config=dataclasses.replace(model.config, vocab_size=rows),
+        tokenizer=new,
+        tensors=Tensors(shapes, read),
+    )
+
+
+def open_model(
+    path: str, pairs: bool = False, added_pieces: Sequence[str] | None = None
+) -> Source:
     """Open a folder with a model, or a checkpoint by its prefix.
 
     Args:
       path: where it lies.
       pairs: whether a Hugging Face folder's classifier is of pairs of texts.
+      added_pieces: texts that become pieces of the vocabulary.
 
     Raises:
       InputError: there is none, or its parts do not fit each other.
@@ -49,7 +93,8 @@ def open_model(path: str, pairs: bool = False) -> Source:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:
         print(f"warning: {warning}")
-    return dataclasses.replace(source, path=path)
+    source = dataclasses.replace(source, path=path)
+    return with_added_pieces(source, added_pieces) if added_pieces else source
 
 
 def write_model_dir(

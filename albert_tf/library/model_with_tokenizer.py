@@ -12,6 +12,11 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.command_line import program
 from albert_tf.base.errors import require
+from albert_tf.library.changed_layers import (
+    change_layers,
+    layer_changes,
+    merged_weights,
+)
 from albert_tf.library.model_files import write_model_dir
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
 from albert_tf.model.config import AlbertConfig
@@ -20,7 +25,7 @@ from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import row_length
-from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_of
 
 _export = program(ExportConfig, ServingConfig)(export)
 
@@ -124,26 +129,31 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "config": dataclasses.asdict(self.config),
             "max_length": self.max_length,
+            "tokenizer": self.tokenizer and self.tokenizer.get_config(),
             "learns": [layer.trainable for layer in self._flatten_layers()],
+            "changes": layer_changes(self),
         }
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
-        """Return the model that `get_config` described, without tokenizer."""
-        config = {"learns": ()} | config | {"tokenizer": None}
-        learns = config.pop("learns")
+        """Return the model that `get_config` described, with new weights."""
+        # Earlier files have the tokenizer among their assets.
+        config = {"learns": (), "changes": {}, "tokenizer": None} | config
+        learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])
+        config["tokenizer"] = tokenizer_of(config["tokenizer"])
         model = cls(**config)
         # What is inside a layer comes after it.
         for layer, flag in zip(model._flatten_layers(), learns, strict=False):
             layer.trainable = flag
+        change_layers(model, changes)
         return model
 
     def save(self, filepath, overwrite: bool | None = None, **kwargs) -> None:
         """Write a `.keras` file, or to any other name a model directory.
 
         The directory is what the programs read: `finetune.py`, the exporter
-        and the converter.
+        and the converter. Low-rank matrices (LoRA) are merged there.
 
         Args:
           filepath: where to.
@@ -161,7 +171,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             self.config,
             self.tokenizer,
             self.task,
-            self.named_weights(),
+            merged_weights(self, self.named_weights()),
             bool(overwrite),
         )
 

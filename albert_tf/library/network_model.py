@@ -26,6 +26,7 @@ from albert_tf.library.training_metrics import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import with_defaults
+from albert_tf.model.custom_gradients import freed_with_graph
 from albert_tf.model.dropout import drawn
 from albert_tf.tasks.heads import ClassHead
 from albert_tf.tasks.registry import task_of
@@ -56,6 +57,8 @@ class NetworkModel(ModelWithTokenizer):
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
         self.network = task.head.build_model(config, self.dtype_policy)
+        # Keras warns of variables that get no gradient.
+        self.albert.pooler.trainable = self.network.reads_pooled
         self.own_loss, self.label_smoothing = True, 0.0
         self._official, self._shows_official = Official([]), False
 
@@ -204,6 +207,11 @@ class NetworkModel(ModelWithTokenizer):
             for metric in self.official:
                 results.pop(metric.name, None)
         return results
+
+    def train_step(self, data):
+        """Learn from a batch; the graph can be freed with the model."""
+        with freed_with_graph():
+            return super().train_step(data)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True

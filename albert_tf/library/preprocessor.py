@@ -3,6 +3,8 @@
 Shapes: B batch, T = max_length tokens.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -14,11 +16,37 @@ from albert_tf.text.tokenizers import (
     Tokenizer,
     load_tokenizer,
     tokenizer_in,
+    tokenizer_of,
 )
 
 
+def is_pair(texts: Any) -> bool:
+    """Return whether one argument has both texts of pairs.
+
+    It is a tuple, or a list of two tensors or arrays, as Keras passes them.
+    """
+    if isinstance(texts, tuple):
+        return True
+    parts = texts if isinstance(texts, list) and len(texts) == 2 else [None]
+    return all(len(getattr(x, "shape", ())) > 0 for x in parts)
+
+
+def column(texts: Any) -> Any:
+    """Return a text, texts [B] or texts [B, 1] as texts [B]."""
+    if isinstance(texts, str | bytes):
+        return [texts]
+    shape = getattr(texts, "shape", None)
+    if shape is not None and (len(shape) == 0 or list(shape[1:]) == [1]):
+        return tf.reshape(texts, [-1])
+    if isinstance(texts, list) and all(
+        isinstance(x, list | tuple) and len(x) == 1 for x in texts
+    ):
+        return [x[0] for x in texts]
+    return texts
+
+
 class KeepsTokenizer:
-    """Saves a `tokenizer` among the assets of a `.keras` file."""
+    """Has a `tokenizer`, of which `get_config` has the vocabulary."""
 
     tokenizer: Tokenizer | None = None
 
@@ -29,20 +57,15 @@ class KeepsTokenizer:
         require(self.tokenizer, rule)
         return self.tokenizer
 
-    def save_assets(self, dir_path: str) -> None:
-        """Write the tokenizer's files."""
-        if self.tokenizer:
-            self.tokenizer.save(dir_path)
-
     def load_assets(self, dir_path: str | None) -> None:
-        """Read them, if there are any."""
+        """Read the tokenizer of an earlier `.keras` file, which has it here."""
         if dir_path:
             self.tokenizer = tokenizer_in(dir_path) or self.tokenizer
 
 
 @registered
 class Preprocessor(KeepsTokenizer, keras.layers.Layer):
-    """Strings [B], or two of them for pairs, to `INPUTS`, int32 [B, T].
+    """Strings [B] or [B, 1], or two of them for pairs, to int32 [B, T].
 
     Call it with lists, map it over a `tf.data.Dataset`, before or behind
     `batch`, or put it behind `keras.Input((), dtype="string")`. The
@@ -66,13 +89,20 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         self.tokenizer, self.max_length = tokenizer, row_length(max_length)
         self.built = True
 
+    @property
+    def compute_dtype(self) -> str:
+        """What it takes; Keras's `Sequential` makes its input of that."""
+        return "string"
+
+    variable_dtype = compute_dtype
+
     @classmethod
     def load(cls, path: str, max_length: int = 128) -> "Preprocessor":
         """Return the layer of a model directory's tokenizer."""
         return cls(load_tokenizer(path), max_length)
 
     def call(self, texts, text_pairs=None):
-        if isinstance(texts, tuple):
+        if is_pair(texts):
             texts, text_pairs = texts
         if not tf.is_symbolic_tensor(texts):
             return self._of_values(texts, text_pairs)
@@ -91,19 +121,26 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
     def _of_values(self, texts, text_pairs):
         """Return the same of lists and of eager tensors."""
         one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
-        if one:
-            texts = tf.reshape(texts, [1])
-            if text_pairs is not None:
-                text_pairs = tf.reshape(text_pairs, [1])
+        texts = column(texts)
+        text_pairs = None if text_pairs is None else column(text_pairs)
         rows = self.need_tokenizer()(texts, text_pairs, self.max_length)
         return {
             k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()
         }
 
     def compute_output_spec(self, texts, text_pairs=None):
-        first = texts[0] if isinstance(texts, tuple) else texts
+        first = texts[0] if is_pair(texts) else texts
         shape = (*first.shape[:1], self.max_length)
         return {name: keras.KerasTensor(shape, "int32") for name in INPUTS}
 
     def get_config(self):
-        return super().get_config() | {"max_length": self.max_length}
+        return super().get_config() | {
+            "tokenizer": self.tokenizer and self.tokenizer.get_config(),
+            "max_length": self.max_length,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        # Earlier files have the tokenizer among their assets.
+        tokenizer = tokenizer_of(config.get("tokenizer"))
+        return super().from_config(config | {"tokenizer": tokenizer})

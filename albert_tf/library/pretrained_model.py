@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.settings import as_type
+from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.model_files import open_model, restore
 from albert_tf.library.model_with_tokenizer import (
     ModelWithTokenizer,
@@ -31,7 +32,8 @@ from albert_tf.tasks.probabilities import likeliest
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
-SETTINGS = ("max_length", "name", "dtype")  # of `load`
+# Of `load`.
+SETTINGS = ("added_pieces", "dtype", "lora_rank", "max_length", "name")
 HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
 
 
@@ -77,16 +79,24 @@ class Albert(ModelWithTokenizer):
             setattr(self, name, head)
 
     @classmethod
-    def load(cls, path: str, **kwargs) -> "Albert":
+    def load(
+        cls,
+        path: str,
+        lora_rank: int | None = None,
+        added_pieces: Sequence[str] | None = None,
+        **kwargs,
+    ) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
-        opened = open_model(path)
+        opened = open_model(path, added_pieces=added_pieces)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
         restore(opened, model.named_weights())
+        if lora_rank is not None:
+            add_low_rank(model.albert, lora_rank)
         return model
 
     def named_weights(self):
@@ -209,15 +219,21 @@ class Albert(ModelWithTokenizer):
         return vectors[0] if lone else vectors
 
 
-def load(path: str, **kwargs) -> Albert:
+def load(
+    path: str,
+    lora_rank: int | None = None,
+    added_pieces: Sequence[str] | None = None,
+    **kwargs,
+) -> Albert:
     """Return a pretrained ALBERT with its tokenizer.
 
     Args:
       path: a model directory, also of a fine-tuned model, whose head is left
         out; an unpacked release; a Hugging Face folder.
+      lora_rank, added_pieces: as of `Classifier.load`.
       **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
     """
-    return Albert.load(path, **kwargs)
+    return Albert.load(path, lora_rank, added_pieces, **kwargs)

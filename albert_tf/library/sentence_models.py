@@ -13,6 +13,7 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.library import raw_data
+from albert_tf.library.feature_batches import batches_in_memory
 from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import ClassModel, TaskModel
@@ -177,8 +178,9 @@ class Embedder(TaskModel):
 
     `fit` learns from texts alone, of which two crops belong together; from
     pairs or triplets (a text, one that belongs to it, one that does not), a
-    tuple of columns; or from pairs with scores. `predict` and `encode` return
-    float32 [N, H].
+    tuple of columns; or from pairs with scores. No two pairs or triplets of a
+    shuffled batch in memory share a text. `predict` and `encode` return
+    float32 [N, H], which `albert_tf.search` and `similarity` compare.
     """
 
     kinds = ("embedding",)
@@ -220,6 +222,15 @@ class Embedder(TaskModel):
         rule = "Scores must be in memory, for the largest of all divides them."
         require(not (rated and len(spec) > 1), rule, x=dataset)
         return super()._streamed(dataset, batch_size, part)
+
+    def _batches(self, examples, features, size, weights, shuffle):
+        apart = None
+        if len(examples[0].texts) > 1 and examples[0].score is None:
+            # A text would learn to tell itself from a partner of its own.
+            apart = [e.texts for e in examples]
+        return batches_in_memory(
+            features, size, self.bucketed, weights, shuffle, apart=apart
+        )
 
     def _predicted(self, examples, batch_size, **kwargs):
         # One by one: Keras's graph for pairs would not take texts, or would

@@ -15,7 +15,11 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
 from albert_tf.text.packing import is_column
 
-ARGUMENTS = ("labels", "max_length", "new_head", "num_labels")  # of `load`
+# Of `load`.
+ARGUMENTS = (
+    *("labels", "max_length", "new_head", "num_labels"),
+    *("added_pieces", "lora_rank"),
+)
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 

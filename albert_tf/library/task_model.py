@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
 from albert_tf.library import feature_batches, raw_data, task_loading
+from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.raw_data import is_encoded
@@ -67,6 +68,8 @@ class TaskModel(NetworkModel):
         max_length: int | None = None,
         new_head: bool = False,
         num_labels: int | None = None,
+        lora_rank: int | None = None,
+        added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
         """Return the model of a folder: with its head, or with a new one.
@@ -77,6 +80,10 @@ class TaskModel(NetworkModel):
           max_length: most tokens of an input. Default: the task's.
           new_head: whether to leave a fine-tuned model's head out.
           num_labels: how many classes, where they have no names: 0, 1, ...
+          lora_rank: the rank of low-rank matrices (LoRA), which the encoder
+            learns instead of its weights.
+          added_pieces: texts that become pieces of the vocabulary, such as
+            `[E1]`, each with a row of the word table.
           **settings: options of the class, as it says; fields of `TaskConfig`
             (`classifier_dropout`); names of columns as `text_column`;
             `hidden_dropout_prob` and `attention_probs_dropout_prob`; `name`
@@ -87,7 +94,7 @@ class TaskModel(NetworkModel):
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
-        opened = open_model(path, settings.get("pairs", False))
+        opened = open_model(path, settings.get("pairs", False), added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
@@ -101,6 +108,8 @@ class TaskModel(NetworkModel):
         weights = model.named_weights().items()
         kept = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
         restore(opened, kept)
+        if lora_rank is not None:
+            add_low_rank(model.albert, lora_rank)
         return model
 
     # Data.
@@ -198,17 +207,17 @@ class TaskModel(NetworkModel):
             dataset, convert, self.bucketed, self.kept_labels
         )
 
+    def _batches(self, examples, features, size, weights, shuffle):
+        """Return the batches of examples' features, by rows' weights."""
+        return feature_batches.batches_in_memory(
+            features, size, self.bucketed, weights, shuffle, self.kept_labels
+        )
+
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples."""
         features = self.features(examples)
-        return feature_batches.batches_in_memory(
-            features,
-            size,
-            self.bucketed,
-            feature_batches.row_weights(features, weights),
-            shuffle,
-            self.kept_labels,
-        )
+        weights = feature_batches.row_weights(features, weights)
+        return self._batches(examples, features, size, weights, shuffle)
 
     def encoded(self, x: Any) -> Any:
         """Return batches of ids as Keras takes them, checked where it can be.

@@ -7,6 +7,7 @@ H hidden width. All forms compute the same.
 import keras
 import tensorflow as tf
 
+from albert_tf.model.custom_gradients import custom_gradient
 from albert_tf.model.devices import is_tpu
 
 
@@ -81,7 +82,7 @@ class HeadProducts(FlatProducts):
     def attended(scores, value, drop):
         probs = tf.nn.softmax(scores)
 
-        @tf.custom_gradient
+        @custom_gradient
         def context_of(_, value):
             kept = tf.cast(drop(probs), value.dtype)
             context = tf.einsum("bapt,btad->bpad", kept, value)

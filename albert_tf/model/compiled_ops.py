@@ -5,6 +5,7 @@ would write and read again stays in registers, and only what is named here is
 kept for the backward pass. Where XLA compiles the whole, they are part of it.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.model.custom_gradients import custom_gradient
 from albert_tf.model.devices import is_tpu
 
 
@@ -45,6 +47,18 @@ def in_float32(function: Callable) -> Callable:
     return call
 
 
+@contextlib.contextmanager
+def beside(x: tf.Tensor):
+    """Place operations on the device of x, colocated with no variable.
+
+    A `tf.function` keeps a trace for each variable that its calls were
+    colocated with, and so keeps the graph of the call.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    with graph.colocate_with(None, ignore_existing=True), tf.device(x.device):
+        yield
+
+
 def xla_compiled(
     function: Callable, wide: bool = False, static: bool = False
 ) -> Callable:
@@ -64,7 +78,12 @@ def xla_compiled(
     @functools.wraps(function)
     def call(*args):
         legal = not static or args[0].shape.is_fully_defined()
-        return (alone if legal and not is_tpu() else function)(*args)
+        if is_tpu() or not legal:
+            return function(*args)
+        if not tf.is_symbolic_tensor(args[0]):
+            return alone(*args)
+        with beside(args[0]):
+            return alone(*args)
 
     return call
 
@@ -89,7 +108,7 @@ def _gelu_gradient(x, upstream):
     return upstream * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
 
 
-@tf.custom_gradient
+@custom_gradient
 def gelu(x: tf.Tensor):
     """Return the tanh form of GELU of a tensor of any shape; keep x."""
     return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
@@ -115,7 +134,7 @@ def _norm_gradient(upstream, standard, scale, gamma):
     return dx, tf.reduce_sum(product, rows), tf.reduce_sum(upstream, rows)
 
 
-@tf.custom_gradient
+@custom_gradient
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
     """Return x [..., H] normed along its last axis, times gamma, plus beta.
 
@@ -143,7 +162,7 @@ def _cross_entropy_gradient(logits, labels, normalizer, upstream):
     return upstream[..., None] * (probs - tf.cast(right, probs.dtype))
 
 
-@tf.custom_gradient
+@custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
     """Return float32 [...] of float32 logits [..., C] and int32 labels [...].
 

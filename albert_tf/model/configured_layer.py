@@ -47,6 +47,36 @@ class LayerNorm(keras.layers.LayerNormalization):
         return tf.cast(y, self.compute_dtype)
 
 
+class Dense(keras.layers.Dense):
+    """Keras's; it saves low-rank matrices (LoRA) as they are.
+
+    Keras would merge them into the kernel, and they could not learn on.
+    """
+
+    def _own_variables(self) -> dict[str, keras.Variable]:
+        both = self._trainable_variables + self._non_trainable_variables
+        return {v.name: v for v in both}
+
+    def quantize(self, mode=None, type_check=True, **kwargs):
+        """Quantize the kernel; Keras would leave out a class of our own."""
+        super().quantize(mode, type_check=False, **kwargs)
+
+    def save_own_variables(self, store):
+        if not self.lora_enabled:
+            super().save_own_variables(store)
+            return
+        for name, variable in self._own_variables().items():
+            store[name] = variable
+
+    def load_own_variables(self, store):
+        own = self._own_variables()
+        if not self.lora_enabled or {*own} != {*store.keys()}:
+            super().load_own_variables(store)
+            return
+        for name, variable in own.items():
+            variable.assign(store[name])
+
+
 class ConfiguredLayer(keras.layers.Layer):
     """A layer that knows the config, from which all its shapes follow.
 
@@ -90,7 +120,7 @@ class ConfiguredLayer(keras.layers.Layer):
     def dense(self, name: str, fan_in: int, units: int, **kwargs):
         """Return a built dense layer with kernel [fan_in, units]."""
         kwargs = {"dtype": self.dtype_policy} | kwargs
-        layer = keras.layers.Dense(
+        layer = Dense(
             units, kernel_initializer=self.initializer(), name=name, **kwargs
         )
         layer.build((None, fan_in))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from albert_tf.model.custom_gradients import custom_gradient
+
 # (hidden states [B, T, H], number of the layer) -> hidden states [B, T, H]
 Layer = Callable[[tf.Tensor, int | tf.Tensor], tf.Tensor]
 
@@ -67,7 +69,7 @@ def rematerialized(call: Callable) -> Callable:
       call: a function of (x, number, *weights) that reads no variables.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def forward(x, number, *weights):
         def backward(dy):
             with tf.GradientTape() as tape:

@@ -4,6 +4,8 @@ Shapes: B batch, T tokens, H hidden width, C classes, outputs or choices, K
 starts that the beam keeps, M ends for each of them.
 """
 
+from typing import ClassVar
+
 import tensorflow as tf
 
 from albert_tf.base.settings import as_type, plain
@@ -18,12 +20,17 @@ EXCLUDED = -1e30  # the log probability of a place where no answer can be
 class AlbertWithHead(AlbertNetwork):
     """What all heads share: an encoder, and dropout before the head.
 
+    Attributes:
+      reads_pooled: whether the head gets the pooled output.
+
     Args:
       config: the architecture.
       classifier_dropout: dropout of what the head gets, 0.1 as released.
       albert: an encoder to share with other heads; None makes one.
       **kwargs: `dtype`, see `AlbertModel`, and `name`.
     """
+
+    reads_pooled: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -82,6 +89,8 @@ class AlbertWithOutputs(AlbertWithHead):
 @registered
 class AlbertClassifier(AlbertWithOutputs):
     """ALBERT with a dense layer on the pooled output."""
+
+    reads_pooled = True
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C]; inputs as for `AlbertModel`."""

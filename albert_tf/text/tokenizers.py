@@ -1,12 +1,14 @@
 """Tokenizers: text to ids and back, their files, and packing into inputs."""
 
 import abc
+import base64
 import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -186,6 +188,11 @@ class Tokenizer(abc.ABC):
         values = {name: getattr(self.config, name) for name in self.settings}
         return {"type": self.kind, **values}
 
+    def get_config(self) -> dict:
+        """Return what `tokenizer_of` makes an equal one of, as JSON can."""
+        content = base64.b64encode(zlib.compress(self.content)).decode()
+        return {**self.description(), "content": content}
+
     def fingerprint(self) -> str:
         """Return the SHA-256 of the vocabulary and of `tokenizer.json`."""
         text = json.dumps(self.description(), sort_keys=True).encode()
@@ -329,6 +336,15 @@ class WordPieceTokenizer(Tokenizer):
 
 
 KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
+
+
+def tokenizer_of(config: dict | None) -> Tokenizer | None:
+    """Return the tokenizer that `Tokenizer.get_config` described, if any."""
+    if config is None:
+        return None
+    text = {k: v for k, v in config.items() if k not in ("type", "content")}
+    content = zlib.decompress(base64.b64decode(config["content"]))
+    return KINDS[config["type"]](content, TextConfig(**text))
 
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:

@@ -1,5 +1,7 @@
 """Strings in, the model's inputs out: eagerly, mapped, and in a graph."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -42,6 +44,31 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
     agree(Preprocessor(tokenizer, len(one["input_ids"]))("a", ""), one)
 
 
+def test_what_keras_passes_is_read(layer, tokenizer):
+    """A column [B, 1], a list of two columns, and `Sequential`."""
+    wanted, texts = tokenizer(TEXTS, max_length=LENGTH), tf.constant(TEXTS)
+    for column in (
+        texts[:, None],
+        [[x] for x in TEXTS],
+        texts[:, None].numpy(),
+    ):
+        agree(layer(column), wanted)
+    pairs = tokenizer(TEXTS, PAIRS, LENGTH)
+    agree(layer([texts, tf.constant(PAIRS)]), pairs)
+    agree(layer((texts[:, None], tf.constant(PAIRS)[:, None])), pairs)
+    both = [keras.Input((), dtype="string") for _ in range(2)]
+    agree(keras.Model(both, layer(both))([texts, tf.constant(PAIRS)]), pairs)
+    agree(keras.Sequential([layer])(texts), wanted)
+    text = keras.Input((1,), dtype="string")
+    agree(keras.Sequential([text, layer])(texts[:, None]), wanted)
+
+
+def test_a_copy_has_the_vocabulary(layer):
+    """`from_config` makes an equal layer of what JSON has."""
+    config = json.loads(json.dumps(layer.get_config()))
+    agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
+
+
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):
     """The vocabulary outlives `set_random_seed`, with which kernels go."""
     texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)
@@ -61,10 +88,10 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers are no strings; a copy has a tokenizer when it is given one."""
+    """Numbers are no strings; a layer may get its tokenizer later."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
     with pytest.raises(InputError, match="must be a `tokenizer`"):
-        Preprocessor.from_config(layer.get_config())(TEXTS)
+        Preprocessor()(TEXTS)
     with pytest.raises(InputError, match="`max_length` must be at least 3"):
         Preprocessor(layer.tokenizer, 2)

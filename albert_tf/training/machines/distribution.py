@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
+from albert_tf.model.custom_gradients import freed_with_graph
 from albert_tf.training.machines.workers import (
     check_reachable,
     multi_worker_strategy,
@@ -202,7 +203,8 @@ def all_sum(value):
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    with freed_with_graph():
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
 def peak_flops(

@@ -10,6 +10,8 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
 from albert_tf.model.configured_layer import registered
+from albert_tf.model.custom_gradients import freed_with_graph
+from albert_tf.training.machines.distribution import all_sum
 from albert_tf.training.optimization.learning_rate import (
     RATE_AT_4096,
     SCHEDULES,
@@ -137,10 +139,11 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         context = tf.distribute.get_replica_context()
         if context and context.num_replicas_in_sync > 1:
             # Keras clips what each replica has, and then adds that up.
-            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+            grads = all_sum(grads)
             clipped = self._clip_gradients(grads)
             grads = [g / context.num_replicas_in_sync for g in clipped]
-        return super().apply(grads, trainable_variables)
+        with freed_with_graph():  # Keras's all-reduce has a custom gradient
+            return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         """Update one variable by the rule of the project's own loop."""

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -104,7 +105,21 @@ def debias(beta: float, t):
     return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
 
 
-def adam_direction(m, v, t, c: OptimizerConfig):
+class Adam(NamedTuple):
+    """Numbers of Adam's rule; equal ones share a trace of `tf.function`."""
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    bias_correction: bool
+
+    @classmethod
+    def of(cls, c: OptimizerConfig) -> "Adam":
+        """Return the numbers of an optimizer's settings."""
+        return cls(*(getattr(c, name) for name in cls._fields))
+
+
+def adam_direction(m, v, t, c: Adam):
     """Return the update direction of moments m, v after t steps."""
     if c.bias_correction:
         m = m / debias(c.beta_1, t)
@@ -112,7 +127,7 @@ def adam_direction(m, v, t, c: OptimizerConfig):
     return m / (tf.sqrt(v) + c.epsilon)
 
 
-def adam_update(w, g, m, v, t, decay: float, c: OptimizerConfig):
+def adam_update(w, g, m, v, t, decay: float, c: Adam):
     """Return the update direction u with its decay, and the new m and v."""
     m = c.beta_1 * m + (1.0 - c.beta_1) * g
     v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
@@ -152,7 +167,7 @@ def update_rule(
     inside = decay if c.decay_placement == "update" else 0.0
     compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
     update = compiled_adam_update if compiled else adam_update
-    u, m, v = update(w, g, m, v, t, inside, c)
+    u, m, v = update(w, g, m, v, t, inside, Adam.of(c))
     adapts = c.optimizer == "lamb" and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
     new_w = w - (rate * r) * u
@@ -326,6 +341,7 @@ class Optimizer:
         ratios = []
         for name, w in self.variables.items():
             if not EXCLUDED.search(name):
-                u = adam_direction(self.m[name], self.v[name], t, c)
+                moments = self.m[name], self.v[name]
+                u = adam_direction(*moments, t, Adam.of(c))
                 ratios.append(trust_ratio(w, u + decay * w))
         return tf.stack(ratios)

@@ -1,0 +1,87 @@
+"""Dense layers that were changed after they were made.
+
+Keras quantizes their kernels, and adds low-rank matrices A B to them (LoRA,
+https://arxiv.org/abs/2106.09685).
+"""
+
+from numbers import Integral
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.model.albert import AlbertModel
+
+# Those whose layers can be made again without calibration.
+QUANTIZED = ("int8", "int4", "float8")
+
+
+def add_low_rank(albert: AlbertModel, rank: int) -> None:
+    """Let an encoder learn low-rank changes of its dense layers alone.
+
+    Attention and feed-forward network get them. Their biases learn too;
+    embeddings, norms and pooler do not.
+    """
+    rule = "`lora_rank` must be a whole number, at least 1."
+    legal = isinstance(rank, Integral) and not isinstance(rank, bool)
+    require(legal and rank >= 1, rule, lora_rank=rank)
+    albert.embeddings.trainable = albert.pooler.trainable = False
+    for layer in albert.encoder._flatten_layers():
+        if isinstance(layer, keras.layers.LayerNormalization):
+            layer.trainable = False
+        if isinstance(layer, keras.layers.Dense):
+            layer.enable_lora(int(rank))
+
+
+def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
+    """Return {number of a layer: what `change_layers` changes}."""
+    changes = {}
+    for number, layer in enumerate(model._flatten_layers()):
+        change, mode = {}, getattr(layer, "quantization_mode", None)
+        if mode:
+            rule = f"A quantized model must be {' or '.join(QUANTIZED)}."
+            require(mode in QUANTIZED, rule, mode=mode)
+            change["quantize"] = mode
+        if getattr(layer, "lora_enabled", False):
+            change["lora"] = {"rank": layer.lora_rank}
+            change["lora"]["lora_alpha"] = layer.lora_alpha
+        if change:
+            changes[str(number)] = change
+    return changes
+
+
+def change_layers(model: keras.Model, changes: dict) -> None:
+    """Change the layers of a new model as those of another were."""
+    layers = list(model._flatten_layers())
+    for number, change in changes.items():
+        layer = layers[int(number)]
+        if "quantize" in change:
+            layer.quantize(change["quantize"])
+        if "lora" in change:
+            layer.enable_lora(**change["lora"])
+
+
+def merged_weights(
+    model: keras.Model, named: dict[str, tf.Variable]
+) -> dict[str, tf.Variable]:
+    """Return {name: variable} of a model directory, matrices merged.
+
+    Args:
+      model: perhaps with changed layers.
+      named: its variables by their names.
+    """
+    named = dict(named)
+    names = {id(v): name for name, v in named.items()}
+    for layer in model._flatten_layers():
+        rule = "A quantized model must be saved as `.keras`; a model directory "
+        rule += "and an export take it before `quantize`."
+        mode = getattr(layer, "quantization_mode", None)
+        require(mode is None, rule, quantized=mode)
+        if getattr(layer, "lora_enabled", False):
+            a, b = layer.lora_kernel_a.value, layer.lora_kernel_b.value
+            scale = layer.lora_alpha / layer.lora_rank
+            kernel = layer._kernel.value + scale * tf.matmul(a, b)
+            named[names[id(layer._kernel.value)]] = tf.Variable(kernel)
+            del named[names[id(a)]], named[names[id(b)]]
+    return named

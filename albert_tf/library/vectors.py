@@ -1,0 +1,77 @@
+"""Cosines of vectors of texts, and the search for the closest ones.
+
+Shapes: N and M vectors, H their width.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.base.errors import require
+
+BLOCK = 1 << 24  # cosines computed at once
+
+
+class Found(NamedTuple):
+    """The number of a vector from 0, and its cosine with the query."""
+
+    index: int
+    score: float
+
+
+def unit_vectors(values: Any, name: str) -> np.ndarray:
+    """Return vectors [N, H] with length one, float32; zeros stay zeros."""
+    values = np.asarray(values)
+    rule = f"`{name}` must be vectors, finite numbers [N, H]."
+    legal = values.ndim == 2 and values.dtype.kind in "fiu"
+    require(legal, rule, **{name: f"{values.dtype} {values.shape}"})
+    values = values.astype(np.float32)
+    require(np.isfinite(values).all(), rule, **{name: "NaN or infinite"})
+    # Divided by the largest number first: squares of large ones overflow.
+    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    values = values / np.where(largest > 0, largest, 1.0)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    return values / np.where(norms > 0, norms, 1.0)
+
+
+def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
+    """Return two arrays of unit vectors, which must be of one width."""
+    pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
+    widths = {n: x.shape[1] for n, x in zip(names, pair, strict=True)}
+    rule = "Both must have vectors of one width."
+    require(len(set(widths.values())) == 1, rule, **widths)
+    return pair
+
+
+def similarity(first: Any, second: Any) -> np.ndarray:
+    """Return the cosine of each of N vectors with each of M, float32 [N, M].
+
+    Args:
+      first: [N, H], as `embed`, `encode` and `predict` return vectors.
+      second: [M, H].
+    """
+    first, second = both(first, second, ("first", "second"))
+    return np.clip(first @ second.T, -1.0, 1.0)
+
+
+def search(queries: Any, vectors: Any, top_k: int = 10) -> list[list[Found]]:
+    """Return the vectors with the largest cosines for each query.
+
+    Args:
+      queries: [N, H], as `embed`, `encode` and `predict` return vectors.
+      vectors: [M, H], those to search.
+      top_k: how many for each query, the closest first; all M if fewer.
+    """
+    require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
+    queries, vectors = both(queries, vectors, ("queries", "vectors"))
+    number, found = min(int(top_k), len(vectors)), []
+    rule = "`vectors` must have a vector."
+    require(number, rule, vectors=vectors.shape)
+    rows = max(1, BLOCK // len(vectors))
+    for begin in range(0, len(queries), rows):
+        scores = np.clip(queries[begin : begin + rows] @ vectors.T, -1.0, 1.0)
+        best = np.argpartition(-scores, number - 1)[:, :number]
+        for row, chosen in zip(scores, best, strict=True):
+            order = chosen[np.lexsort((chosen, -row[chosen]))]
+            found.append([Found(int(i), float(row[i])) for i in order])
+    return found

@@ -1,0 +1,142 @@
+"""Low-rank matrices (LoRA) and quantized kernels, learnt, saved and loaded."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_tasks
+from tiny_fits import LABELS, RATE
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.library.sentence_models import Classifier
+from albert_tf.training.model_directory import checkpoints
+
+TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
+BATCH = {"batch_size": 8, "shuffle": False, "verbose": 0}
+
+
+def probabilities(model):
+    """Return what `predict` does, without a graph."""
+    return tf.nn.softmax(model(model.tokenizer(TEXTS))).numpy()
+
+
+@pytest.fixture
+def low_rank(shallow):
+    """A model that has learnt low-rank matrices for an epoch."""
+    keras.utils.set_random_seed(2)
+    model = Classifier.load(
+        shallow, LABELS, lora_rank=3, classifier_dropout=0.0
+    )
+    model.compile(albert_tf.AdamW(RATE), run_eagerly=True)
+    model.fit(TEXTS, NAMES, **BATCH)
+    return model
+
+
+def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
+    """Kernels stay; the change of what is computed is that of A B."""
+    learnt = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
+    assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
+    heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
+    assert [v.path.split("/")[-2] for v in heads] == ["classifier"]
+    read = checkpoints.reader(checkpoints.latest(shallow))
+    for name, variable in low_rank.named_weights().items():
+        same = "lora" in name or "classifier" in name or "bias" in name
+        if not same:
+            np.testing.assert_array_equal(variable, read(name))
+    query = low_rank.albert.encoder.attention_0_0.query
+    assert np.abs(query.lora_kernel_b).max() > 0
+
+
+def test_a_folder_has_the_sum(low_rank, tmp_path):
+    """`load`, and so every program, reads a model without matrices."""
+    low_rank.save(tmp_path / "folder")
+    query = low_rank.albert.encoder.attention_0_0.query
+    sum_ = query._kernel.numpy() + (
+        query.lora_kernel_a.numpy() @ query.lora_kernel_b.numpy()
+    )
+    again = Classifier.load(tmp_path / "folder")
+    kernel = again.albert.encoder.attention_0_0.query.kernel
+    np.testing.assert_allclose(kernel, sum_, atol=1e-6)
+    wanted = probabilities(low_rank)
+    np.testing.assert_allclose(probabilities(again), wanted, atol=1e-6)
+
+
+def test_a_keras_file_learns_on(low_rank, tmp_path):
+    """A further epoch ends with the weights of one without an interruption."""
+    low_rank.save(tmp_path / "a.keras")
+    again = keras.models.load_model(tmp_path / "a.keras")
+    again.run_eagerly = True
+    np.testing.assert_array_equal(probabilities(again), probabilities(low_rank))
+    for model in (again, low_rank):
+        model.fit(TEXTS, NAMES, **BATCH)
+    for found, wanted in zip(again.weights, low_rank.weights, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_export_has_the_sum(low_rank, tmp_path):
+    """The SavedModel gives the probabilities of the model."""
+    low_rank.export(tmp_path / "saved")
+    saved = tf.saved_model.load(str(tmp_path / "saved"))
+    found = saved.signatures["serving_default"](tf.constant(TEXTS))
+    wanted = probabilities(low_rank)
+    np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-6)
+
+
+def test_keras_own_call_is_saved_too(shallow, tmp_path):
+    """Of any dense layer, with a scale of its own."""
+    model = Classifier.load(shallow, LABELS)
+    dense = model.albert.encoder.ffn_0_0.intermediate
+    dense.enable_lora(2, lora_alpha=6)
+    dense.lora_kernel_b.assign(tf.ones_like(dense.lora_kernel_b.value))
+    model.albert.pooler.enable_lora(1)
+    wanted = probabilities(model)
+    model.save(tmp_path / "folder")
+    model.save(tmp_path / "a.keras")
+    for again in (
+        Classifier.load(tmp_path / "folder"),
+        keras.models.load_model(tmp_path / "a.keras"),
+    ):
+        np.testing.assert_allclose(probabilities(again), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
+    """A `.keras` file gives it again; a folder is refused and not begun."""
+    model = Classifier.load(shallow, LABELS)
+    exact = probabilities(model)
+    model.quantize(mode)
+    wanted = probabilities(model)
+    assert np.abs(wanted - exact).max() > 0
+    model.save(tmp_path / "a.keras")
+    again = keras.models.load_model(tmp_path / "a.keras")
+    np.testing.assert_array_equal(probabilities(again), wanted)
+    for write in (model.save, model.export):
+        with pytest.raises(InputError, match="`.keras`"):
+            write(tmp_path / "folder")
+        assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
+def test_refuses_what_is_no_rank(shallow, rank):
+    """Before anything is learnt."""
+    with pytest.raises(InputError, match="`lora_rank` must be a whole"):
+        albert_tf.load(shallow, lora_rank=rank)
+
+
+def test_a_copy_has_the_tokenizer_and_the_changes(low_rank):
+    """`clone_model` and `from_config`, by itself and inside another model."""
+    text = keras.Input((), dtype="string")
+    outer = keras.Model(text, low_rank(low_rank.preprocessor(text)))
+    strings, ids = tf.constant(TEXTS), low_rank.tokenizer(TEXTS)
+    copies = [
+        (low_rank, keras.models.clone_model(low_rank), ids),
+        (outer, keras.models.clone_model(outer), strings),
+        (outer, keras.Model.from_config(outer.get_config()), strings),
+    ]
+    for model, copy, inputs in copies:
+        copy.set_weights(model.get_weights())
+        np.testing.assert_array_equal(copy(inputs), model(inputs))
+    known = copies[0][1].tokenizer.fingerprint()
+    assert known == low_rank.tokenizer.fingerprint()

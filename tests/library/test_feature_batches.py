@@ -1,0 +1,81 @@
+"""Batches: what owns their generator, and which examples they may join."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_tasks
+from tensorflow.python.framework.func_graph import FuncGraph
+from tiny_fits import LABELS
+
+from albert_tf.library.feature_batches import of_generator, without_repeats
+from albert_tf.library.sentence_models import Classifier, Embedder
+
+PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
+
+
+def test_a_generator_goes_with_its_data_set():
+    """Also one that was iterated, and stopped before its end."""
+    data = np.arange(5)
+
+    def generate():
+        yield from data
+
+    dataset = of_generator(generate, tf.TensorSpec([], tf.int64)).prefetch(1)
+    alive = weakref.ref(generate)
+    del generate
+    gc.collect()
+    assert [int(x) for x in dataset] == data.tolist()
+    assert int(next(iter(dataset))) == 0
+    del dataset
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 32])
+@pytest.mark.parametrize("pairs", [PAIRS, [*PAIRS, *PAIRS], [("a", "b")] * 3])
+def test_no_two_of_a_batch_share_a_text(pairs, size):
+    """Every example comes once; batches are full while texts differ."""
+    order = np.random.default_rng(0).permutation(len(pairs)).tolist()
+    batches = list(without_repeats(order, pairs, size))
+    assert sorted(i for batch in batches for i in batch) == sorted(order)
+    for batch in batches:
+        texts = [text for i in batch for text in pairs[i]]
+        assert 0 < len(batch) <= size and len(set(texts)) == len(texts)
+    if size <= 4 and pairs is PAIRS:
+        assert {len(batch) for batch in batches[:10]} == {size}
+
+
+def test_an_embedder_sees_no_partner_twice(shallow):
+    """In `fit`, by the ids of the partners in each batch."""
+    model = Embedder.load(shallow, max_length=8)
+    words = "good great fine bad poor awful".split()
+    first = [f"the film was {w}" for w in words * 4]
+    second = words * 4
+    examples = model.examples((first, second), None, "train")
+    batches = list(model._in_memory(examples, None, 4, shuffle=True))
+    rows = [batch[0]["input_ids"].numpy() for batch in batches]
+    assert sum(map(len, rows)) == 24
+    for row in rows:
+        partners = {tuple(ids) for ids in row[:, 1]}
+        assert len(partners) == len(row)
+
+
+@pytest.mark.slow
+def test_models_that_are_dropped_leave_nothing(shallow):
+    """Of lists and of data sets: neither a model nor one graph more."""
+    texts, labels = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
+    stream = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
+    graphs = []
+    for data in [(texts, labels), (stream,), (texts, labels), (stream,)]:
+        model = Classifier.load(shallow, LABELS)
+        model.compile()
+        model.fit(*data, verbose=0)
+        alive = weakref.ref(model)
+        del model
+        gc.collect()
+        assert alive() is None
+        graphs.append(sum(isinstance(o, FuncGraph) for o in gc.get_objects()))
+    assert graphs[2:] == graphs[:2]

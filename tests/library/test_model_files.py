@@ -1,0 +1,58 @@
+"""Models on disk: vocabularies and word tables that grow."""
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.library.sentence_models import Classifier
+
+TEXT = "the [E1] garden <URL> river"
+
+
+def test_added_pieces_get_rows(pretrained_dir, tmp_path):
+    """Old rows stay; a new one is the mean of its text's; all is saved."""
+    plain = albert_tf.load(pretrained_dir)
+    grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
+    size = plain.tokenizer.vocab_size
+    assert grown.config.vocab_size == size + 2
+    ids = grown.tokenizer.encode(TEXT)
+    assert size in ids and size + 1 in ids
+    assert len(ids) < len(plain.tokenizer.encode(TEXT))
+    tables = [
+        m.albert.embeddings.word_embeddings.numpy() for m in (plain, grown)
+    ]
+    np.testing.assert_array_equal(tables[1][:size], tables[0])
+    for number, piece in enumerate(["[E1]", "<URL>"]):
+        wanted = tables[0][plain.tokenizer.encode(piece)].mean(axis=0)
+        np.testing.assert_allclose(tables[1][size + number], wanted, rtol=1e-5)
+    other = ["a small garden"]
+    np.testing.assert_array_equal(grown.embed(other), plain.embed(other))
+    grown.save(tmp_path / "folder")
+    again = albert_tf.load(tmp_path / "folder")
+    np.testing.assert_array_equal(again.embed([TEXT]), grown.embed([TEXT]))
+    layer, ids = again.preprocessor, again.tokenizer([TEXT], None, 24)
+    found = layer.call(np.array([TEXT], object))["input_ids"]
+    np.testing.assert_array_equal(found, ids["input_ids"])
+
+
+def test_a_task_takes_added_pieces_too(pretrained_dir):
+    """With a new head, whose texts have them."""
+    model = Classifier.load(pretrained_dir, ["a", "b"], added_pieces=["[E1]"])
+    ids = model.tokenizer([TEXT])
+    assert model.tokenizer.vocab_size - 1 in ids["input_ids"]
+    assert model(ids).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ("[E1]", "`added_pieces` must be a list"),
+        ([1], "`added_pieces` must be a list of strings"),
+        (["[E1]", "[E1]"], "must not be in the vocabulary"),
+    ],
+)
+def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
+    """Before anything is built."""
+    with pytest.raises(InputError, match=message):
+        albert_tf.load(pretrained_dir, added_pieces=pieces)
