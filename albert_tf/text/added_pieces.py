@@ -1,0 +1,69 @@
+"""Vocabularies that change: pieces appended, special pieces renamed."""
+
+from collections.abc import Iterable
+
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base.errors import require
+from albert_tf.text.normalization import normalize
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.wordpiece import (
+    clean_character,
+    fold,
+    split_punctuation,
+    vocabulary_lines,
+)
+
+# The type of a piece in a SentencePiece model
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+
+def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
+    """Return the text in which a tokenizer finds an added piece, or None.
+
+    It is the piece as the tokenizer normalises it: a piece `[E1]` is found in
+    `[E1]` and, by a tokenizer that lower-cases, in `[e1]`. WordPiece finds
+    single words alone, so that a piece with punctuation has no such text.
+    """
+    if tokenizer.kind == "sentencepiece":
+        return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)
+    words = "".join(map(clean_character, piece)).split()
+    if len(words) != 1 or len(split_punctuation(words[0])) != 1:
+        return None
+    return fold(words[0], tokenizer.config)
+
+
+def with_pieces(
+    tokenizer: Tokenizer, pieces: Iterable[str], control: bool = False
+) -> Tokenizer:
+    """Return a tokenizer with pieces appended to its vocabulary, in order.
+
+    Args:
+      tokenizer: whose ids stay as they are.
+      pieces: texts that become one piece each, wherever they stand in a text;
+        of WordPiece, where they are a word.
+      control: whether the pieces are never found in a text, as `[CLS]`.
+
+    Raises:
+      InputError: a piece exists, or WordPiece would never find it.
+    """
+    known = set(tokenizer.pieces(range(tokenizer.vocab_size)))
+    names = []
+    for piece in pieces:
+        name = piece if control else text_of_piece(tokenizer, piece)
+        rule = "A piece to add must be one word without punctuation, for "
+        rule += "WordPiece splits every other text."
+        require(name, rule, piece=repr(piece))
+        rule = "A piece to add must not be in the vocabulary."
+        require(name not in known, rule, piece=repr(piece))
+        known.add(name)
+        names.append(name)
+    if tokenizer.kind == "wordpiece":
+        lines = [*vocabulary_lines(tokenizer.content), *names]
+        return type(tokenizer)("\n".join(lines).encode(), tokenizer.config)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    for name in names:
+        kind = CONTROL if control else USER_DEFINED
+        proto.pieces.add(piece=name, score=0.0, type=kind)
+    return type(tokenizer)(proto.SerializeToString(), tokenizer.config)
