@@ -6,8 +6,13 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion import huggingface, tf1
-from albert_tf.conversion.sources import Source, open_source
+from albert_tf.conversion.sources import (
+    Reading,
+    Source,
+    is_model,
+    open_source,
+    what_else,
+)
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
@@ -27,24 +32,27 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
         variable.assign(tensors.read(name))
 
 
-def open_model(path: str, pairs: bool = False) -> Source:
+def open_model(
+    path: str, pairs: bool = False, encoder_only: bool = False
+) -> Source:
     """Open a folder with a model, or a checkpoint by its prefix.
 
     Args:
       path: where it lies.
       pairs: whether a Hugging Face folder's classifier is of pairs of texts.
+      encoder_only: whether every head is left out.
 
     Raises:
       InputError: there is none, or its parts do not fit each other.
     """
     path = str(path)
     require(
-        huggingface.is_folder(path) or tf1.find_prefix(path),
+        is_model(path),
         "`path` must be a folder with a model: a model directory, an "
-        "unpacked release or a Hugging Face folder.",
+        f"unpacked release or a Hugging Face folder.{what_else(path)}",
         path=path,
     )
-    source = open_source(path, pairs=pairs)
+    source = open_source(path, Reading(pairs=pairs, encoder_only=encoder_only))
     if source.tokenizer:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:

@@ -70,9 +70,9 @@ class Albert(ModelWithTokenizer):
             setattr(self, name, head)
 
     @classmethod
-    def load(cls, path: str, **kwargs) -> "Albert":
+    def load(cls, path: str, encoder_only: bool = False, **kwargs) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
-        opened = open_model(path)
+        opened = open_model(path, encoder_only=encoder_only)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
@@ -193,7 +193,8 @@ def load(path: str, **kwargs) -> Albert:
     Args:
       path: a model directory, also of a fine-tuned model, whose head is left
         out; an unpacked release; a Hugging Face folder.
-      **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
+      **kwargs: `encoder_only` to leave out every head, also one that is
+        unknown; `max_length`, and `name` and `dtype` of a Keras model.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
