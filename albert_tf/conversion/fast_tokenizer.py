@@ -104,9 +104,10 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
     rules += [replace(" {2,}", " "), replace(END, "")]
     # Behind `[MASK]` a mark stands where a piece can begin with it.
     pieces = [piece.piece for piece in proto.pieces]
-    words = (x for x in pieces if x[:1] == WORD_MARK and x[1:])
-    letters = character_class(x[1] for x in words)
-    rules.append(replace(f"^(?={letters})", " "))
+    words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
+    if words:
+        letters = character_class(x[1] for x in words)
+        rules.append(replace(f"^(?={letters})", " "))
     mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
     return {
         "normalizer": {"type": "Sequence", "normalizers": rules},

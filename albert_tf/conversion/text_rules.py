@@ -90,11 +90,16 @@ def only_spaces(pattern: dict, content: str) -> bool:
     text = pattern.get("Regex", pattern.get("String"))
     if pattern.get("String") == " " and content == WORD_MARK:
         return True
-    of_class = re.fullmatch(r"\^?\((\?[=!:]|\?<[=!])?\[.*\]\)|\[.*\]\+?", text)
-    if content == " " and of_class and "Regex" in pattern:
-        found = python_pattern(pattern).findall(BETWEEN.join(characters()))
-        # A mark of words before the first letter, as we write it.
-        return all(map(str.isspace, found)) or text.startswith("^(?=")
+    of_regex = content == " " and "Regex" in pattern
+    if of_regex and text.startswith("^(?=["):
+        return True  # a mark of words before the first letter, as we write it
+    if of_regex and re.fullmatch(r"\[.*\]\+?", text):
+        try:
+            pattern = python_pattern(pattern)
+        except NotExpressible:
+            return False
+        found = pattern.findall(BETWEEN.join(characters()))
+        return bool(found) and all(map(str.isspace, found))
     return content in ("", " ") and bool(OF_SPACES.fullmatch(text))
 
 

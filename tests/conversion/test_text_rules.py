@@ -127,6 +127,7 @@ def test_a_map_within_the_rules_is_applied_too():
         (regex("a+b*", "c"), r"a\+b\*"),
         (regex(r"\p{L}", "c"), r"\\p"),
         (regex("^x", "y"), r"\^x"),
+        (regex(r"[\p{L}]", " "), r"\\p"),
         (regex("(?!a)b", "y"), r"\(\?!a\)b"),
         ({"type": "Prepend", "prepend": "x"}, "Prepend of 'x'"),
     ],
