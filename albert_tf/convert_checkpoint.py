@@ -37,6 +37,9 @@ def convert_checkpoint(config: ConversionConfig) -> Converted:
         config.to,
         config.albert_config_file,
         config.pairs,
+        encoder_only=config.encoder_only,
+        strict=config.strict,
+        task=config.task,
     )
     print("\n".join(lines))
     return Converted(config.output, tuple(lines))

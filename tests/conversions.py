@@ -76,3 +76,8 @@ def huggingface(tmp_path, golden, **config) -> tuple[pathlib.Path, dict]:
 
 def rewrite(folder: pathlib.Path, tensors: dict) -> None:
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+
+
+def edit(path: pathlib.Path, change) -> None:
+    """Rewrite a JSON file by a function of its content."""
+    path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))

@@ -8,7 +8,11 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.conversion.sources import describe_source, open_source
+from albert_tf.conversion.sources import (
+    Reading,
+    describe_source,
+    open_source,
+)
 from albert_tf.conversion.targets import TARGETS
 from albert_tf.training.model_directory.checkpoint_files import reason
 
@@ -19,6 +23,7 @@ def convert(
     to: str,
     config_file: str | None = None,
     pairs: bool = False,
+    **further: bool | str | None,
 ) -> list[str]:
     """Convert a model; return lines that say what was found and done.
 
@@ -27,7 +32,8 @@ def convert(
       output: a folder that is new or empty.
       to: a key of `TARGETS`.
       config_file: a config to use instead of the one beside the weights.
-      pairs: whether a Hugging Face folder's classifier is of pairs of texts.
+      pairs: whether a classifier that does not say so is of pairs of texts.
+      **further: `encoder_only`, `strict` and `task`, see `Reading`.
 
     Raises:
       InputError: anything does not fit; then there is no output folder.
@@ -35,8 +41,10 @@ def convert(
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
-        source = open_source(input, config_file, pairs)
-        rule = "`pairs` must stand with a classifier of Hugging Face alone."
+        how = Reading(config_file, pairs, **further)
+        source = open_source(input, how)
+        rule = "`pairs` must stand with a classifier of Hugging Face or of a "
+        rule += "TF1 checkpoint alone."
         require(
             not pairs or getattr(source.task, "is_pair", False),
             rule,
@@ -81,6 +89,19 @@ class ConversionConfig(Checked):
     )
     pairs: bool = setting(
         False,
-        "Whether the classifier of a Hugging Face folder, which does not say "
-        "so, is of pairs of texts.",
+        "Whether the classifier of a Hugging Face folder or a TF1 checkpoint, "
+        "which do not say so, is of pairs of texts.",
+    )
+    task: str | None = setting(
+        None,
+        "Task of the head in a TF1 checkpoint, which has no labels: a name as "
+        "for finetune.py. Default: classification, or SQuAD.",
+    )
+    encoder_only: bool = setting(
+        False, "Whether to leave out every head, also one that is unknown."
+    )
+    strict: bool = setting(
+        False,
+        "Whether to fail where the tokenizer of a Hugging Face folder has "
+        "something that has no equal here, rather than warn.",
     )

@@ -8,26 +8,24 @@ comma inside a word, see `digit_comma`; and a word that stands right behind a
 """
 
 import base64
-import contextlib
+import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.tokenizers import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
-# `Type` of a piece
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 NEVER = -100.0  # a score so low that a piece is not chosen
 
 # A capital sigma at the end of a word; lower-casing there goes by characters.
@@ -70,7 +68,7 @@ def text_rules(config: TextConfig) -> list[dict]:
 
 def scored(proto, config: TextConfig) -> list[list]:
     """Return [piece, score] of each, as SentencePiece uses the scores."""
-    best = max(p.score for p in proto.pieces if p.type == 1)
+    best = max(p.score for p in proto.pieces if p.type == NORMAL)
     split = config.digit_comma != "none"
 
     def score(piece) -> float:
@@ -90,6 +88,15 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
         return None
+    model = {
+        "type": "Unigram",
+        "unk_id": tokenizer.unk_id,
+        "vocab": scored(proto, tokenizer.config),
+        "byte_fallback": proto.trainer_spec.byte_fallback,
+    }
+    if spec.normalization_rule_tsv.startswith("{"):
+        # The rules that were compiled into the model.
+        return json.loads(spec.normalization_rule_tsv) | {"model": model}
     rules = text_rules(tokenizer.config)
     if spec.precompiled_charsmap:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
@@ -97,20 +104,16 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
     rules += [replace(" {2,}", " "), replace(END, "")]
     # Behind `[MASK]` a mark stands where a piece can begin with it.
     pieces = [piece.piece for piece in proto.pieces]
-    words = (x for x in pieces if x[:1] == WORD_MARK and x[1:])
-    letters = character_class(x[1] for x in words)
-    rules.append(replace(f"^(?={letters})", " "))
+    words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
+    if words:
+        letters = character_class(x[1] for x in words)
+        rules.append(replace(f"^(?={letters})", " "))
     mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
     return {
         "normalizer": {"type": "Sequence", "normalizers": rules},
         "pre_tokenizer": mark | {"prepend_scheme": "first"},
         "decoder": mark | {"prepend_scheme": "always"},
-        "model": {
-            "type": "Unigram",
-            "unk_id": tokenizer.unk_id,
-            "vocab": scored(proto, tokenizer.config),
-            "byte_fallback": proto.trainer_spec.byte_fallback,
-        },
+        "model": model,
     }
 
 
@@ -197,152 +200,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
     }
 
 
-def needed_flag(values: dict, name: str) -> bool:
-    """Return a boolean of a part of `tokenizer.json`, which must be there."""
-    if values[name] is None:
-        raise LookupError(name)
-    return files.flag_in(values, name, TOKENIZER_JSON)
-
-
-def sentencepiece_model(content: dict) -> bytes:
-    """Return the SentencePiece model that a `tokenizer.json` was made of."""
-    model, proto = content["model"], sentencepiece_model_pb2.ModelProto()
-    types = {
-        token["content"]: (
-            CONTROL if needed_flag(token, "special") else USER_DEFINED
-        )
-        for token in content["added_tokens"]
-    }
-    types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
-    for piece, score in model["vocab"]:
-        score -= NEVER * (score < NEVER)  # as `scored` has it
-        kind = types.get(piece, NORMAL)
-        proto.pieces.add(piece=piece, score=score, type=kind)
-    proto.trainer_spec.model_type = UNIGRAM
-    proto.trainer_spec.byte_fallback = model.get("byte_fallback", False)
-    rules = content["normalizer"] or {}
-    for rule in rules.get("normalizers", [rules]):
-        charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
-        proto.normalizer_spec.precompiled_charsmap += charsmap
-    return proto.SerializeToString()
-
-
-def wordpiece_list(content: dict) -> bytes:
-    """Return the vocabulary that a `tokenizer.json` was made of."""
-    ids = content["model"]["vocab"]
-    return "\n".join(sorted(ids, key=ids.__getitem__)).encode()
-
-
 def read_if_there(folder: str, name: str) -> dict:
     """Return the content of one of a tokenizer's files, {} without it."""
     path, what = files.join(folder, name), f"`{name}`"
     return files.read_json_object(path, what) if files.exists(path) else {}
-
-
-@contextlib.contextmanager
-def whole(folder: str) -> Iterator[None]:
-    """Refuse a `tokenizer.json` in which the body misses something."""
-    try:
-        yield
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        path = files.join(folder, TOKENIZER_JSON)
-        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
-        raise InputError(f"{rule} Received: {path}: {error!r}") from None
-
-
-# By the type of the model: the kind of the tokenizer, and what makes its file.
-VOCABULARIES = {
-    "Unigram": ("sentencepiece", sentencepiece_model),
-    "WordPiece": ("wordpiece", wordpiece_list),
-}
-
-
-def settings_of_rules(rule: dict | None) -> dict[str, bool]:
-    """Return the settings of `TextConfig` that a normalizer has."""
-    rules = (rule or {}).get("normalizers", [rule or {}])
-    known = {rule.get("type"): rule for rule in rules}
-    if bert := known.get("BertNormalizer"):
-        # Accents go with capitals where nothing is said of them.
-        return {
-            "do_lower_case": needed_flag(bert, "lowercase"),
-            "strip_accents": bert["strip_accents"] is None
-            or needed_flag(bert, "strip_accents"),
-        }
-    return {
-        "do_lower_case": "Lowercase" in known,
-        "strip_accents": "StripAccents" in known,
-    }
-
-
-def settings_in(folder: str) -> dict[str, bool]:
-    """Return the settings of `TextConfig` that a folder's tokenizer has.
-
-    `tokenizer_config.json` tells, and of what it does not say the rules.
-    """
-    known, content = {}, read_if_there(folder, TOKENIZER_JSON)
-    if content:
-        with whole(folder):
-            known = settings_of_rules(content["normalizer"])
-    values = read_if_there(folder, TOKENIZER_CONFIG)
-    names = ("do_lower_case", "strip_accents", "keep_accents")
-    path = files.join(folder, TOKENIZER_CONFIG)
-    flags = {name: files.flag_in(values, name, path) for name in names}
-    keep = flags.pop("keep_accents")
-    if keep is not None:
-        flags["strip_accents"] = not keep
-    return known | {k: x for k, x in flags.items() if x is not None}
-
-
-def read_tokenizer_json(folder: str, config: TextConfig) -> Tokenizer | None:
-    """Return the tokenizer of a `tokenizer.json`; None of none, or another.
-
-    Its vocabulary alone is read; the text is treated as the config says.
-    """
-    content = read_if_there(folder, TOKENIZER_JSON)
-    if not content:
-        return None
-    with whole(folder):
-        if content["model"]["type"] not in VOCABULARIES:
-            return None
-        kind, vocabulary_of = VOCABULARIES[content["model"]["type"]]
-        vocabulary = vocabulary_of(content)
-    return KINDS[kind](vocabulary, config)
-
-
-def _added_pieces(folder: str, content: dict, tokenizer: Tokenizer) -> list:
-    """Return what was added to a folder's vocabulary, and ours has not."""
-    pieces = {*tokenizer.pieces(range(tokenizer.vocab_size))}
-    added = [token["content"] for token in content.get("added_tokens", ())]
-    added += read_if_there(folder, ADDED_TOKENS)
-    return [piece for piece in dict.fromkeys(added) if piece not in pieces]
-
-
-def _joins_ideographs(folder: str, content: dict) -> bool:
-    """Return whether WordPiece takes Chinese characters for parts of words."""
-    values = read_if_there(folder, TOKENIZER_CONFIG)
-    path = files.join(folder, TOKENIZER_CONFIG)
-    apart = files.flag_in(values, "tokenize_chinese_chars", path)
-    if apart is None:
-        rules = content.get("normalizer") or {}
-        apart = files.flag_in(rules, "handle_chinese_chars", TOKENIZER_JSON)
-    return apart is False
-
-
-def differences(folder: str, tokenizer: Tokenizer) -> list[str]:
-    """Return what a folder's tokenizer does and ours does not, as warnings."""
-    content = read_if_there(folder, TOKENIZER_JSON)
-    with whole(folder):
-        added = _added_pieces(folder, content, tokenizer)
-        joins = tokenizer.kind == "wordpiece" and _joins_ideographs(
-            folder, content
-        )
-    named = ", ".join(added)
-    rule = "here each Chinese character is a word; there tokenize_chinese_chars"
-    warnings = {
-        f"no pieces here for the added {named}": bool(added),
-        f"{rule} is false, and ids of Chinese differ": joins,
-    }
-    return [warning for warning, holds in warnings.items() if holds]
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:
@@ -355,5 +216,7 @@ def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": text.do_lower_case,
         "keep_accents": not text.strip_accents,
+        "replace_quotes": text.replace_quotes,
+        "digit_comma": text.digit_comma,
         **dict(zip(names, tokenizer.special, strict=True)),
     }

@@ -1,5 +1,6 @@
 """Folders of the Hugging Face hub: `config.json` and the weights beside it."""
 
+import importlib.util
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import tempfile
 import weakref
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import safetensors
@@ -24,6 +26,9 @@ from albert_tf.text.tokenizers import Tokenizer
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
+H5 = "tf_model.h5"
+WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the surest first
+LFS_POINTER = b"version https://git-lfs"
 
 # Hugging Face's "gelu" is the erf form; the released one is its "gelu_new".
 ACTIVATIONS = {
@@ -51,6 +56,16 @@ TIED = {
 }
 POSITION_IDS = "albert.embeddings.position_ids"
 BACKBONE = "albert."
+WORD_TABLE = "embeddings.word_embeddings.weight"
+ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
+# Names in files of Keras: the outermost of layers, and of variables.
+H5_ROOTS = "albert predictions classifier qa_outputs sop_classifier".split()
+H5_LAST = {
+    **dict.fromkeys(("kernel", "gamma", "embeddings"), "weight"),
+    "beta": "bias",
+    "decoder_bias": "decoder.bias",
+}
+H5_BIAS = "predictions.decoder.bias"
 POOLER = "albert.pooler."
 
 # There, the projection to the hidden width exists even if the widths agree.
@@ -60,7 +75,7 @@ PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 def is_folder(path: str) -> bool:
     """Return whether a folder holds a Hugging Face model's weights."""
     return files.exists(files.join(path, CONFIG)) and any(
-        files.exists(files.join(path, name)) for name in (SAFETENSORS, PICKLE)
+        files.exists(files.join(path, name)) for name in WEIGHTS
     )
 
 
@@ -183,6 +198,48 @@ def _open_pickle(path: str) -> Tensors:
     )
 
 
+def _open_h5(path: str) -> Tensors:
+    """Open the weights of transformers' classes for TensorFlow.
+
+    Keras writes `LAYER/MODEL/albert/.../kernel:0`, where the names of PyTorch
+    are `albert.....weight` and products are transposed.
+    """
+    file_copy = LocalCopy(path)
+    names: dict[str, tuple[str, bool]] = {}
+    shapes: dict[str, tuple] = {}
+
+    def visit(name: str, item) -> None:
+        if not isinstance(item, h5py.Dataset):
+            return
+        parts = name.removesuffix(":0").split("/")
+        roots = [i for i, part in enumerate(parts) if i and part in H5_ROOTS]
+        *scope, last = parts[roots[0] if roots else 0 :]
+        transposed = last == "kernel"
+        scope = [part.replace("_._", ".") for part in scope]
+        new = ".".join([*scope, H5_LAST.get(last, last)])
+        shape = item.shape[::-1] if transposed else item.shape
+        names[new], shapes[new] = (name, transposed), tuple(shape)
+
+    try:
+        with h5py.File(file_copy.path) as file:
+            file.visititems(visit)
+    except OSError as error:
+        rule = f"The weights must be a whole HDF5 file: {error}."
+        raise InputError(f"{rule} Received: {path}") from None
+    # There the product with the word table gets this bias, and not the other.
+    if H5_BIAS in names:
+        names["predictions.bias"] = names.pop(H5_BIAS)
+        shapes["predictions.bias"] = shapes.pop(H5_BIAS)
+
+    def read(name: str) -> np.ndarray:
+        place, transposed = names[name]
+        with h5py.File(file_copy.path) as file:
+            array = file[place][()]
+        return np.ascontiguousarray(array.T) if transposed else array
+
+    return Tensors(dict(sorted(shapes.items())), read)
+
+
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
     """Drop tied second names after checking that they are what they should.
 
@@ -236,19 +293,58 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
     return Tensors(tensors.shapes, read)
 
 
-def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
+def _open_file(folder: str) -> tuple[Tensors, str]:
+    """Open the weights file of a folder that can be read here."""
+    names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
+    if names[0] == PICKLE and not importlib.util.find_spec("torch"):
+        names = names[1:] or names  # the other file needs no torch
+    path = files.join(folder, names[0])
+    with files.opened(path, "rb") as file:
+        pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
+    require(
+        not pointer,
+        "The weights must be the file itself, not git-lfs's pointer to it; "
+        "`git lfs pull` in the folder fetches it.",
+        path=path,
+    )
+    opener = {SAFETENSORS: _open_safetensors, PICKLE: _open_pickle}
+    return opener.get(names[0], _open_h5)(path), path
+
+
+def encoder_alone(tensors: Tensors, path: str) -> Tensors:
+    """Return the encoder's tensors of any model with an ALBERT inside."""
+    found = [name for name in tensors.shapes if name.endswith(WORD_TABLE)]
+    rule = f"The weights must have one encoder with `{WORD_TABLE}`."
+    require(len(found) == 1, rule, path=f"{path} with {', '.join(found)}")
+    prefix = found[0].removesuffix(WORD_TABLE)
+    shapes = {
+        BACKBONE + name.removeprefix(prefix): shape
+        for name, shape in tensors.shapes.items()
+        if name.startswith(tuple(prefix + part for part in ENCODER_PARTS))
+    }
+    return Tensors(
+        shapes, lambda n: tensors.read(prefix + n.removeprefix(BACKBONE))
+    )
+
+
+def open_weights(
+    folder: str, config: AlbertConfig, encoder_only: bool = False
+) -> tuple[Tensors, str]:
     """Open a folder's weights, with Hugging Face's names of the whole model.
 
     Returns the tensors and the file that holds them. `AlbertModel` leaves out
     the prefix `albert.`; here it is always there.
+
+    Args:
+      folder: where the file is.
+      config: the architecture.
+      encoder_only: whether to leave out everything but the encoder, which
+        may have any prefix.
     """
-    path = files.join(folder, SAFETENSORS)
-    if files.exists(path):
-        tensors = _open_safetensors(path)
-    else:
-        path = files.join(folder, PICKLE)
-        tensors = _open_pickle(path)
-    if "embeddings.word_embeddings.weight" in tensors.shapes:
+    tensors, path = _open_file(folder)
+    if encoder_only:
+        tensors = encoder_alone(tensors, path)
+    elif WORD_TABLE in tensors.shapes:
         read = tensors.read
         shapes = {BACKBONE + n: s for n, s in tensors.shapes.items()}
         tensors = Tensors(shapes, lambda n: read(n.removeprefix(BACKBONE)))

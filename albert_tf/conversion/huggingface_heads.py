@@ -103,9 +103,8 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     known = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}. Of another class, "
-        "`AlbertModel.from_pretrained(FOLDER).save_pretrained(NEW)` of "
-        "transformers keeps the encoder.",
+        f"`architectures` must be one of {', '.join(known)}; `encoder_only` "
+        "keeps the encoder of another class.",
         architectures=architecture,
     )
     if kinds[0] not in PROBLEMS:

@@ -1,13 +1,13 @@
 """Models as they lie in the files of other projects and of this one."""
 
 import dataclasses
-import itertools
 import math
 import os
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion import fast_tokenizer, huggingface, tf1
+from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
     head_places,
@@ -21,11 +21,17 @@ from albert_tf.conversion.released_names import (
     Layout,
     Place,
 )
+from albert_tf.conversion.sentence_modules import (
+    Modules,
+    encoder_folder,
+    read_modules,
+)
+from albert_tf.conversion.tf1_heads import read_head
+from albert_tf.conversion.tokenizer_files import find_vocabulary
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import (
     Tokenizer,
     tokenizer_from_files,
@@ -39,11 +45,27 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 
-# By the setting that names a vocabulary: its files' names, the surest first.
-VOCABULARIES = {
-    "spm_model_file": ("spiece.model", "*.model"),
-    "vocab_file": ("vocab.txt", "vocab*.txt"),
-}
+
+ENCODER, TF1_ENCODER = "albert/", "bert/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What is taken of a model's files.
+
+    Attributes:
+      config_file: a config to use instead of the one beside the weights.
+      pairs: whether a classifier, of which no file says so, is of pairs.
+      encoder_only: whether every head is left out, known or not.
+      strict: whether a tokenizer that has no equal here is an error.
+      task: the name of the task of a TF1 checkpoint's head.
+    """
+
+    config_file: str | None = None
+    pairs: bool = False
+    encoder_only: bool = False
+    strict: bool = False
+    task: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,39 +93,40 @@ class Source:
     task: Task | None = None
 
 
-def find_tokenizer(folders: list[str], **text: bool) -> Tokenizer | None:
-    """Return the tokenizer of a vocabulary in one of some folders, or None.
-
-    Args:
-      folders: where to look.
-      **text: settings of `TextConfig` that differ from the released ones.
-    """
-    for setting, patterns in VOCABULARIES.items():
-        for pattern, folder in itertools.product(patterns, folders):
-            paths = files.matches(pattern, folder)
-            rule = "Only one vocabulary may stand beside the weights."
-            require(len(paths) < 2, rule, vocabularies=", ".join(paths))
-            if paths:
-                return tokenizer_from_files(**{setting: paths[0]}, **text)
-    return None
+def find_tokenizer(folders: list[str]) -> Tokenizer | None:
+    """Return the tokenizer of a vocabulary in one of some folders, or None."""
+    found = find_vocabulary(folders)
+    if not found:
+        return None
+    setting = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
+    return tokenizer_from_files(**{setting[found[0]]: found[1]})
 
 
-def open_tf1(prefix: str, config_file: str | None) -> Source:
+def open_tf1(prefix: str, how: Reading) -> Source:
     """Open a TF1 checkpoint, its config and its vocabulary."""
-    tensors = tf1.open_checkpoint(prefix)
+    tensors = tf1.without_scope(tf1.open_checkpoint(prefix))
     config, warnings = tf1.read_config(
-        config_file or tf1.find_config(prefix), tensors
+        how.config_file or tf1.find_config(prefix), tensors
     )
     layout = tf1.layout_of(tensors)
+    task, head = None, {}
+    if how.encoder_only:
+        tensors = tf1.weights_alone(tensors)
+        tensors = tensors.where(lambda name: name.startswith(TF1_ENCODER))
+    else:
+        task, head = read_head(tensors, config, how.task, how.pairs)
+    if task:
+        tensors = tf1.weights_alone(tensors)
     folder = os.path.dirname(prefix)
     assets = files.join(os.path.dirname(folder), tf1.HUB_ASSETS)
     return Source(
         layout,
         prefix,
         config,
-        to_ours(tensors, config, layout, prefix),
+        to_ours(tensors, config, layout, prefix, head),
         find_tokenizer([folder, assets]),
         warnings,
+        task=task,
     )
 
 
@@ -112,20 +135,23 @@ def is_of_head(name: str) -> bool:
     return not name.startswith(("albert/", OPTIMIZER, *PRETRAINING_HEADS))
 
 
-def open_model_dir(prefix: str, config_file: str | None) -> Source:
+def open_model_dir(prefix: str, how: Reading) -> Source:
     """Open a checkpoint of a model directory."""
     folder = os.path.dirname(prefix)
     if os.path.basename(folder) == BEST:
         folder = os.path.dirname(folder)
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
-    task = load_task(folder) if is_finetuned(folder) else None
+    finetuned = is_finetuned(folder) and not how.encoder_only
+    task = load_task(folder) if finetuned else None
     head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
     tensors = Tensors(shapes, checkpoints.reader(prefix))
     # Of a task, what was frozen has no slots; averages have no place.
     left_out = OPTIMIZER if task else AVERAGE
     averaged = any(name.startswith(AVERAGE) for name in shapes)
     tensors = tensors.where(lambda name: not name.startswith(left_out))
-    config_file = config_file or files.join(folder, CONFIG_FILE)
+    if how.encoder_only:
+        tensors = tensors.where(lambda name: name.startswith(ENCODER))
+    config_file = how.config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
         MODEL_DIR,
@@ -139,73 +165,143 @@ def open_model_dir(prefix: str, config_file: str | None) -> Source:
     )
 
 
-def open_huggingface(
-    folder: str, config_file: str | None, pairs: bool
-) -> Source:
+def _huggingface_task(
+    folder: str,
+    modules: Modules | None,
+    values: dict,
+    config: AlbertConfig,
+    how: Reading,
+) -> Task | None:
+    """Return what the model of a Hugging Face folder was fine-tuned for."""
+    if how.encoder_only:
+        return None
+    positions = config.max_position_embeddings
+    task = read_task(folder, values, positions, how.pairs)
+    return modules.task(positions) if modules and not task else task
+
+
+def open_huggingface(path: str, how: Reading) -> Source:
     """Open a Hugging Face folder, with the head of a task."""
-    path = files.join(folder, huggingface.CONFIG)
-    config, warnings = huggingface.read_config(path)
-    if config_file:
-        config, warnings = AlbertConfig.from_json_file(config_file), []
-    tensors, weights = huggingface.open_weights(folder, config)
-    values = files.read_json(path, "`config.json`")
-    if values.get("architectures") in (None, []):
+    modules = None if how.encoder_only else read_modules(path)
+    folder = modules.folder if modules else encoder_folder(path)
+    config_path = files.join(folder, huggingface.CONFIG)
+    config, warnings = huggingface.read_config(config_path)
+    if how.config_file:
+        config, warnings = AlbertConfig.from_json_file(how.config_file), []
+    tensors, weights = huggingface.open_weights(
+        folder, config, how.encoder_only
+    )
+    values = files.read_json(config_path, "`config.json`")
+    if how.encoder_only or values.get("architectures") in (None, []):
         values["architectures"] = [huggingface.architecture_of(tensors)]
     names = values["architectures"]
     rule = "`architectures` must be a list of names."
     require(isinstance(names, list), rule, architectures=names)
-    task = read_task(folder, values, config.max_position_embeddings, pairs)
+    # Of transformers' classes for TensorFlow, some versions.
+    values["architectures"] = [str(name).removeprefix("TF") for name in names]
+    names = values["architectures"]
+    task = _huggingface_task(folder, modules, values, config, how)
     lacks = not any(n.startswith(huggingface.POOLER) for n in tensors.shapes)
-    if lacks and values["architectures"][0] in WITHOUT_POOLER:
+    without = how.encoder_only or modules or names[0] in WITHOUT_POOLER
+    if lacks and without:
         tensors = huggingface.with_pooler(tensors, config)
         warnings.append("no pooler there; the new one has learnt nothing")
     head = head_places(task, config)
-    text = fast_tokenizer.settings_in(folder)
-    tokenizer = find_tokenizer(
-        [folder], **text
-    ) or fast_tokenizer.read_tokenizer_json(folder, TextConfig(**text))
-    if tokenizer:
-        warnings += fast_tokenizer.differences(folder, tokenizer)
+    tokenizer, more = read_tokenizer(folder, config.vocab_size, how.strict)
     return Source(
         HUGGING_FACE,
         weights,
         config,
         to_ours(tensors, config, HUGGING_FACE, weights, head),
-        tokenizer,
-        warnings,
+        modules.tokenizer(tokenizer) if modules else tokenizer,
+        warnings + more,
         task=task,
     )
 
 
-def open_source(
-    path: str, config_file: str | None = None, pairs: bool = False
-) -> Source:
+def is_huggingface(path: str) -> bool:
+    """Return whether a folder is one of Hugging Face, or of its sentences."""
+    return huggingface.is_folder(encoder_folder(path))
+
+
+def is_model(path: str) -> bool:
+    """Return whether a path has the weights of a model, of some kind."""
+    return is_huggingface(path) or tf1.find_prefix(path) is not None
+
+
+# Files by which other folders are known, and what to do with those.
+OTHERS = {
+    "saved_model.pb": "a SavedModel of TensorFlow 2, a graph whose variables "
+    "have other names; convert what it was made of: for TF-Hub's albert_en "
+    "the archive of google-research/albert with the same weights, for an "
+    "export its model directory",
+    "model.safetensors.index.json": "a Hugging Face folder with its weights "
+    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
+    "transformers writes one",
+    "pytorch_model.bin.index.json": "a Hugging Face folder with its weights "
+    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
+    "transformers writes one",
+    "flax_model.msgpack": "a Hugging Face folder with the weights of Flax; "
+    "`from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW)` of "
+    "transformers 4 writes those of PyTorch",
+    "rust_model.ot": "a Hugging Face folder with the weights of rust-bert; "
+    "fetch the same model's safetensors file",
+    "adapter_config.json": "an adapter without its model; merge the two with "
+    "`merge_and_unload` of peft",
+    "model.onnx": "an ONNX model; convert what it was made of",
+    "model.tflite": "a LiteRT model; convert what it was made of",
+    huggingface.CONFIG: "a Hugging Face folder without its weights; fetch "
+    f"{huggingface.SAFETENSORS} too",
+}
+
+
+def what_else(path: str) -> str:
+    """Return what a folder without a model is, as far as its files tell."""
+    for name, what in OTHERS.items():
+        if files.exists(files.join(path, name)):
+            return f" This is {what}."
+    return ""
+
+
+def open_source(path: str, how: Reading | None = None) -> Source:
     """Find out what a path holds and open it.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
-      config_file: a config to use instead of the one beside the weights.
-      pairs: whether a Hugging Face folder's classifier is of pairs of texts.
+      how: what is taken of it.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
     """
-    if huggingface.is_folder(path):
-        return open_huggingface(path, config_file, pairs)
-    prefix = tf1.find_prefix(path)
+    how = how or Reading()
+    huggingface_folder = is_huggingface(path)
+    prefix = None if huggingface_folder else tf1.find_prefix(path)
     require(
-        prefix is not None,
+        huggingface_folder or prefix is not None,
         "`input` must be a folder with a model (a TF1 checkpoint, a model "
         "directory, or a Hugging Face folder with its weights in one file, "
-        f"{huggingface.SAFETENSORS} or {huggingface.PICKLE}) or a checkpoint's "
-        "prefix.",
+        f"{' or '.join(huggingface.WEIGHTS)}) or a checkpoint's "
+        f"prefix.{what_else(path)}",
         input=path,
     )
-    if tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes:
-        return open_tf1(prefix, config_file)
+    if prefix:
+        shapes = tf1.open_checkpoint(prefix).shapes
+        is_tf1 = tf1.OBJECT_GRAPH not in shapes
+    rule = "`task` must stand with a TF1 checkpoint, whose labels no file has."
+    require(not how.task or (prefix and is_tf1), rule, task=how.task)
+    if huggingface_folder:
+        return open_huggingface(path, how)
+    if is_tf1:
+        return open_tf1(prefix, how)
+    require(
+        not prefix.endswith(tf1.HUB_PREFIX),
+        f"`input` must be a model that can be read. This is "
+        f"{OTHERS['saved_model.pb']}.",
+        input=path,
+    )
     if files.is_folder(path):
         prefix = checkpoints.for_inference(path)
-    return open_model_dir(prefix, config_file)
+    return open_model_dir(prefix, how)
 
 
 def _task_line(task: Task) -> str:

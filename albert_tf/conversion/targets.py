@@ -15,6 +15,11 @@ from albert_tf.conversion.released_names import (
     as_released,
     tf1_layout,
 )
+from albert_tf.conversion.sentence_modules import (
+    FLAGS,
+    MODULES_FILE,
+    POOLING_CONFIG,
+)
 from albert_tf.conversion.sources import Source
 from albert_tf.model.config import PRETRAINING_HEADS
 from albert_tf.training.model_directory import checkpoints
@@ -87,7 +92,7 @@ MODULES = {
 
 
 def write_sentence_transformers(folder: str, source: Source) -> int:
-    """Write a folder whose vectors are means of tokens, of length one."""
+    """Write a folder of sentence-transformers with the task's pooling."""
     require(
         source.tokenizer and not head_places(source.task, source.config),
         "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
@@ -101,26 +106,26 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions
+    name, unit = source.task.head.sizes() if source.task else ("mean", True)
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(MODULES.items())
+        if unit or path != "2_Normalize"
     ]
-    pooling = {
-        "word_embedding_dimension": source.config.hidden_size,
-        "pooling_mode_mean_tokens": True,
-        "pooling_mode_cls_token": False,
-    }
+    width = {"word_embedding_dimension": source.config.hidden_size}
+    pooling = width | {flag: way == name for flag, way in FLAGS.items()}
     contents = {
-        "modules.json": modules,
+        MODULES_FILE: modules,
         "config_sentence_transformers.json": {
             "similarity_fn_name": "cosine",
         },
         "sentence_bert_config.json": {"max_seq_length": length},
-        "1_Pooling/config.json": pooling,
-        "2_Normalize/config.json": {},
+        POOLING_CONFIG: pooling,
     }
-    for name in ("1_Pooling", "2_Normalize"):
-        files.make_folder(files.join(folder, name))
+    if unit:
+        contents["2_Normalize/config.json"] = {}
+    for module in modules[1:]:
+        files.make_folder(files.join(folder, module["path"]))
     for name, content in contents.items():
         files.write_json(files.join(folder, name), content)
     return count

@@ -19,6 +19,10 @@ INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # the name in the released archives
 HUB_PREFIX = "variables/variables"
 HUB_ASSETS = "assets"
+HUB_SCOPE = "module/"  # of variables that were fine-tuned from a module
+SLOT_ENDINGS = tuple(
+    pattern.removeprefix("{}") for pair in GOOGLE.slots for pattern in pair
+)
 SPM_NAME = "30k-clean.model"  # the released exporter asks for this name
 
 # Only object-based checkpoints, such as a model directory's, have this key.
@@ -72,6 +76,22 @@ def open_checkpoint(prefix: str) -> Tensors:
         return array.astype("f4") if array.dtype.itemsize == 2 else array
 
     return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
+
+
+def without_scope(tensors: Tensors) -> Tensors:
+    """Return tensors without the scope of the TF-Hub module they began with."""
+    if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
+        return tensors
+    places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
+    shapes = {new: tensors.shapes[old] for new, old in places.items()}
+    return Tensors(shapes, lambda name: tensors.read(places[name]))
+
+
+def weights_alone(tensors: Tensors) -> Tensors:
+    """Return tensors without the optimizer's slots and step."""
+    return tensors.where(
+        lambda name: name != GOOGLE.step and not name.endswith(SLOT_ENDINGS)
+    )
 
 
 def layout_of(tensors: Tensors) -> Layout:

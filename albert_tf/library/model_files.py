@@ -8,9 +8,14 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion import huggingface, tf1
 from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.conversion.sources import Source, open_source
+from albert_tf.conversion.sources import (
+    Reading,
+    Source,
+    is_model,
+    open_source,
+    what_else,
+)
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
@@ -69,7 +74,10 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
 
 
 def open_model(
-    path: str, pairs: bool = False, added_pieces: Sequence[str] | None = None
+    path: str,
+    pairs: bool = False,
+    added_pieces: Sequence[str] | None = None,
+    encoder_only: bool = False,
 ) -> Source:
     """Open a folder with a model, or a checkpoint by its prefix.
 
@@ -77,18 +85,19 @@ def open_model(
       path: where it lies.
       pairs: whether a Hugging Face folder's classifier is of pairs of texts.
       added_pieces: texts that become pieces of the vocabulary.
+      encoder_only: whether every head is left out.
 
     Raises:
       InputError: there is none, or its parts do not fit each other.
     """
     path = str(path)
     require(
-        huggingface.is_folder(path) or tf1.find_prefix(path),
+        is_model(path),
         "`path` must be a folder with a model: a model directory, an "
-        "unpacked release or a Hugging Face folder.",
+        f"unpacked release or a Hugging Face folder.{what_else(path)}",
         path=path,
     )
-    source = open_source(path, pairs=pairs)
+    source = open_source(path, Reading(pairs=pairs, encoder_only=encoder_only))
     if source.tokenizer:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:

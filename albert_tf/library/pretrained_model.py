@@ -33,7 +33,10 @@ from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
 # Of `load`.
-SETTINGS = ("added_pieces", "dtype", "lora_rank", "max_length", "name")
+SETTINGS = (
+    *("added_pieces", "dtype", "encoder_only", "lora_rank", "max_length"),
+    "name",
+)
 HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
 
 
@@ -84,13 +87,16 @@ class Albert(ModelWithTokenizer):
         path: str,
         lora_rank: int | None = None,
         added_pieces: Sequence[str] | None = None,
+        encoder_only: bool = False,
         **kwargs,
     ) -> "Albert":
         """Return the model of a folder; see `albert_tf.load`."""
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
-        opened = open_model(path, added_pieces=added_pieces)
+        opened = open_model(
+            path, added_pieces=added_pieces, encoder_only=encoder_only
+        )
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
@@ -231,7 +237,8 @@ def load(
       path: a model directory, also of a fine-tuned model, whose head is left
         out; an unpacked release; a Hugging Face folder.
       lora_rank, added_pieces: as of `Classifier.load`.
-      **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
+      **kwargs: `encoder_only=True` to leave out every head, also an unknown
+        one; `max_length`, and `name` and `dtype` of a Keras model.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.

@@ -1,10 +1,11 @@
-"""Texts as vectors: means over tokens, of length one.
+"""Texts as vectors: means over tokens, of length one, if not asked otherwise.
 
 Shapes: B batch, C texts of an example, T tokens, H hidden width.
 """
 
 import tensorflow as tf
 
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import registered
 from albert_tf.model.dropout import fold_in
 from albert_tf.model.task_heads import AlbertWithHead
@@ -17,9 +18,31 @@ def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
 
 
-def unit_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the same with length one, so that products are cosines."""
-    return tf.math.l2_normalize(token_mean(tf.cast(x, tf.float32), mask), -1)
+def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Return the largest of each number [B, H] of vectors [B, T, H]."""
+    return tf.reduce_max(tf.where(mask[..., None] > 0, x, x.dtype.min), 1)
+
+
+POOLINGS = {
+    "mean": token_mean,
+    "cls": lambda x, mask: x[:, 0],
+    "max": token_max,
+}
+
+
+def pooled(
+    x: tf.Tensor, mask: tf.Tensor, pooling: str = "mean", unit: bool = True
+) -> tf.Tensor:
+    """Return one vector [B, H] of vectors [B, T, H], float32.
+
+    Args:
+      x: the vectors of the tokens.
+      mask: [B, T], 1 at tokens.
+      pooling: a key of `POOLINGS`.
+      unit: whether it has length one, so that products are cosines.
+    """
+    vector = POOLINGS[pooling](tf.cast(x, tf.float32), mask)
+    return tf.math.l2_normalize(vector, -1) if unit else vector
 
 
 def two_crops(
@@ -55,19 +78,41 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT without a layer on top: what it learns is in the encoder."""
+    """ALBERT without a layer on top: what it learns is in the encoder.
+
+    Args:
+      config: the architecture.
+      pooling: a key of `POOLINGS`.
+      unit_length: whether vectors have length one.
+      **kwargs: see `AlbertWithHead`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        pooling: str = "mean",
+        unit_length: bool = True,
+        **kwargs,
+    ):
+        self.pooling, self.unit_length = pooling, unit_length
+        super().__init__(config, **kwargs)
+
+    def get_config(self):
+        how = {"pooling": self.pooling, "unit_length": self.unit_length}
+        return super().get_config() | how
 
     def build_head(self):
         """Make nothing."""
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return float32 unit vectors [B, H], or [B, C, H] from [B, C, T]."""
+        """Return float32 vectors [B, H], or [B, C, H] from [B, C, T]."""
         shape = tf.shape(input_ids)
         flat = [
             tf.reshape(x, [-1, shape[-1]])  # [B * C, T]
             for x in (input_ids, input_mask, segment_ids)
         ]
         encoded = self.albert(*flat, seed=seed)
-        vectors = unit_mean(encoded["sequence_output"], flat[1])
+        how = self.pooling, self.unit_length
+        vectors = pooled(encoded["sequence_output"], flat[1], *how)
         width = [self.config.hidden_size]
         return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))

@@ -5,7 +5,7 @@ Shapes: B batch, C classes (1 for a number), H hidden width.
 
 import tensorflow as tf
 
-from albert_tf.model.sentence_vectors import unit_mean
+from albert_tf.model.sentence_vectors import pooled
 from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Signature
 from albert_tf.serving.server import Kind
@@ -45,9 +45,9 @@ def chosen_labels(
 def unit_vectors(
     model, task: Task, encoded: Tensors, inputs: Tensors
 ) -> Tensors:
-    """Return the vector of each text, of length one, [B, H]."""
-    mean = unit_mean(encoded["sequence_output"], inputs["input_mask"])
-    return {"embedding": mean}
+    """Return the vector of each text, mostly of length one, [B, H]."""
+    tokens, mask = encoded["sequence_output"], inputs["input_mask"]
+    return {"embedding": pooled(tokens, mask, *task.head.sizes())}
 
 
 def vectors_and_tokens(

@@ -22,7 +22,7 @@ from albert_tf.base.settings import setting, validate
 from albert_tf.data import file_kinds
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.sentence_vectors import token_mean, unit_mean
+from albert_tf.model.sentence_vectors import POOLINGS, pooled
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
@@ -34,9 +34,9 @@ CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
 
 # From the layer's vectors [B, T, H] and the mask [B, T] to one vector [B, H].
 SENTENCE: dict[str, Callable] = {
-    "cls": lambda x, mask: x[:, 0],
-    "mean": token_mean,
-    "unit_mean": unit_mean,
+    prefix + name: functools.partial(pooled, pooling=name, unit=bool(prefix))
+    for prefix in ("", "unit_")
+    for name in POOLINGS
 }
 
 
@@ -55,9 +55,9 @@ class EmbedConfig:
     output_file: str = setting("", "File to write, *.npy.", required=True)
     pooling: str | None = setting(
         None,
-        "Vector of the first token, mean of all tokens, that mean with length "
-        "one, or the pooler's output. Default: mean; unit_mean of a model "
-        "that was fine-tuned for embedding.",
+        "Vector of the first token, mean or maximum of all tokens, the same "
+        "with length one, or the pooler's output. Default: mean; of a model "
+        "that was fine-tuned for embedding its own, mostly unit_mean.",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
@@ -167,7 +167,9 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)
         if task.kind == "embedding":
-            pooling, length = "unit_mean", task.config.max_seq_length
+            name, unit = task.head.sizes()
+            pooling = f"unit_{name}" if unit else name
+            length = task.config.max_seq_length
     c = dataclasses.replace(
         c,
         pooling=c.pooling or pooling,

@@ -241,6 +241,11 @@ class EmbeddingHead(Head):
     further_inputs = ("is_rated",)
     smooths = averages = False
 
+    def sizes(self):
+        """Return how tokens are pooled, and whether vectors have length one."""
+        config = self.task.config
+        return config.pooling or "mean", config.unit_length is not False
+
     def outputs(self, model, batch, seed=None):
         inputs = {name: batch[name] for name in INPUTS}
         if seed is not None and inputs["input_ids"].shape.rank == 2:
@@ -249,6 +254,8 @@ class EmbeddingHead(Head):
 
     def example_losses(self, outputs, batch):
         texts = tf.transpose(outputs["embedding"], [1, 0, 2])  # [C, B, H]
+        if not self.sizes()[1]:
+            texts = tf.math.l2_normalize(texts, axis=-1)
         first, others = texts[0], texts[1:]
         if "is_rated" in batch:
             cosine = tf.reduce_sum(first * others[0], axis=-1)

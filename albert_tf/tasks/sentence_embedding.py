@@ -66,7 +66,10 @@ class Embedding(Task):
 
     kind = "embedding"
     scores = (*RATED, *MATCHED)
-    takes = ("max_seq_length", "temperature", "crop_rate")
+    takes = (
+        *("max_seq_length", "temperature", "crop_rate"),
+        *("pooling", "unit_length"),
+    )
     data_takes = TEXT_COLUMNS
 
     columns: Columns = USUAL
@@ -220,4 +223,7 @@ class Embedding(Task):
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
     """Return the cosine [N] of each example's first two vectors."""
-    return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])
+    first, second = vectors[:, 0], vectors[:, 1]
+    products = np.einsum("nh,nh->n", first, second)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return products / np.maximum(lengths, 1e-12)

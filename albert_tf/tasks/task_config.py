@@ -10,6 +10,9 @@ from albert_tf.data.table_sources import TableObject, as_source
 # SQuAD 2.0 head, whose end depends on the start, with an answer class.
 ANSWER_HEADS = ("simple", "beam")
 
+# How the vectors of a text's tokens become one vector.
+POOLINGS = ("mean", "cls", "max")
+
 # The fields of `DataConfig` about columns, of which a kind of task takes some.
 TEXT_COLUMNS = (
     *("text_column", "text_pair_column", "label_column"),
@@ -81,6 +84,15 @@ class TaskConfig(Checked):
         "What cosines are divided by where vectors of texts are learnt. "
         "Default: 0.05.",
         minimum=0.001,
+    )
+    pooling: str | None = setting(
+        None,
+        "How vectors of tokens become one: their mean, the first, or the "
+        "largest of each number. Default: mean.",
+        choices=POOLINGS,
+    )
+    unit_length: bool | None = setting(
+        None, "Whether vectors of texts have length one. Default: true."
     )
     crop_rate: float | None = setting(
         None,

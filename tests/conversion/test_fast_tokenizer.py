@@ -1,7 +1,8 @@
-"""The vocabulary of a folder that has nothing but a `tokenizer.json`."""
+"""The tokenizer of a folder: its vocabulary, its rules, its special pieces."""
 
 import base64
 import json
+import re
 
 import pytest
 import vocabularies
@@ -10,21 +11,26 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import (
-    differences,
-    read_tokenizer_json,
-    settings_in,
-    tokenizer_json,
-)
+from albert_tf.conversion.fast_tokenizer import tokenizer_json
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.huggingface import write_tokenizer
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 CASED = TextConfig(do_lower_case=False)
+METASPACE = {"type": "Metaspace", "prepend_scheme": "always"}
+WORDS = {
+    "type": "Sequence",
+    "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE],
+}
 
 
-def write(folder, content) -> str:
-    """Write a `tokenizer.json`; return its folder."""
+def write(folder, content, **settings) -> str:
+    """Write a `tokenizer.json`, and settings; return the folder."""
     (folder / "tokenizer.json").write_text(json.dumps(content))
+    if settings:
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(settings))
     return str(folder)
 
 
@@ -38,13 +44,18 @@ def with_symbols() -> SentencePieceTokenizer:
     return SentencePieceTokenizer(proto.SerializeToString(), CASED)
 
 
-def of_transformers(tokenizer: SentencePieceTokenizer) -> dict:
+def replace(text: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
+def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
     """Return what transformers 5 writes of a SentencePiece model."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
     return {
-        "normalizer": {"normalizers": [{"type": "NFKD"}, rule]},
+        "normalizer": {"type": "Sequence", "normalizers": [*rules, rule]},
+        "pre_tokenizer": WORDS,
         "added_tokens": [
             {"id": i, "content": p.piece, "special": p.type != 4}
             for i, p in enumerate(proto.pieces)
@@ -61,11 +72,15 @@ def of_transformers(tokenizer: SentencePieceTokenizer) -> dict:
 def test_pieces_are_those_of_the_model(tmp_path):
     """Pieces, their kinds and what comes before them are as they were."""
     tokenizer = with_symbols()
-    folder = write(tmp_path, of_transformers(tokenizer))
-    again = read_tokenizer_json(folder, CASED)
+    folder = write(tmp_path, of_transformers(tokenizer), digit_comma="released")
+    again, warnings = read_tokenizer(folder)
+    assert not warnings
     texts = [*vocabularies.TEXTS, "x – ''cafe'' ① ＡＢ [MASK]"]
     for text in texts:
-        assert again.encode_masked(text) == tokenizer.encode_masked(text), text
+        ids = SentencePieceTokenizer(
+            tokenizer.content, TextConfig(False, False)
+        ).encode_masked(text)
+        assert again.encode_masked(text) == ids, text
     assert again.special == tokenizer.special
     before, after = (
         sentencepiece_model_pb2.ModelProto.FromString(t.content)
@@ -79,7 +94,8 @@ def test_what_is_written_is_read(make, tmp_path):
     """A `tokenizer.json` of ours has a whole vocabulary too."""
     tokenizer = getattr(vocabularies, make)()
     folder = write(tmp_path, tokenizer_json(tokenizer))
-    again = read_tokenizer_json(folder, TextConfig())
+    again, warnings = read_tokenizer(folder)
+    assert again.config == tokenizer.config and not warnings
     for text in vocabularies.TEXTS:
         assert again.encode(text) == tokenizer.encode(text), text
 
@@ -99,7 +115,28 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
         assert (ids == before) == (not cased)
 
 
+def test_settings_go_there_and_back(golden, tmp_path):
+    """A tokenizer of a folder that we wrote has all of its settings."""
+    for i, settings in enumerate(
+        ({"replace_quotes": True}, {"digit_comma": "strip"}, {})
+    ):
+        config = golden.config
+        source = release(tmp_path / f"in{i}", config, golden.weights)
+        tokenizer = vocabularies.english(**settings)
+        hub, back = str(tmp_path / f"hub{i}"), str(tmp_path / f"back{i}")
+        convert(source, str(tmp_path / f"dir{i}"), "model_dir")
+        convert(str(tmp_path / f"dir{i}"), hub, "huggingface")
+        write_tokenizer(hub, tokenizer, 64)
+        convert(hub, back, "model_dir")
+        assert load_tokenizer(back).fingerprint() == tokenizer.fingerprint()
+
+
 BERT = {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}
+
+
+def word_pieces(**content) -> dict:
+    """Return a `tokenizer.json` of a WordPiece vocabulary."""
+    return tokenizer_json(vocabularies.chinese()) | content
 
 
 @pytest.mark.parametrize(
@@ -110,23 +147,22 @@ BERT = {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}
         (BERT | {"strip_accents": False}, {}, True, False),
         (BERT, {"strip_accents": False}, True, False),
         (BERT, {"strip_accents": None, "do_lower_case": False}, False, True),
-        ({"normalizers": [{"type": "Lowercase"}]}, {}, True, False),
-        ({"normalizers": [{"type": "StripAccents"}]}, {}, False, True),
+        ({"type": "Lowercase"}, {}, True, False),
         (None, {}, False, False),
-        (None, {"do_lower_case": True, "keep_accents": False}, True, True),
+        (None, {"do_lower_case": True, "strip_accents": True}, True, True),
         (None, {"do_lower_case": "true", "keep_accents": "false"}, True, True),
         (BERT, {"do_lower_case": "false", "strip_accents": 0}, False, False),
         (BERT | {"lowercase": "false", "strip_accents": "0"}, {}, False, False),
     ],
 )
-def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
-    """What the settings do not say, the rules do; released are the last."""
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    known = settings_in(write(tmp_path, {"normalizer": rule}))
-    assert known == {"do_lower_case": lower, "strip_accents": strip}
-    (tmp_path / "tokenizer.json").unlink()
-    (tmp_path / "tokenizer_config.json").unlink()
-    assert settings_in(str(tmp_path)) == {}
+def test_word_pieces_are_treated_as_there(
+    rule, settings, lower, strip, tmp_path
+):
+    """What the settings do not say, the rules do."""
+    folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
+    tokenizer, _ = read_tokenizer(folder)
+    assert tokenizer.config.do_lower_case == lower
+    assert tokenizer.config.strip_accents == strip
 
 
 @pytest.mark.parametrize(
@@ -135,55 +171,202 @@ def test_text_is_treated_as_there(rule, settings, lower, strip, tmp_path):
         (BERT, {"do_lower_case": "no"}),
         (BERT, {"keep_accents": []}),
         (BERT | {"lowercase": "yes"}, {}),
-        (BERT | {"lowercase": None}, {}),
     ],
 )
 def test_a_flag_that_says_neither(rule, settings, tmp_path):
-    """It is an error, and not the value of an empty or a full text."""
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    folder = write(tmp_path, {"normalizer": rule})
-    with pytest.raises(InputError, match="tokenizer"):
-        settings_in(folder)
-
-
-def test_pieces_that_were_added_there(pretrained_dir, tmp_path):
-    """Ours has no place for them: a warning names them, each once."""
-    convert(pretrained_dir, str(tmp_path / "there"), "huggingface")
-    path = tmp_path / "there" / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["added_tokens"].append(
-        content["added_tokens"][0] | {"content": "x"}
-    )
-    path.write_text(json.dumps(content))
-    more = {"x": 50, "xyz": 51, content["added_tokens"][0]["content"]: 0}
-    (tmp_path / "there" / "added_tokens.json").write_text(json.dumps(more))
-    lines = convert(str(tmp_path / "there"), str(tmp_path / "a"), "model_dir")
-    assert "warning: no pieces here for the added x, xyz" in lines
+    """Text that is not a boolean is an error, not true for being non-empty."""
+    folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
+    with pytest.raises(InputError, match="must be true or false"):
+        read_tokenizer(folder)
 
 
 @pytest.mark.parametrize(
-    ("rules", "settings", "said"),
+    ("changes", "named"),
     [
-        ({}, {}, False),
-        ({"handle_chinese_chars": True}, {}, False),
-        ({"handle_chinese_chars": False}, {}, True),
-        ({}, {"tokenize_chinese_chars": False}, True),
+        ({}, None),
+        ({"normalizer": {"type": "NFKC"}}, "nothing like NFKC"),
         (
-            {"handle_chinese_chars": False},
-            {"tokenize_chinese_chars": True},
-            False,
+            {"normalizer": BERT | {"lowercase": False, "strip_accents": True}},
+            "StripAccents without Lowercase",
+        ),
+        ({"normalizer": BERT | {"clean_text": False}}, "without clean_text"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "the pre-tokenizer White"),
+        (
+            {
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "single": [
+                        {"Sequence": {"id": "A", "type_id": 0}},
+                        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+                    ],
+                }
+            },
+            r"packed as A \[SEP\] there",
+        ),
+        (
+            {"normalizer": BERT | {"handle_chinese_chars": False}},
+            "tokenize_chinese_chars",
         ),
     ],
 )
-def test_chinese_characters_that_are_no_words_there(
-    rules, settings, said, tmp_path
-):
-    """Ours are words by themselves, but for SentencePiece's: a warning."""
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    folder = write(tmp_path, {"normalizer": BERT | rules})
-    for make, known in (("chinese", said), ("english", False)):
-        warnings = differences(folder, getattr(vocabularies, make)())
-        assert any("tokenize_chinese_chars" in w for w in warnings) == known
+def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
+    """Each is named in a warning, and an error where none is allowed."""
+    folder = write(tmp_path, word_pieces(**changes))
+    _, warnings = read_tokenizer(folder)
+    if named is None:
+        assert not warnings and read_tokenizer(folder, strict=True)
+        return
+    with pytest.raises(InputError, match=f"With `strict`.*{named}"):
+        read_tokenizer(folder, strict=True)
+    assert any(re.search(named, line) for line in warnings)
+
+
+def test_settings_are_booleans(tmp_path):
+    """A text in the place of true is no default."""
+    folder = write(tmp_path, word_pieces(), do_lower_case="True")
+    with pytest.raises(InputError, match="`do_lower_case` must be true or"):
+        read_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "same_as"),
+    [
+        ([{"type": "Lowercase"}, replace("cat", "the")], "a Cat", "a the"),
+        ([{"type": "StripAccents"}], "cafe\u0301", "cafe"),
+        ([{"type": "Nmt"}, {"type": "NFKC"}], "①\u200b2", "1 2"),
+        ([replace("``", '"')], "``a''", "\"a''"),
+        ([{"type": "NFD"}, {"type": "StripAccents"}], "Café", "Cafe"),
+    ],
+)
+def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
+    """Whatever the rules are, ids are those of the text that they make."""
+    tokenizer = vocabularies.english()
+    plain = SentencePieceTokenizer(
+        tokenizer.content,
+        TextConfig(do_lower_case=False, strip_accents=False),
+    )
+    content = of_transformers(tokenizer, *rules)
+    for part in content["normalizer"]["normalizers"][len(rules) :]:
+        part["precompiled_charsmap"] = ""
+    found, warnings = read_tokenizer(write(tmp_path, content))
+    assert found.encode(text) == plain.encode(same_as)
+    assert sum("compiled into" in line for line in warnings) == len(warnings)
+    written = tokenizer_json(found)
+    assert written["normalizer"] == content["normalizer"] or not warnings
+    assert written["pre_tokenizer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("splits", "text", "parts"),
+    [
+        ([METASPACE, {"type": "Digits"}], "12 cat", ["▁", "1", "2", "▁cat"]),
+        (
+            [METASPACE, {"type": "Digits", "individual_digits": True}],
+            "000",
+            ["▁", "0", "0", "0"],
+        ),
+        ([{"type": "Punctuation"}, METASPACE], "a,b", [*"▁a▁,▁b"]),
+    ],
+)
+def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
+    """No piece crosses what is divided there."""
+    vocabulary = vocabularies.english()
+    content = of_transformers(vocabulary)
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
+    tokenizer, _ = read_tokenizer(write(tmp_path, content))
+    found = tokenizer.pieces(tokenizer.encode(text))
+    assert found[: len(parts)] == parts
+
+
+def test_special_pieces_of_other_names(tmp_path):
+    """They get the released names; the settings say which is which."""
+    tokenizer = vocabularies.english()
+    content = of_transformers(tokenizer)
+    names = {"<pad>": "[PAD]", "<unk>": "[UNK]", "[CLS]": "<s>"}
+    names |= {"[SEP]": "</s>", "[MASK]": "<mask>"}
+    for row in content["model"]["vocab"]:
+        row[0] = names.get(row[0], row[0])
+    for token in content["added_tokens"]:
+        token["content"] = names[token["content"]]
+    folder = write(tmp_path, content)
+    config = {"cls_token": {"content": "<s>"}, "mask_token": "<mask>"}
+    for settings in ({}, config):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        again, warnings = read_tokenizer(folder)
+        assert "<mask> is [MASK]" in " ".join(warnings)
+        for text in ("the cat [MASK]", "12, cafe"):
+            plain = SentencePieceTokenizer(
+                tokenizer.content, again.config
+            ).encode_masked(text)
+            assert again.encode_masked(text) == plain
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_special_pieces_behind_the_vocabulary(make, tmp_path):
+    """Those of `added_tokens.json` get their ids, gaps being filled."""
+    tokenizer = getattr(vocabularies, make)()
+    size = tokenizer.vocab_size
+    folder = write(tmp_path, tokenizer_json(tokenizer))
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocab = content["model"]["vocab"]
+    rename = {"[MASK]": "old1", "[CLS]": "old2"}
+    if make == "english":
+        for row in vocab:
+            row[0] = rename.get(row[0], row[0])
+    else:
+        content["model"]["vocab"] = {
+            rename.get(piece, piece): id for piece, id in vocab.items()
+        }
+    content["added_tokens"] = []
+    write(tmp_path, content, mask_token="[MASK]", cls_token="[CLS]")
+    added = {"[CLS]": size, "[MASK]": size + 2, "cat": 1, "far": 9999}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    again, warnings = read_tokenizer(folder, rows=size + 8)
+    assert (again.cls_id, again.mask_id) == (size, size + 2)
+    assert again.vocab_size == size + 3
+    assert again.encode_masked("[MASK]")[-1:] == [size + 2]
+    assert "no pieces here for the added far" in " ".join(warnings)
+    with pytest.raises(InputError, match="no row in the word table of"):
+        read_tokenizer(folder, rows=size + 8, strict=True)
+
+
+def test_words_behind_the_vocabulary(tmp_path):
+    """They are found in texts as one piece."""
+    tokenizer = vocabularies.english()
+    content = tokenizer_json(tokenizer)
+    size = tokenizer.vocab_size
+    word = {"id": size, "content": "[E1]", "special": False}
+    content["added_tokens"] = [*content["added_tokens"], word]
+    again, warnings = read_tokenizer(write(tmp_path, content), size + 1)
+    assert again.encode("the [E1] cat").count(size) == 1 and not warnings
+
+
+def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
+    """Of two vocabularies that differ the one that transformers reads."""
+    tokenizer = vocabularies.english()
+    (tmp_path / "spiece.model").write_bytes(tokenizer.content)
+    content = of_transformers(tokenizer)
+    folder = write(tmp_path, content)
+    assert read_tokenizer(folder)[0].content == tokenizer.content
+    content["model"]["vocab"].append(["more", -1.0])
+    again, warnings = read_tokenizer(write(tmp_path, content))
+    assert again.vocab_size == tokenizer.vocab_size + 1
+    assert any("spiece.model has others" in line for line in warnings)
+
+
+def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
+    """Quotes of two marks become one, if nothing says otherwise."""
+    content = vocabularies.sentencepiece_model()
+    (tmp_path / "spiece.model").write_bytes(content)
+    assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"keep_accents": True}))
+    config = read_tokenizer(str(tmp_path))[0].config
+    assert config == TextConfig(strip_accents=False, replace_quotes=True)
+    path.write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
+    _, warnings = read_tokenizer(str(tmp_path))
+    assert "XLMRobertaTokenizer, whose rules" in warnings[0]
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):
@@ -200,12 +383,13 @@ def test_another_kind_of_sentencepiece(golden, tmp_path):
 
 
 def test_other_files(tmp_path):
-    """Another model is no vocabulary of ours, and a broken file an error."""
-    assert read_tokenizer_json(str(tmp_path), CASED) is None
+    """Another model has no tokenizer here, and a broken file is an error."""
+    assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
-    assert read_tokenizer_json(folder, CASED) is None
+    tokenizer, (warning,) = read_tokenizer(folder)
+    assert tokenizer is None and "a BPE model" in warning
     content = of_transformers(with_symbols())
     for key in ("normalizer", "added_tokens", "model"):
         folder = write(tmp_path, content | {key: "odd"})
         with pytest.raises(InputError, match=r"must be one of.*\.json"):
-            read_tokenizer_json(folder, CASED)
+            read_tokenizer(folder)

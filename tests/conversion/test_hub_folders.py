@@ -21,13 +21,12 @@ from exporting import (
 )
 
 from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import read_tokenizer_json
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import HEADS
 from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.pseudo_likelihood import load_scorer
 from albert_tf.tasks.registry import load_task
-from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.model_directory import checkpoints
 
@@ -105,7 +104,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
         os.remove(os.path.join(again, name))
     there("save_tokenizer", again, str(tmp_path / "saved"))
     assert not os.path.exists(tmp_path / "saved" / "spiece.model")
-    saved = read_tokenizer_json(str(tmp_path / "saved"), TextConfig())
+    saved, _ = read_tokenizer(str(tmp_path / "saved"))
     tokenizer = find_tokenizer([folder])
     for text in NASTY:
         assert saved.encode_masked(text) == tokenizer.encode_masked(text), text

@@ -1,0 +1,367 @@
+"""A SentencePiece model made of a Hugging Face folder's tokenizer.
+
+Its text rules are settings where `TextConfig` has them, and are compiled into
+the model's map of characters where it does not.
+"""
+
+import base64
+import contextlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.fast_tokenizer import (
+    FINAL_SIGMA,
+    NEVER,
+    TOKENIZER_JSON,
+    UNIGRAM,
+)
+from albert_tf.conversion.text_rules import (
+    NotExpressible,
+    charsmap_of,
+    flat,
+    only_spaces,
+    python_pattern,
+    table_of,
+)
+from albert_tf.conversion.tokenizer_files import (
+    Added,
+    HubFiles,
+    Like,
+    fitting,
+    flag_of,
+    renamed,
+)
+from albert_tf.text.added_pieces import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    text_of_piece,
+)
+from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.tokenizers import KINDS, Tokenizer
+
+SETTINGS_OFF = ("do_lower_case", "strip_accents", "replace_quotes")
+# The chain of rules that `TextConfig` is.
+SETTINGS = re.compile(
+    r"(Open Close )?((?:NFKD )StripAccents )?(Lowercase )?(?:Precompiled )?"
+)
+QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
+
+
+def plain_settings(rules: list[dict], pieces: str) -> dict | None:
+    """Return the settings of `TextConfig` that are some rules, or None.
+
+    Args:
+      rules: of a normalizer.
+      pieces: all characters of the vocabulary. Marks that combine are those
+        of a class other than 0 here, nonspacing ones in the library; where
+        a vocabulary has one that differs, the rule is not ours.
+    """
+    names: list[str] = []
+    for rule in rules:
+        name = rule["type"]
+        if name == "Replace":
+            text = rule["pattern"].get("Regex", rule["pattern"].get("String"))
+            if text == FINAL_SIGMA or only_spaces(
+                rule["pattern"], rule["content"]
+            ):
+                continue
+            if text in QUOTES and rule["content"] == '"':
+                name = QUOTES[text]
+            elif text.startswith(r"[\x{300}-") and not rule["content"]:
+                name = "StripAccents"  # as we write it
+        elif name == "StripAccents" and any(
+            unicodedata.category(c) == "Mn" and not unicodedata.combining(c)
+            for c in pieces
+        ):
+            return None
+        if name != "Strip" and names[-1:] != [name]:
+            names.append(name)
+    found = SETTINGS.fullmatch("".join(f"{name} " for name in names))
+    keys = ("replace_quotes", "strip_accents", "do_lower_case")
+    return found and {
+        key: bool(group)
+        for key, group in zip(keys, found.groups(), strict=True)
+    }
+
+
+def keeps_spaces(content: dict, rules: list[dict]) -> bool:
+    """Return whether spaces at the end, or in a row, stay in a text."""
+    splits = flat(content.get("pre_tokenizer"))
+    if any(rule["type"] == "WhitespaceSplit" for rule in splits):
+        return False
+    text = "a  b "
+    for rule in rules:
+        if rule["type"] == "Strip" and flag_of(rule, "strip_right", True):
+            text = text.rstrip()
+        if rule["type"] == "Replace":
+            with contextlib.suppress(NotExpressible):
+                found = python_pattern(rule["pattern"])
+                text = found.sub(lambda _, r=rule: r["content"], text)
+    return text.replace(WORD_MARK, " ") != "a b"
+
+
+def is_punctuation(character: str) -> bool:
+    """Return whether the library `tokenizers` splits at a character."""
+    ascii_mark = character.isascii() and character.isprintable()
+    if ascii_mark and not character.isalnum():
+        return character != " "
+    return unicodedata.category(character).startswith("P")
+
+
+def is_digit(character: str) -> bool:
+    """Return whether the library counts a character as a number."""
+    return unicodedata.category(character).startswith("N")
+
+
+def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
+    """Return what a pre-tokenizer splits at, and whether at each of them.
+
+    The second is false where runs stay together. None if it only splits at
+    white space.
+
+    Raises:
+      NotExpressible: it is another kind.
+    """
+    kind, behavior = rule["type"], rule.get("behavior", "Isolated").lower()
+    if kind == "WhitespaceSplit":
+        return None
+    if kind == "Digits":
+        return is_digit, flag_of(rule, "individual_digits", False)
+    if kind == "BertPreTokenizer" or (
+        kind == "Punctuation" and behavior in ("isolated", "contiguous")
+    ):
+        return is_punctuation, behavior == "isolated"
+    raise NotExpressible(kind)
+
+
+def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
+    """Return whether a splitter would cut a piece."""
+    inside = [where(c) for c in piece]
+    if each:
+        return len(piece) > 1 and any(inside)
+    return any(inside) and not all(inside)
+
+
+class SentencePieceReader:
+    """Makes a SentencePiece model of a folder's files."""
+
+    def __init__(self, hub: HubFiles, path: str | None):
+        self.hub = hub
+        self.content = files.read_bytes(path) if path else b""
+        self.proto = sentencepiece_model_pb2.ModelProto()
+        if path:
+            try:
+                self.proto.ParseFromString(self.content)
+            except DecodeError:
+                self.tokenizer_of(self.content, TextConfig(), path)
+        vocab = hub.model.get("vocab", ())
+        pieces = [piece.piece for piece in self.proto.pieces]
+        theirs = [piece for piece, _ in vocab]
+        if theirs and theirs != pieces:
+            if pieces:
+                hub.notes.append(
+                    f"the pieces are those of {TOKENIZER_JSON}; {path} has "
+                    "others"
+                )
+            self._from_json()
+        self.original = self.proto.SerializeToString()
+
+    @staticmethod
+    def tokenizer_of(content, config, path=None) -> Tokenizer:
+        try:
+            return KINDS["sentencepiece"](content, config)
+        except InputError as error:
+            raise InputError(
+                f"{error} ({path})" if path else f"{error}"
+            ) from None
+
+    def _from_json(self) -> None:
+        model, proto = self.hub.model, self.proto
+        proto.Clear()
+        types = {
+            token["content"]: CONTROL
+            if flag_of(token, "special", False)
+            else USER_DEFINED
+            for token in self.hub.content["added_tokens"]
+        }
+        types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
+        fallback = flag_of(model, "byte_fallback", False)
+        for piece, score in model["vocab"]:
+            score -= NEVER * (score < NEVER)  # as `fast_tokenizer.scored`
+            kind = types.get(piece, NORMAL)
+            if fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+                kind = BYTE
+            proto.pieces.add(piece=piece, score=score, type=kind)
+        proto.trainer_spec.model_type = UNIGRAM
+        proto.trainer_spec.byte_fallback = fallback
+
+    def digit_comma(self) -> str:
+        """Return whose rule for numbers the scores of `tokenizer.json` are."""
+        given = self.hub.settings.get("digit_comma")
+        scores = [
+            score
+            for piece, score in self.hub.model.get("vocab", ())
+            if re.search(r"\d,\Z", piece)
+        ]
+        if given in DIGIT_COMMA:
+            return given
+        return "none" if scores and min(scores) > NEVER else "released"
+
+    def text_config(self) -> TextConfig:
+        """Return the settings of the text, with further rules compiled."""
+        hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
+        if not hub.content:
+            # As `AlbertTokenizer` treats a text; SentencePiece's own rules.
+            known = {"replace_quotes": True}
+        else:
+            more = self._split_pieces()
+            if keeps_spaces(self.hub.content, rules):
+                self.hub.differences.append(
+                    "white space at the end of a text, and several spaces in "
+                    "a row, are pieces there and not here"
+                )
+            used = "".join(piece.piece for piece in self.proto.pieces)
+            known = plain_settings(rules, used)
+            if known is None or more:
+                self._compile([*rules, *more])
+                off = dict.fromkeys(known or SETTINGS_OFF, False)
+                return TextConfig(**off, digit_comma=self.digit_comma())
+            spec = self.proto.normalizer_spec
+            charsmap = b"".join(
+                base64.b64decode(rule.get("precompiled_charsmap") or "")
+                for rule in rules
+            )
+            if spec.precompiled_charsmap != charsmap:
+                spec.precompiled_charsmap = charsmap
+        if hub.flag("keep_accents") is not None:
+            known["strip_accents"] = not hub.flag("keep_accents")
+        for name in SETTINGS_OFF:
+            if hub.flag(name) is not None:
+                known[name] = hub.flag(name)
+        return TextConfig(**known, digit_comma=self.digit_comma())
+
+    def _split_pieces(self) -> list[dict]:
+        """Retire pieces that a pre-tokenizer splits; return rules of text.
+
+        What splits a text before words are marked becomes spaces around, by
+        a rule; what splits words later leaves no piece across.
+        """
+        rules = list(flat(self.hub.content.get("pre_tokenizer")))
+        marks = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
+        if not marks:
+            name = ", ".join(rule["type"] for rule in rules) or "none"
+            self._cannot(f"a pre-tokenizer without Metaspace ({name})")
+            return []
+        mark = rules[marks[0]]
+        usual = "always" if flag_of(mark, "add_prefix_space", True) else "never"
+        scheme = mark.get("prepend_scheme", usual)
+        spec = self.proto.normalizer_spec
+        if spec.add_dummy_prefix != (scheme != "never"):
+            spec.add_dummy_prefix = scheme != "never"
+        before = []
+        for i, rule in enumerate(rules):
+            if i == marks[0]:
+                if flag_of(mark, "split", True):
+                    self._retire(lambda piece: WORD_MARK in piece[1:])
+                continue
+            try:
+                found = splitter(rule)
+                if found and i < marks[0]:
+                    if scheme != "always" or not found[1]:
+                        raise NotExpressible(rule["type"])
+                    before.append({"type": "Isolate", "where": found[0]})
+                elif found:
+                    self._retire(lambda piece, f=found: _crosses(piece, *f))
+                    self._cannot(
+                        f"{rule['type']}, which also divides what is not in "
+                        "the vocabulary"
+                    )
+            except NotExpressible as error:
+                self._cannot(f"the pre-tokenizer {error}")
+        return before
+
+    def _retire(self, splits: Callable[[str], bool]) -> None:
+        """Keep a text from having pieces that would have been split."""
+        for piece in self.proto.pieces:
+            if piece.type == NORMAL and splits(piece.piece):
+                piece.type = UNUSED
+
+    def _cannot(self, what: str) -> None:
+        self.hub.differences.append(
+            f"ids may differ: nothing here is like {what}, of {TOKENIZER_JSON}"
+        )
+
+    def _compile(self, rules: list[dict]) -> None:
+        """Compile rules into the model's map, and keep them to write back."""
+        table, left_out = table_of(rules)
+        for name in left_out:
+            self._cannot(name)
+        spec = self.proto.normalizer_spec
+        spec.precompiled_charsmap = charsmap_of(table)
+        spec.remove_extra_whitespaces = True
+        kept = ("normalizer", "pre_tokenizer", "decoder")
+        self._score_symbols()
+        spec.normalization_rule_tsv = json.dumps(
+            {name: self.hub.content.get(name) for name in kept}
+        )
+        names = ", ".join(rule["type"] for rule in rules) or "none"
+        self.hub.notes.append(
+            f"the text rules of {TOKENIZER_JSON} are compiled into the "
+            f"vocabulary's map of characters: {names}"
+        )
+
+    def _score_symbols(self) -> None:
+        """Let symbols compete with other pieces, as `tokenizer.json` does.
+
+        Those of a SentencePiece model are found before its map is applied.
+        """
+        scores = dict(self.hub.model["vocab"])
+        tokens = self.hub.content["added_tokens"]
+        found = {token["content"] for token in tokens}
+        for piece in self.proto.pieces:
+            if piece.type == USER_DEFINED and piece.piece not in found:
+                piece.type, piece.score = NORMAL, scores[piece.piece]
+
+    def tokenizer(self, rows: int | None) -> Tokenizer:
+        """Return the tokenizer of the files."""
+        pieces = self.proto.pieces
+        config = self.text_config()
+        self._add(self.hub.added(len(pieces)), rows, config)
+        names = [piece.piece for piece in pieces]
+        for old, new in renamed(self.hub, names, "sentencepiece").items():
+            place = names.index(old)
+            if new in names:
+                pieces[names.index(new)].piece = old
+            pieces[place].piece = new
+            is_unknown = new == "<unk>"
+            pieces[place].type = UNKNOWN if is_unknown else CONTROL
+            names = [piece.piece for piece in pieces]
+        content = self.proto.SerializeToString()
+        if content == self.original and self.content:
+            content = self.content  # to the byte
+        return self.tokenizer_of(content, config)
+
+    def _add(self, added: list[Added], rows, config: TextConfig) -> None:
+        """Append pieces, in the places of their ids."""
+        tokenizer_like = Like("sentencepiece", config)
+        for piece in fitting(self.hub, added, rows):
+            while len(self.proto.pieces) < piece.id:
+                name = f"[unused{len(self.proto.pieces)}]"
+                self.proto.pieces.add(piece=name, score=0.0, type=UNUSED)
+            name, kind = piece.piece, CONTROL
+            if not piece.special:
+                name = text_of_piece(tokenizer_like, name)
+                kind = USER_DEFINED
+            self.proto.pieces.add(piece=name, score=0.0, type=kind)

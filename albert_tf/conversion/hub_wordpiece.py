@@ -1,0 +1,130 @@
+"""A WordPiece tokenizer made of a Hugging Face folder's."""
+
+from typing import Any
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.fast_tokenizer import TOKENIZER_JSON
+from albert_tf.conversion.text_rules import flat, only_spaces
+from albert_tf.conversion.tokenizer_files import (
+    HubFiles,
+    Like,
+    fitting,
+    flag_of,
+    renamed,
+)
+from albert_tf.text.added_pieces import text_of_piece
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.wordpiece import vocabulary_lines
+
+
+def wordpiece_tokenizer(
+    hub: HubFiles, path: str | None, rows: int | None
+) -> Tokenizer:
+    """Return the WordPiece tokenizer of a folder's files."""
+    content = files.read_bytes(path) if path else b""
+    lines = vocabulary_lines(content) if path else []
+    ids = hub.model.get("vocab", {})
+    theirs = sorted(ids, key=ids.__getitem__)
+    if theirs and theirs != lines:
+        lines, content = theirs, b""
+    config = wordpiece_config(hub)
+    added = fitting(hub, hub.added(len(lines)), rows)
+    for piece in added:
+        while len(lines) < piece.id:
+            lines.append(f"[unused{len(lines)}]")
+        name = text_of_piece(Like("wordpiece", config), piece.piece)
+        if not piece.special and name is None:
+            hub.differences.append(
+                f"the added {piece.piece} is not found in texts, for WordPiece "
+                "splits it"
+            )
+        fresh = name and not piece.special and name not in lines
+        lines.append(name if fresh else piece.piece)
+    names = renamed(hub, lines, "wordpiece")
+    for old, new in names.items():
+        place = lines.index(old)
+        if new in lines:
+            lines[lines.index(new)] = old
+        lines[place] = new
+    if not content or added or names:
+        content = "\n".join(lines).encode()
+    try:
+        return KINDS["wordpiece"](content, config)
+    except InputError as error:
+        raise InputError(f"{error} ({path or hub.folder})") from None
+
+
+def wordpiece_config(hub: HubFiles) -> TextConfig:
+    """Return the settings of WordPiece, and note what they cannot say."""
+    rules = list(flat(hub.content.get("normalizer")))
+    known: dict[str, Any] = {}
+    names = [
+        rule["type"]
+        for rule in rules
+        if rule["type"] != "Strip"
+        and not (
+            rule["type"] == "Replace"
+            and only_spaces(rule["pattern"], rule["content"])
+        )
+    ]
+    bert = next((r for r in rules if r["type"] == "BertNormalizer"), {})
+    apart = bool(bert) or not hub.content
+    apart = flag_of(bert, "handle_chinese_chars", apart)
+    others = {*names} - {"BertNormalizer"}
+    cannot = []
+    if bert:
+        known["do_lower_case"] = flag_of(bert, "lowercase", True)
+        # Accents go with capitals where nothing is said of them.
+        known["strip_accents"] = flag_of(bert, "strip_accents", True)
+        if not flag_of(bert, "clean_text", True):
+            cannot.append("BertNormalizer without clean_text")
+    elif hub.content:
+        known["do_lower_case"] = "Lowercase" in others
+        strips = {"StripAccents", "Lowercase"} <= others and bool(
+            others & {"NFD", "NFKD"}
+        )
+        known["strip_accents"] = strips
+        others -= {"Lowercase"}
+        others -= {"NFD", "StripAccents"} if strips else set()
+    cannot += sorted(others)
+    if hub.flag("keep_accents") is not None:
+        known["strip_accents"] = not hub.flag("keep_accents")
+    for name in ("do_lower_case", "strip_accents"):
+        if hub.flag(name) is not None:
+            known[name] = hub.flag(name)
+    strips = flag_of(bert, "strip_accents", False)
+    strips = strips or hub.flag("strip_accents")
+    if strips and not known.get("do_lower_case", True):
+        cannot.append("StripAccents without Lowercase")
+    if hub.flag("tokenize_chinese_chars") is not None:
+        apart = hub.flag("tokenize_chinese_chars")
+    cannot += _other_splits(hub)
+    for name in cannot:
+        hub.differences.append(
+            f"ids may differ: WordPiece here has nothing like {name} of "
+            f"{TOKENIZER_JSON}"
+        )
+    if apart is False:
+        hub.differences.append(
+            "here each Chinese character is a word; there "
+            "tokenize_chinese_chars is false, and ids of Chinese differ"
+        )
+    return TextConfig(**known)
+
+
+def _other_splits(hub: HubFiles) -> list[str]:
+    """Return what splits a text there, other than BERT's way."""
+    if not hub.content:
+        return []
+    rules = list(flat(hub.content.get("pre_tokenizer")))
+    names = [rule["type"] for rule in rules]
+    prefix = hub.model.get("continuing_subword_prefix", "##")
+    found = [f"the prefix {prefix!r}"] if prefix != "##" else []
+    if names == ["BertPreTokenizer"] or {*names} == {
+        "WhitespaceSplit",
+        "Punctuation",
+    }:
+        return found
+    return [*found, f"the pre-tokenizer {', '.join(names) or 'none'}"]

@@ -1,0 +1,115 @@
+"""Folders of sentence-transformers: an encoder, how its vectors are pooled."""
+
+import dataclasses
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.conversion.fast_tokenizer import TOKENIZER_CONFIG, read_if_there
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import POOLINGS, TaskConfig
+from albert_tf.text.tokenizers import Tokenizer
+
+MODULES_FILE = "modules.json"
+POOLING_CONFIG = "1_Pooling/config.json"
+KNOWN = ("Transformer", "Pooling", "Normalize")
+# Flags of older versions; newer ones have `pooling_mode`.
+FLAGS = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+}
+LENGTHS = "sentence_*_config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Modules:
+    """What a folder's modules do.
+
+    Attributes:
+      folder: where the encoder is.
+      pooling: one of `POOLINGS`.
+      unit_length: whether vectors have length one.
+      length: most tokens of a text, None if that is not said.
+      lowers: whether texts are lower-cased before they are tokenized.
+    """
+
+    folder: str
+    pooling: str
+    unit_length: bool
+    length: int | None
+    lowers: bool
+
+    def task(self, positions: int) -> Task:
+        """Return the task that has these vectors."""
+        limit = read_if_there(self.folder, TOKENIZER_CONFIG)
+        limit = self.length or limit.get("model_max_length") or positions
+        how = TaskConfig(pooling=self.pooling, unit_length=self.unit_length)
+        task = find("embedding").with_config(how)
+        return task.with_length(min(limit, positions))
+
+    def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
+        """Return a tokenizer that lower-cases if the modules do."""
+        if not (tokenizer and self.lowers):
+            return tokenizer
+        config = dataclasses.replace(tokenizer.config, do_lower_case=True)
+        return type(tokenizer)(tokenizer.content, config)
+
+
+def _pooling(values: dict, path: str) -> str:
+    """Return the one way of pooling that a module has."""
+    modes = values.get("pooling_mode")
+    if modes is None:
+        active = [name for name, on in values.items() if on is True]
+        modes = [FLAGS.get(n, n) for n in active if n.startswith("pooling_")]
+    modes = [modes] if isinstance(modes, str) else modes
+    require(
+        len(modes) == 1 and modes[0] in POOLINGS,
+        f"The pooling must be one of {', '.join(POOLINGS)}; `encoder_only` "
+        "keeps the encoder of another.",
+        pooling=f"{', '.join(modes)} in {path}",
+    )
+    return modes[0]
+
+
+def read_modules(folder: str) -> Modules | None:
+    """Return the modules of a folder, None if it has none.
+
+    Raises:
+      InputError: there are modules that have no place here.
+    """
+    path = files.join(folder, MODULES_FILE)
+    if not files.exists(path):
+        return None
+    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    kinds = {row["type"].rpartition(".")[2]: row["path"] for row in rows}
+    others = [kind for kind in kinds if kind not in KNOWN]
+    require(
+        not others and {"Transformer", "Pooling"} <= {*kinds},
+        "The modules of a sentence-transformers folder must be Transformer, "
+        "Pooling and, if vectors have length one, Normalize; `encoder_only` "
+        "keeps the encoder.",
+        modules=f"{', '.join(kinds)} in {path}",
+    )
+    encoder = files.join(folder, kinds["Transformer"] or ".")
+    pooling = files.join(folder, kinds["Pooling"], "config.json")
+    values = files.read_json_object(pooling, "The pooling module")
+    lengths = {}
+    for name in files.matches(LENGTHS, encoder):
+        lengths |= files.read_json_object(name, "The encoder's settings")
+    return Modules(
+        encoder,
+        _pooling(values, pooling),
+        "Normalize" in kinds,
+        lengths.get("max_seq_length"),
+        bool(lengths.get("do_lower_case")),
+    )
+
+
+def encoder_folder(folder: str) -> str:
+    """Return where the encoder of a folder is, whatever its modules."""
+    path = files.join(folder, MODULES_FILE)
+    if not files.exists(path):
+        return folder
+    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    return files.join(folder, rows[0]["path"] or ".") if rows else folder

@@ -1,0 +1,369 @@
+"""Rules of the library `tokenizers`, compiled into a SentencePiece model.
+
+Its normalizers, as `tokenizer.json` has them, become functions of text. What
+they do to every character, and to the few sequences of characters that do not
+go by single ones, becomes the map of characters that a SentencePiece model
+applies by itself, in Python and in a graph.
+"""
+
+import base64
+import functools
+import io
+import itertools
+import math
+import os
+import re
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.wordpiece import IDEOGRAPH
+
+try:
+    import re._parser as regex_parser
+except ImportError:  # Python 3.10
+    import sre_parse as regex_parser
+
+Function = Callable[[str], str]
+# A blank that no rule changes, nor joins with what is beside it.
+BETWEEN = "\u2800"
+
+MOST_TEXTS = 20_000  # that a pattern is written out into
+MOST_SOURCES = 400  # of one of them, before earlier rules
+# Of characters alone, patterns do nothing but to collapse or strip white space.
+OF_SPACES = re.compile(
+    r"(?:\\[sAzZ]|\[ \\?s?\]|[ ^$+*?|(){}, \t\r\n]|\\[tnr]|\d)*"
+)
+NMT_DROPPED = {*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F}
+NMT_SPACES = {
+    *(0x9, 0xA, 0xC, 0xD, 0x1680, *range(0x200B, 0x2010)),
+    *(0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD),
+}
+NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
+
+
+class NotExpressible(Exception):
+    """A rule that no map of characters does; the text says what it is."""
+
+
+@functools.cache
+def characters() -> list[str]:
+    """Return the characters that Unicode may assign, without surrogates."""
+    codes = [*range(1, 0xD800), *range(0xE000, 0x40000)]
+    every = map(chr, [*codes, *range(0xE0000, 0xE0200)])
+    return [character for character in every if character != BETWEEN]
+
+
+def of_each(function: Function, texts: list[str]) -> list[str]:
+    """Return what a function makes of each text, in one call for all."""
+    found = function(BETWEEN.join(texts)).split(BETWEEN)
+    return found if len(found) == len(texts) else list(map(function, texts))
+
+
+def drop_nonspacing(text: str) -> str:
+    """Return a text without its nonspacing marks, precomposed ones aside."""
+    return "".join(c for c in text if unicodedata.category(c) != "Mn")
+
+
+def python_pattern(pattern: dict) -> re.Pattern:
+    """Return the regular expression of a `Replace`, for Python."""
+    if "String" in pattern:
+        return re.compile(re.escape(pattern["String"]))
+    text = re.sub(
+        r"\\x\{([0-9a-fA-F]+)\}",
+        lambda match: f"\\U{int(match[1], 16):08x}",
+        pattern["Regex"],
+    )
+    try:
+        return re.compile(text.replace(r"\z", r"\Z"))
+    except re.error as error:
+        raise NotExpressible(f"Replace of {text!r} ({error})") from None
+
+
+def only_spaces(pattern: dict, content: str) -> bool:
+    """Return whether a `Replace` does to spaces what is always done here."""
+    text = pattern.get("Regex", pattern.get("String"))
+    if pattern.get("String") == " " and content == WORD_MARK:
+        return True
+    of_regex = content == " " and "Regex" in pattern
+    if of_regex and text.startswith("^(?=["):
+        return True  # a mark of words before the first letter, as we write it
+    if of_regex and re.fullmatch(r"\[.*\]\+?", text):
+        try:
+            pattern = python_pattern(pattern)
+        except NotExpressible:
+            return False
+        found = pattern.findall(BETWEEN.join(characters()))
+        return bool(found) and all(map(str.isspace, found))
+    return content in ("", " ") and bool(OF_SPACES.fullmatch(text))
+
+
+def _bert(rule: dict) -> Function:
+    lower = rule.get("lowercase", True)
+    strip = rule.get("strip_accents")
+    strip = lower if strip is None else strip
+
+    def clean(character: str) -> str:
+        category = unicodedata.category(character)
+        if character.isspace() or category == "Zs":
+            return " "
+        odd = category.startswith("C") or character == "\ufffd"
+        return "" if odd else character
+
+    def function(text: str) -> str:
+        if rule.get("clean_text", True):
+            text = "".join(map(clean, text))
+        if rule.get("handle_chinese_chars", True):
+            text = IDEOGRAPH.sub(r" \g<0> ", text)
+        if strip:
+            text = drop_nonspacing(unicodedata.normalize("NFD", text))
+        return _lower(text) if lower else text
+
+    return function
+
+
+def _lower(text: str) -> str:
+    """Return a text in small letters, character by character."""
+    return text.replace("Σ", "σ").lower()  # not by its place in a word
+
+
+def _precompiled(rule: dict) -> Function:
+    proto = sentencepiece_model_pb2.ModelProto()
+    charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
+    spec = proto.normalizer_spec
+    spec.precompiled_charsmap = charsmap
+    spec.add_dummy_prefix = spec.escape_whitespaces = False
+    spec.remove_extra_whitespaces = False
+    proto.pieces.add(piece="<unk>", type=2)
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        model_proto=proto.SerializeToString()
+    )
+    return normalizer.normalize
+
+
+def _replace(rule: dict) -> Function:
+    pattern, content = rule["pattern"], rule["content"]
+    if only_spaces(pattern, content):
+        return str
+    found = python_pattern(pattern)
+    return lambda text: found.sub(lambda _: content, text)
+
+
+def _isolate(rule: dict) -> Function:
+    """Put spaces around characters that a function `where` names."""
+    where = rule["where"]
+    return lambda text: "".join(f" {c} " if where(c) else c for c in text)
+
+
+def _prepend(rule: dict) -> Function:
+    if rule["prepend"] != WORD_MARK:
+        raise NotExpressible(f"Prepend of {rule['prepend']!r}")
+    return str
+
+
+MAKERS: dict[str, Callable[[dict], Function]] = {
+    **{
+        form: lambda rule: functools.partial(
+            unicodedata.normalize, rule["type"]
+        )
+        for form in ("NFC", "NFD", "NFKC", "NFKD")
+    },
+    "Lowercase": lambda rule: _lower,
+    "StripAccents": lambda rule: drop_nonspacing,
+    "Strip": lambda rule: str,  # texts are stripped here always
+    "Nmt": lambda rule: lambda text: text.translate(NMT),
+    "Replace": _replace,
+    "Isolate": _isolate,
+    "Prepend": _prepend,
+    "BertNormalizer": _bert,
+    "Precompiled": _precompiled,
+}
+
+
+def flat(rule: dict | None) -> Iterator[dict]:
+    """Yield the rules of a normalizer that may be a sequence of others."""
+    if not rule:
+        return
+    rules = rule.get("normalizers", rule.get("pretokenizers"))
+    if rules is None:
+        yield rule
+        return
+    for inner in rules:
+        yield from flat(inner)
+
+
+def charsmap_keys(charsmap: bytes) -> list[str]:
+    """Return the texts that a compiled map of characters replaces.
+
+    The map is a double array of bytes (https://github.com/s-yata/darts-clone)
+    after its size, and before what takes the texts' place.
+    """
+    if not charsmap:
+        return []
+    size = int.from_bytes(charsmap[:4], "little")
+    units = np.frombuffer(charsmap, "<u4", size // 4, 4).tolist()
+    children: dict[int, list] = {}
+    for i, unit in enumerate(units):
+        label = unit & 0x800000FF
+        if 0 < label < 256:
+            children.setdefault(i ^ label, []).append((label, i))
+    found, stack = [], [(0, b"")]
+    while stack:
+        node, key = stack.pop()
+        unit = units[node]
+        base = node ^ (unit >> 10 << ((unit & 512) >> 6))
+        if unit & 256 and key:
+            found.append(key.decode())
+        inner = children.get(base, ())
+        stack += [(i, key + bytes([label])) for label, i in inner]
+    return found
+
+
+def written_out(pattern: re.Pattern) -> list[str]:
+    """Return all texts that a pattern finds, with what must stand beside.
+
+    Raises:
+      NotExpressible: they are without end, or too many.
+    """
+
+    def product(items: Iterable) -> list[str]:
+        texts = [""]
+        for item in items:
+            ends = of(*item)
+            if len(texts) * len(ends) > MOST_TEXTS:
+                raise NotExpressible(f"Replace of {pattern.pattern!r}")
+            texts = [a + b for a in texts for b in ends]
+        return texts
+
+    def of(kind, value) -> list[str]:
+        name = str(kind)
+        if name == "LITERAL":
+            return [chr(value)]
+        if name == "RANGE":
+            return [chr(i) for i in range(value[0], value[1] + 1)]
+        if name == "IN":
+            return [text for item in value for text in of(*item)]
+        if name == "SUBPATTERN":
+            return product(value[-1])
+        if name == "BRANCH":
+            return [text for branch in value[1] for text in product(branch)]
+        if name == "ASSERT":
+            return product(value[1])
+        if name == "MAX_REPEAT" and value[1] <= 4:
+            inner = list(value[2])
+            numbers = range(value[0], value[1] + 1)
+            return [text for n in numbers for text in product(inner * n)]
+        raise NotExpressible(f"Replace of {pattern.pattern!r}")
+
+    return product(regex_parser.parse(pattern.pattern))
+
+
+def _compositions() -> Iterator[str]:
+    """Yield sequences that Unicode composes into one character."""
+    decomposed = functools.partial(unicodedata.normalize, "NFD")
+    for parts in of_each(decomposed, characters()):
+        if len(parts) > 1:
+            yield parts
+            if len(parts) > 2:
+                # The beginning composed, and other orders of two marks.
+                yield unicodedata.normalize("NFC", parts[:-1]) + parts[-1]
+                yield parts[0] + parts[:0:-1]
+                first = unicodedata.normalize("NFC", parts[0] + parts[-1])
+                yield first + parts[1:-1]
+
+
+def sequences(rule: dict) -> list[str]:
+    """Return the texts of several characters that a rule treats as such."""
+    kind = rule["type"]
+    if kind in ("NFC", "NFKC"):
+        return list(_compositions())
+    if kind == "Precompiled":
+        charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
+        return [key for key in charsmap_keys(charsmap) if len(key) > 1]
+    if kind == "Replace" and not only_spaces(rule["pattern"], rule["content"]):
+        found = written_out(python_pattern(rule["pattern"]))
+        return [text for text in found if len(text) > 1]
+    return []
+
+
+def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
+    """Return texts, and those that earlier rules make into them."""
+    wanted, same = set("".join(texts)), {}
+    for character, becomes in before.items():
+        if becomes in wanted and becomes != character:
+            same.setdefault(becomes, []).append(character)
+    found = set(texts)
+    for text in texts:
+        options = [[c, *same.get(c, ())] for c in text]
+        if math.prod(map(len, options)) <= MOST_SOURCES:
+            found.update(map("".join, itertools.product(*options)))
+    return found
+
+
+def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
+    """Return what becomes of characters and sequences, and what is left out.
+
+    Args:
+      rules: of the library `tokenizers`, in their order.
+
+    Returns:
+      {text: its replacement}, and the names of rules that cannot be done.
+    """
+    functions: list[Function] = []
+    several: set[str] = set()
+    left_out = []
+    single = {c: c for c in characters()}
+    for rule in rules:
+        try:
+            if rule["type"] not in MAKERS:
+                raise NotExpressible(rule["type"])
+            function, texts = MAKERS[rule["type"]](rule), sequences(rule)
+        except NotExpressible as error:
+            left_out.append(str(error))
+            continue
+        several |= _sources(texts, single) if "pattern" in rule else {*texts}
+        functions.append(function)
+        texts = of_each(function, list(single.values()))
+        single = dict(zip(single, texts, strict=True))
+    table = {c: text for c, text in single.items() if text != c}
+    texts = keys = list(several)
+    for function in functions:
+        texts = of_each(function, texts) if texts else []
+    for key, text in zip(keys, texts, strict=True):
+        if text != "".join(single.get(c, c) for c in key):
+            table[key] = text
+    return table, left_out
+
+
+def charsmap_of(table: dict[str, str]) -> bytes:
+    """Return a table compiled as SentencePiece models have it."""
+
+    def codes(text: str) -> str:
+        return " ".join(f"{ord(c):X}" for c in text)
+
+    if not table:
+        return b""
+    model = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rules.tsv")
+        with open(path, "w", encoding="utf-8") as file:
+            lines = (f"{codes(k)}\t{codes(v)}" for k, v in table.items())
+            file.write("\n".join(lines))
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a"]),
+            model_writer=model,
+            model_type="char",
+            vocab_size=4,
+            hard_vocab_limit=False,
+            bos_id=-1,
+            eos_id=-1,
+            normalization_rule_tsv=path,
+            minloglevel=2,
+        )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return proto.normalizer_spec.precompiled_charsmap

@@ -1,0 +1,168 @@
+"""The files of a tokenizer in a Hugging Face folder, and its special pieces."""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.conversion.fast_tokenizer import (
+    ADDED_TOKENS,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    read_if_there,
+)
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import KINDS
+
+SPECIAL_TOKENS = "special_tokens_map.json"
+
+# By the kind of tokenizer: its files' names, the surest first.
+VOCABULARIES = {
+    "sentencepiece": ("spiece.model", "*.model"),
+    "wordpiece": ("vocab.txt", "vocab*.txt"),
+}
+
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+# What special pieces are called elsewhere, if no setting tells.
+OTHER_NAMES = (
+    *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
+    *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),
+)
+
+
+@contextlib.contextmanager
+def whole(folder: str) -> Iterator[None]:
+    """Raise an `InputError` if a `tokenizer.json` lacks something."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        path = files.join(folder, TOKENIZER_JSON)
+        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
+        raise InputError(f"{rule} Received: {path}: {error!r}") from None
+
+
+def flag_of(part: dict, name: str, default: bool) -> bool:
+    """Return a boolean of a part of `tokenizer.json`."""
+    flag = files.flag_in(part, name, TOKENIZER_JSON)
+    return default if flag is None else flag
+
+
+def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
+    """Return the kind and the path of the vocabulary in some folders."""
+    for kind, patterns in VOCABULARIES.items():
+        for pattern, folder in itertools.product(patterns, folders):
+            paths = files.matches(pattern, folder)
+            rule = "Only one vocabulary may stand beside the weights."
+            require(len(paths) < 2, rule, vocabularies=", ".join(paths))
+            if paths:
+                return kind, paths[0]
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """A piece behind the vocabulary."""
+
+    id: int
+    piece: str
+    special: bool
+
+
+@dataclasses.dataclass
+class HubFiles:
+    """The files of a tokenizer.
+
+    Attributes:
+      folder: where they are.
+      content: of `tokenizer.json`, {} without it.
+      settings: of `tokenizer_config.json` and `special_tokens_map.json`.
+      differences: what their tokenizer does and ours does not.
+      notes: what was done to have the same ids.
+    """
+
+    folder: str
+    content: dict
+    settings: dict
+    differences: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, folder: str) -> "HubFiles":
+        """Read the files of a folder."""
+        settings = read_if_there(folder, SPECIAL_TOKENS)
+        settings |= read_if_there(folder, TOKENIZER_CONFIG)
+        content = read_if_there(folder, TOKENIZER_JSON)
+        if "model" not in content and "type" in content:
+            content = {}  # that of a model directory
+        return cls(folder, content, settings)
+
+    @property
+    def model(self) -> dict:
+        return self.content.get("model", {})
+
+    def flag(self, name: str) -> bool | None:
+        """Return a setting that is true, false, or not given."""
+        path = files.join(self.folder, TOKENIZER_CONFIG)
+        return files.flag_in(self.settings, name, path)
+
+    def added(self, size: int) -> list[Added]:
+        """Return what stands behind a vocabulary of a size, by number."""
+        found: dict[int, Added] = {}
+        listed = read_if_there(self.folder, ADDED_TOKENS)
+        known = {self.name(role) for role in ROLES}
+        for piece, id in listed.items():
+            found[id] = Added(id, piece, piece in known)
+        decoder = self.settings.get("added_tokens_decoder") or {}
+        rows = [{**row, "id": int(id)} for id, row in decoder.items()]
+        for row in [*rows, *self.content.get("added_tokens", ())]:
+            special = row.get("special", False)
+            found[row["id"]] = Added(row["id"], row["content"], special)
+        return [found[id] for id in sorted(found) if id >= size]
+
+    def name(self, role: str) -> str | None:
+        """Return what the settings call a special piece."""
+        value = self.settings.get(f"{role}_token")
+        return value.get("content") if isinstance(value, dict) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Like:
+    """The two attributes of a tokenizer on which an added piece depends."""
+
+    kind: str
+    config: TextConfig
+
+
+def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
+    """Return {name there: name here} of special pieces called otherwise."""
+    ours, known, names = KINDS[kind].special, set(pieces), {}
+    for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
+        theirs = hub.name(role)
+        if theirs not in known:
+            wanted = (name, *others)
+            theirs = next((x for x in wanted if x in known), name)
+        if theirs != name:
+            names[theirs] = name
+    if names:
+        shown = ", ".join(f"{old} is {new}" for old, new in names.items())
+        hub.notes.append(
+            f"special pieces have the released names here: {shown}"
+        )
+    return names
+
+
+def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
+    """Return added pieces that have a row in a word table of some rows."""
+    if rows is None:
+        return added
+    beyond = [piece.piece for piece in added if piece.id >= rows]
+    if beyond:
+        hub.differences.append(
+            f"no pieces here for the added {', '.join(beyond)}, which have no "
+            f"row in the word table of {rows}"
+        )
+    return [piece for piece in added if piece.id < rows]

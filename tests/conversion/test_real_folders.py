@@ -1,0 +1,361 @@
+"""Folders as people have them: HDF5, heads of TensorFlow 1, other encoders."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import released_files
+import safetensors.numpy
+from conversions import edit, huggingface, refuse, release, rewrite, with_slots
+from reference import albert_numpy
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.converter import convert
+from albert_tf.library.reading_models import QuestionAnswerer
+from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.registry import load_task
+from albert_tf.training.model_directory import checkpoints
+
+
+def weights_of(folder) -> dict[str, np.ndarray]:
+    """Return the weights of a model directory."""
+    prefix = checkpoints.for_inference(str(folder))
+    read = checkpoints.reader(prefix)
+    return {name: read(name) for name in checkpoints.read_table(prefix)}
+
+
+def keras_name(name: str) -> str:
+    """Return the name that transformers' classes for TensorFlow give."""
+    *scope, last = name.split(".")
+    for group in ("albert_layer_groups", "albert_layers"):
+        if group in scope:
+            at = scope.index(group)
+            scope[at : at + 2] = [f"{group}_._{scope[at + 1]}"]
+    if "LayerNorm" in scope[-1] or "layer_norm" in scope[-1]:
+        last = {"weight": "gamma", "bias": "beta"}[last]
+    elif scope[-1] in ("position_embeddings", "token_type_embeddings"):
+        last = "embeddings"
+    elif last == "weight" and scope[-1] != "word_embeddings":
+        last = "kernel"
+    return "/".join([*scope, last])
+
+
+def as_h5(folder, tensors: dict, model: str) -> None:
+    """Write tensors as `save_weights` of Keras 2 does, in the place of others.
+
+    A layer that uses another's variable has it too, as the head of the
+    masked words has the table.
+    """
+    table = "albert.embeddings.word_embeddings.weight"
+    with h5py.File(folder / "tf_model.h5", "w") as file:
+        for name, array in tensors.items():
+            layer, path = name.split(".")[0], keras_name(name)
+            value = array.T if path.endswith("kernel") else array
+            file[f"{layer}/{model}/{path}:0"] = value
+            if layer == "predictions" and "bias" in name.split(".")[1]:
+                file[f"{layer}/{model}/{keras_name(table)}:0"] = tensors[table]
+                file[f"{layer}/{model}/predictions/decoder/bias:0"] = array
+    (folder / "model.safetensors").unlink()
+
+
+def test_weights_of_keras(golden, tmp_path):
+    """They become the bits that they came from, with both heads."""
+    folder, tensors = huggingface(tmp_path, golden)
+    convert(str(folder), str(tmp_path / "a"), "model_dir")
+    as_h5(folder, tensors, "tf_albert_for_pre_training_1")
+    with h5py.File(folder / "tf_model.h5", "a") as file:
+        # The one of two biases that there has no effect.
+        name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
+        file[name][:] = 7.0
+    convert(str(folder), str(tmp_path / "b"), "model_dir")
+    released_files.assert_same(
+        weights_of(tmp_path / "b"), weights_of(tmp_path / "a")
+    )
+    path = folder / "tf_model.h5"
+    path.write_bytes(path.read_bytes()[:900])
+    refuse(tmp_path, folder, "must be a whole HDF5 file")
+
+
+def test_a_classifier_of_keras(golden, tmp_path):
+    """A head comes along, of a class by its name there."""
+    folder, tensors = huggingface(
+        tmp_path,
+        golden,
+        architectures=["TFAlbertForSequenceClassification"],
+        num_labels=3,
+    )
+    width = golden.config.hidden_size
+    rng = np.random.default_rng(0)
+    tensors = {n: x for n, x in tensors.items() if n.startswith("albert.")}
+    tensors["classifier.weight"] = rng.random((3, width), np.float32)
+    tensors["classifier.bias"] = rng.random(3, np.float32)
+    as_h5(folder, tensors, "tf_albert_for_sequence_classification")
+    convert(str(folder), str(tmp_path / "out"), "model_dir")
+    found = weights_of(tmp_path / "out")
+    np.testing.assert_array_equal(
+        found["classifier/kernel"], tensors["classifier.weight"].T
+    )
+    assert load_task(str(tmp_path / "out")).labels[2] == "LABEL_2"
+
+
+def pooled_of(golden, table, config) -> np.ndarray:
+    """Return NumPy's pooled output of the first row of a golden."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    row = [golden.inputs[name][0] for name in names]
+    *_, pooled = albert_numpy.encode(table, config, *row)
+    return pooled
+
+
+def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
+    """Write a TF1 checkpoint of an encoder and a head, with its optimizer."""
+    table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
+    table = {scope + name: x for name, x in table.items()} | head
+    return release(tmp_path / "in", golden.config, with_slots(table))
+
+
+@pytest.mark.parametrize("scope", ["", "module/"])
+@pytest.mark.parametrize("number", [3, 1])
+def test_heads_of_run_classifier(number, scope, golden, tmp_path):
+    """Logits are those of the release's product; its optimizer is left."""
+    rng = np.random.default_rng(number)
+    width = golden.config.hidden_size
+    weights = rng.normal(size=(number, width)).astype("f4")
+    bias = rng.normal(size=number).astype("f4")
+    head = {"output_weights": weights, "output_bias": bias}
+    source = finetuned_release(tmp_path, golden, head, scope)
+    out = str(tmp_path / "out")
+    if number == 1:
+        refuse(tmp_path, source, "`task` says which: regression")
+    convert(source, out, "model_dir", task="sts-b" if number == 1 else None)
+    model = (Regressor if number == 1 else Classifier).load(out)
+    names = ("input_ids", "input_mask", "segment_ids")
+    logits = model({name: golden.inputs[name][:1] for name in names})
+    table = {n: v.numpy() for n, v in model.named_weights().items()}
+    pooled = pooled_of(golden, table, model.config)
+    np.testing.assert_allclose(
+        np.ravel(logits), weights @ pooled + bias, atol=2e-5
+    )
+    task = load_task(out)
+    assert task.is_pair == (number == 1)
+    assert number == 1 or task.labels == ("0", "1", "2")
+
+
+def test_tasks_of_heads(golden, tmp_path):
+    """A task names the labels; one that does not fit is refused."""
+    width = golden.config.hidden_size
+    head = {"output_bias": np.ones(3, "f4")}
+    head["output_weights"] = np.ones((3, width), "f4")
+    source = finetuned_release(tmp_path, golden, head)
+
+    def convert_as(task, **more):
+        out = tmp_path / task
+        convert(source, str(out), "model_dir", task=task, **more)
+        return load_task(str(out))
+
+    assert convert_as("mnli").labels[1] == "entailment"
+    assert convert_as("classification", pairs=True).is_pair
+    for task, message in (
+        ("sst-2", "an output for each label"),
+        ("race", "has a head with one output"),
+        ("squad-1.1", "`task` must be one of classification"),
+        ("nothing", "`task` must be one of"),
+    ):
+        with pytest.raises(InputError, match=message):
+            convert_as(task)
+
+
+def beam_head(width: int) -> dict[str, np.ndarray]:
+    """Return a head of `run_squad_v2` with the released names."""
+    rng = np.random.default_rng(3)
+    shapes = {
+        "start_logits/dense/kernel": (width, 1),
+        "start_logits/dense/bias": (1,),
+        "end_logits/dense_0/kernel": (2 * width, width),
+        "end_logits/dense_0/bias": (width,),
+        "end_logits/LayerNorm/beta": (width,),
+        "end_logits/LayerNorm/gamma": (width,),
+        "end_logits/dense_1/kernel": (width, 1),
+        "end_logits/dense_1/bias": (1,),
+        "answer_class/dense_0/kernel": (2 * width, width),
+        "answer_class/dense_0/bias": (width,),
+        "answer_class/dense_1/kernel": (width, 1),
+    }
+    return {n: rng.normal(size=s).astype("f4") for n, s in shapes.items()}
+
+
+def test_heads_of_run_squad(golden, tmp_path):
+    """Both heads have all of their variables, and the released sums."""
+    width = golden.config.hidden_size
+    rng = np.random.default_rng(2)
+    simple = {
+        "cls/squad/output_weights": rng.normal(size=(2, width)).astype("f4"),
+        "cls/squad/output_bias": rng.normal(size=2).astype("f4"),
+    }
+    for name, head in (("simple", simple), ("beam", beam_head(width))):
+        (tmp_path / name).mkdir()
+        source = finetuned_release(tmp_path / name, golden, head)
+        out = str(tmp_path / name / "out")
+        convert(source, out, "model_dir")
+        task, found = load_task(out), weights_of(out)
+        assert task.config.answer_head == name
+        assert task.impossible == (name == "beam")
+        total = sum(np.abs(x).sum() for x in head.values())
+        ours = {n: x for n, x in found.items() if not n.startswith("albert/")}
+        assert len(ours) == len(head)
+        assert np.isclose(sum(np.abs(x).sum() for x in ours.values()), total)
+        model = QuestionAnswerer.load(out)
+        inputs = {
+            n: golden.inputs[n]
+            for n in ("input_ids", "input_mask", "segment_ids")
+        }
+        encoded = model.network.albert(*inputs.values())
+        tokens = encoded["sequence_output"].numpy()
+        outputs = model.network(*inputs.values())
+        if name == "simple":
+            logits = tokens @ simple["cls/squad/output_weights"].T
+            logits += simple["cls/squad/output_bias"]
+            real = inputs["input_mask"] > 0
+            for i, key in enumerate(("start_logits", "end_logits")):
+                np.testing.assert_allclose(
+                    outputs[key].numpy()[real], logits[real][:, i], atol=2e-5
+                )
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "tf1", "model_dir"])
+def test_the_encoder_alone(kind, golden, tmp_path):
+    """It is kept, bit by bit, of models whose heads nobody knows."""
+    config, width = golden.config, golden.config.hidden_size
+    plain = release(tmp_path / "plain", config, golden.weights)
+    convert(plain, str(tmp_path / "ours"), "model_dir")
+    wanted = {
+        name: array
+        for name, array in weights_of(tmp_path / "ours").items()
+        if name.startswith("albert/")
+    }
+    odd = np.ones((4, width), "f4")
+    if kind == "model_dir":
+        source = tmp_path / "ours"
+    elif kind == "tf1":
+        source = finetuned_release(tmp_path, golden, {"crf/kernel": odd})
+    else:
+        source, tensors = huggingface(
+            tmp_path, golden, architectures=["AlbertForX"]
+        )
+        scoped = {f"model.{n}": x for n, x in tensors.items()}
+        rewrite(source, scoped | {"head.weight": odd})
+    if kind != "model_dir":
+        refuse(tmp_path, source, "`architectures` must|unexpected crf")
+    out = tmp_path / "out"
+    convert(str(source), str(out), "model_dir", encoder_only=True)
+    released_files.assert_same(weights_of(out), wanted)
+    if kind != "model_dir":
+        assert albert_tf.load(source, encoder_only=True).heads == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("flax_model.msgpack", "weights of Flax.*from_flax"),
+        ("model.safetensors.index.json", "in several files.*max_shard_size"),
+        ("saved_model.pb", "a SavedModel of TensorFlow 2"),
+        ("adapter_config.json", "merge_and_unload"),
+        ("config.json", "without its weights"),
+    ],
+)
+def test_other_folders_are_named(name, message, tmp_path):
+    """The message says what a folder is, and what to do."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text("{}")
+    refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")
+    with pytest.raises(InputError, match=f"`path` must be.*{message}"):
+        albert_tf.load(tmp_path / "in")
+
+
+def test_a_saved_model_is_no_model_directory(golden, tmp_path):
+    """Its checkpoint is one of objects, and its message says what it is."""
+    source = release(tmp_path / "plain", golden.config, golden.weights)
+    convert(source, str(tmp_path / "ours"), "model_dir")
+    (tmp_path / "hub" / "variables").mkdir(parents=True)
+    for path in (tmp_path / "ours").glob("ckpt-*"):
+        name = path.name.replace(path.name.split(".")[0], "variables", 1)
+        path.rename(tmp_path / "hub" / "variables" / name)
+    (tmp_path / "hub" / "saved_model.pb").touch()
+    refuse(tmp_path, tmp_path / "hub", "SavedModel of TensorFlow 2.*TF-Hub")
+
+
+def test_a_pointer_of_git_is_named(golden, tmp_path):
+    """Weights that were not fetched are not a damaged file."""
+    folder, _ = huggingface(tmp_path, golden)
+    path = folder / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
+    refuse(tmp_path, folder, "`git lfs pull`")
+
+
+def sentence_folder(tmp_path, golden, **changes):
+    """Return a sentence-transformers folder, its encoder apart."""
+    folder, _ = huggingface(tmp_path, golden, architectures=["AlbertModel"])
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    heads = ("predictions.", "sop_classifier.")
+    rewrite(
+        folder, {n: x for n, x in tensors.items() if not n.startswith(heads)}
+    )
+    home = tmp_path / "st"
+    (home / "1_Pooling").mkdir(parents=True)
+    folder.rename(home / "0_Transformer")
+    kinds = changes.get("kinds", ["Transformer", "Pooling", "Normalize"])
+    rows = [
+        {"path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (home / "modules.json").write_text(json.dumps(rows))
+    pooling = changes.get("pooling", {"pooling_mode_mean_tokens": True})
+    (home / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    path = home / "0_Transformer" / "sentence_bert_config.json"
+    path.write_text(json.dumps({"max_seq_length": 24, "do_lower_case": False}))
+    return home
+
+
+@pytest.mark.parametrize(
+    ("pooling", "name"),
+    [
+        ({"pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_cls_token": True}, "cls"),
+        ({"pooling_mode": "max", "embedding_dimension": 32}, "max"),
+    ],
+)
+@pytest.mark.parametrize("unit", [True, False])
+def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
+    """Vectors are pooled and scaled as the modules say, and go back so."""
+    kinds = ["Transformer", "Pooling", "Normalize"][: 2 + unit]
+    home = sentence_folder(tmp_path, golden, pooling=pooling, kinds=kinds)
+    out = str(tmp_path / "out")
+    convert(str(home), out, "model_dir")
+    task = load_task(out)
+    assert task.config.max_seq_length == 24
+    model = task.head.build_model(AlbertConfig.from_model_dir(out), "float32")
+    checkpoints.restore_weights(model, out)
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = [golden.inputs[name] for name in names]
+    tokens = model.albert(*inputs)["sequence_output"].numpy()
+    for vector, row, mask in zip(
+        model(*inputs).numpy(), tokens, inputs[1], strict=True
+    ):
+        real = row[mask > 0]
+        wanted = {"mean": real.mean(0), "cls": row[0], "max": real.max(0)}[name]
+        wanted = wanted / np.linalg.norm(wanted) if unit else wanted
+        np.testing.assert_allclose(vector, wanted, atol=1e-5)
+
+
+def test_modules_that_have_no_place(golden, tmp_path):
+    """They are named; the encoder can be kept."""
+    kinds = ["Transformer", "Pooling", "Dense"]
+    home = sentence_folder(tmp_path, golden, kinds=kinds)
+    refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")
+    convert(str(home), str(tmp_path / "a"), "model_dir", encoder_only=True)
+    pooling = {"pooling_mode": ["mean", "max"]}
+    (home / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    edit(home / "modules.json", lambda rows: rows[:2])
+    refuse(tmp_path, home, "pooling must be one of mean, cls, max.*mean, max")

@@ -1,0 +1,147 @@
+"""Rules of the library `tokenizers` as a map of characters."""
+
+import base64
+import re
+import unicodedata
+
+import pytest
+import sentencepiece
+import vocabularies
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.conversion.text_rules import (
+    charsmap_keys,
+    charsmap_of,
+    flat,
+    table_of,
+)
+
+
+def normalizer_of(charsmap: bytes):
+    """Return what applies a compiled map and nothing else."""
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    proto.normalizer_spec.add_dummy_prefix = False
+    proto.normalizer_spec.escape_whitespaces = False
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    proto.pieces.add(piece="<unk>", type=2)
+    model = proto.SerializeToString()
+    return sentencepiece.SentencePieceNormalizer(model_proto=model).normalize
+
+
+def regex(pattern: str, content: str) -> dict:
+    return {
+        "type": "Replace",
+        "pattern": {"Regex": pattern},
+        "content": content,
+    }
+
+
+def string(text: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
+NFKC, LOWER = {"type": "NFKC"}, {"type": "Lowercase"}
+BERT = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
+TEXTS = [
+    "The Café, ﬁne ½ Ⅷ ＡＢ",
+    unicodedata.normalize("NFD", "Élève Việt Nam 한국 が"),
+    "বাংলা: কো ৌ a: b",
+    "a\u200bb\u00a0c\x07d\ufeff",
+    "`` x'' ''y'' ' ` …",
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "function"),
+    [
+        ([NFKC], lambda text: unicodedata.normalize("NFKC", text)),
+        ([{"type": "NFC"}], lambda text: unicodedata.normalize("NFC", text)),
+        ([{"type": "NFD"}], lambda text: unicodedata.normalize("NFD", text)),
+        (
+            [NFKC, LOWER],
+            lambda text: unicodedata.normalize("NFKC", text).lower(),
+        ),
+        (
+            [string("``", '"'), string("''", '"')],
+            lambda text: text.replace("``", '"').replace("''", '"'),
+        ),
+        (
+            [regex(r"(?<=[\u0980-\u09ff]):", "\u0983"), LOWER],
+            lambda text: text.replace("\u09be:", "\u09be\u0983").lower(),
+        ),
+        (
+            [LOWER, regex(r"caf(é|e\u0301)", "bar")],
+            lambda text: text.lower().replace("café", "bar"),
+        ),
+        ([regex(" {2,}", " "), regex(r"\s+$", "")], str),
+    ],
+)
+def test_a_map_does_what_the_rules_do(rules, function):
+    """Whole texts become what Python's own functions make of them."""
+    table, left_out = table_of(rules)
+    assert not left_out
+    normalize = normalizer_of(charsmap_of(table))
+    for text in TEXTS:
+        assert normalize(text) == function(text), text
+
+
+@pytest.mark.slow
+def test_bert_and_nmt():
+    """Control characters go, spaces become plain, ideographs stand apart."""
+    table, _ = table_of([BERT])
+    assert normalizer_of(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
+    table, _ = table_of([{"type": "Nmt"}])
+    assert normalizer_of(charsmap_of(table))("a\x07b\u200bc\ufffd") == "ab c "
+
+
+@pytest.mark.slow
+def test_a_map_within_the_rules_is_applied_too():
+    """The keys of a compiled map are found, sequences among them."""
+    content = vocabularies.sentencepiece_model()
+    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    keys = charsmap_keys(charsmap)
+    assert "ﬁ" in keys and "e\u0301" in keys and len(keys) > 9_000
+    own = base64.b64encode(charsmap).decode()
+    rule = {"type": "Precompiled", "precompiled_charsmap": own}
+    table, _ = table_of([LOWER, rule])
+    normalize, before = (
+        normalizer_of(charsmap_of(table)),
+        normalizer_of(charsmap),
+    )
+    for text in TEXTS:
+        assert normalize(text) == before(text.lower()), text
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ({"type": "ByteLevel"}, "ByteLevel"),
+        (regex("a+b*", "c"), r"a\+b\*"),
+        (regex(r"\p{L}", "c"), r"\\p"),
+        (regex("^x", "y"), r"\^x"),
+        (regex(r"[\p{L}]", " "), r"\\p"),
+        (regex("(?!a)b", "y"), r"\(\?!a\)b"),
+        ({"type": "Prepend", "prepend": "x"}, "Prepend of 'x'"),
+    ],
+)
+def test_what_no_map_does_is_named(rule, name):
+    """It is left out, and the other rules are not."""
+    table, left_out = table_of([rule, LOWER])
+    assert len(left_out) == 1 and re.search(name, left_out[0])
+    assert table["A"] == "a"
+
+
+def test_sequences_within_sequences():
+    """Nested sequences are one."""
+    inner = {"type": "Sequence", "normalizers": [NFKC]}
+    rules = {"type": "Sequence", "normalizers": [inner, LOWER]}
+    assert list(flat(rules)) == [NFKC, LOWER]
+    assert list(flat(None)) == []

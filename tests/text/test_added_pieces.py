@@ -1,0 +1,66 @@
+"""Pieces that are appended to a vocabulary are found, and move no id."""
+
+import pytest
+from vocabularies import TEXTS, chinese, english
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.added_pieces import with_pieces
+
+
+@pytest.mark.parametrize("make", [english, chinese])
+def test_other_ids_stay(make):
+    """Texts without the new pieces have the ids that they had."""
+    before = make()
+    after = with_pieces(before, ["newword", "Other"])
+    assert after.vocab_size == before.vocab_size + 2
+    assert after.pieces(range(before.vocab_size)) == before.pieces(
+        range(before.vocab_size)
+    )
+    for text in TEXTS:
+        assert after.encode(text) == before.encode(text), text
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "piece", "text", "found"),
+    [
+        (english(), "[E1]", "the [E1]cat[e1]", 2),
+        (english(do_lower_case=False), "[E1]", "the [E1]cat[e1]", 1),
+        (english(), "<URL>", "<url>", 1),
+        (english(), "New  York", "a new york cat", 1),
+        (chinese(), "Covid", "COVID covid, covids", 2),
+        (chinese(do_lower_case=False), "Covid", "COVID Covid", 1),
+    ],
+)
+def test_found_in_normalised_text(tokenizer, piece, text, found):
+    """A piece is one id wherever the normalised text has it."""
+    after = with_pieces(tokenizer, [piece])
+    ids = after.encode(text)
+    assert ids.count(tokenizer.vocab_size) == found
+    spans = zip(*after.encode_with_offsets(text), strict=True)
+    shown = [text[a:b] for i, a, b in spans if i == tokenizer.vocab_size]
+    assert [x.lower() for x in shown] == [
+        " ".join(piece.lower().split())
+    ] * found
+
+
+def test_control_pieces_are_in_no_text():
+    """Their text is text."""
+    after = with_pieces(english(), ["<x>"], control=True)
+    assert after.vocab_size - 1 not in after.encode("a <x> b")
+    assert after.vocab_size - 1 in after.not_words
+
+
+@pytest.mark.parametrize(
+    ("make", "pieces", "message"),
+    [
+        (english, ["[cls]"], "must not be in the vocabulary"),
+        (english, ["new", "NEW"], "must not be in the vocabulary.*'NEW'"),
+        (chinese, ["[E1]"], "one word without punctuation.*E1"),
+        (chinese, ["two words"], "one word"),
+        (chinese, ["the"], "must not be in the vocabulary"),
+    ],
+)
+def test_pieces_that_cannot_be_added(make, pieces, message):
+    """What exists, and what would never be found, is an error."""
+    with pytest.raises(InputError, match=message):
+        with_pieces(make(), pieces)
