@@ -12,12 +12,8 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.data.table_sources import (
-    BATCH_ROWS,
-    ENDINGS,
-    TableObject,
-    as_source,
-)
+from albert_tf.data.file_kinds import ENDINGS, ending_of
+from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
 from albert_tf.tasks.labels import class_named, label_text
 from albert_tf.tasks.tables import FORMATS
 from albert_tf.tasks.task import Task
@@ -113,7 +109,7 @@ def is_lone(x: Any, more: Sequence) -> bool:
     """
     if not isinstance(x, str):
         return False
-    is_path = x.lower().endswith((*FORMATS, *ENDINGS)) or files.exists(x)
+    is_path = ending_of(x) in {*FORMATS, *ENDINGS} or files.exists(x)
     return bool(more) or not is_path
 
 
