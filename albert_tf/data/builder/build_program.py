@@ -7,21 +7,23 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.base import command_line, files
+from albert_tf.base import command_line, files, program
 from albert_tf.base.errors import require
-from albert_tf.data import file_kinds, records
-from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import (
-    BadItems,
-    ReadingConfig,
-    json_record,
-)
-from albert_tf.data.file_kinds import BadData
-from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.table_sources import TableObject, texts_of
-from albert_tf.text.tokenizers import TokenizerConfig
+
+with program.quiet_start():
+    from albert_tf.data import file_kinds, records
+    from albert_tf.data.builder import build
+    from albert_tf.data.builder.build_config import BuildConfig
+    from albert_tf.data.builder.pairs import PairsConfig
+    from albert_tf.data.builder.text_files import (
+        BadItems,
+        ReadingConfig,
+        json_record,
+    )
+    from albert_tf.data.file_kinds import BadData
+    from albert_tf.data.masking import MaskingConfig
+    from albert_tf.data.table_sources import TableObject, texts_of
+    from albert_tf.text.tokenizers import TokenizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
