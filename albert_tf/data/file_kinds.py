@@ -73,6 +73,10 @@ class BadData(InputError):
     """One item of many cannot be used, such as a row without a text."""
 
 
+class Refused(BadData):
+    """A bad item that the user did not ask to skip; the message is final."""
+
+
 def _zstd_errors() -> tuple[type[Exception], ...]:
     library = sys.modules.get("zstandard")
     return (library.ZstdError,) if library else ()
