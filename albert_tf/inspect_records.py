@@ -10,18 +10,20 @@ import os
 import sys
 from collections.abc import Iterator
 
-import numpy as np
-
-from albert_tf.base import command_line, files
+from albert_tf.base import command_line, files, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.data.records import decoding
-from albert_tf.text.tokenizers import (
-    Tokenizer,
-    TokenizerConfig,
-    build_tokenizer,
-    tokenizer_in,
-)
+
+with program.quiet_start():
+    import numpy as np
+
+    from albert_tf.data.records import decoding
+    from albert_tf.text.tokenizers import (
+        Tokenizer,
+        TokenizerConfig,
+        build_tokenizer,
+        tokenizer_in,
+    )
 
 PAINT = {
     "a": "\033[36m",

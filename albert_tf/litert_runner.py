@@ -11,11 +11,13 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from albert_tf.base import command_line
+from albert_tf.base import command_line, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.serving.litert_model import Runner
-from albert_tf.serving.litert_tasks import ANSWERS
+
+with program.quiet_start():
+    from albert_tf.serving.litert_model import Runner
+    from albert_tf.serving.litert_tasks import ANSWERS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,11 @@ writes `spiece.model`, `spiece.vocab` and `tokenizer.json`.
 
 import dataclasses
 
-from albert_tf.base import command_line
-from albert_tf.data import vocabulary_training
-from albert_tf.data.vocabulary_training import TrainTokenizerConfig
+from albert_tf.base import command_line, program
+
+with program.quiet_start():
+    from albert_tf.data import vocabulary_training
+    from albert_tf.data.vocabulary_training import TrainTokenizerConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
+from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError, near, require
-from albert_tf.base.interrupts import seen_at_once
 from albert_tf.base.settings import typed, types_of
 
 FLAGS = flags.FLAGS
-INTERRUPTED, UNREAD = 130, 141  # shells' status after Ctrl-C, and `| head`
+UNREAD = 141  # shells' status after `| head`
 Result = TypeVar("Result")
 
 
@@ -42,12 +42,11 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
 
     Python raises `KeyboardInterrupt` only once a library's C++ code returns.
     """
-    interrupts = itertools.count(1)
+    numbers = itertools.count(1)
 
     def see(number: int) -> None:
-        if number == signal.SIGINT and next(interrupts) == 2:
-            os.write(2, b"error: interrupted\n")
-            os._exit(INTERRUPTED)
+        if number == signal.SIGINT and next(numbers) == 2:
+            interrupts.end()
 
     return see
 
@@ -77,7 +76,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
         except (InputError, OSError, UnicodeDecodeError) as error:
             return _fail(str(error))
         except KeyboardInterrupt:
-            return _fail("interrupted", INTERRUPTED)
+            return _fail("interrupted", interrupts.STATUS)
         return 0
 
     # At its end Python looks through all objects of all libraries, for which
@@ -89,7 +88,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     # The programs print; what TensorFlow logs at lower levels is noise.
     logging.set_verbosity(logging.WARNING)
     try:
-        with seen_at_once(_end_at_second_interrupt()):
+        with interrupts.seen_at_once(_end_at_second_interrupt()):
             app.run(guarded)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))

@@ -11,6 +11,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+STATUS = 130  # what a shell calls a program that Ctrl-C ended
+
+
+def end(stderr: int = 2) -> None:
+    """End this process at once, as Ctrl-C ends a command: with one line.
+
+    Args:
+      stderr: the file descriptor to write to.
+    """
+    os.write(stderr, b"error: interrupted\n")
+    os._exit(STATUS)
+
 
 def in_main_thread() -> bool:
     """Return whether Python lets this thread handle signals."""

@@ -12,9 +12,12 @@ import contextlib
 import gc
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+
+from albert_tf.base import interrupts
 
 # Read when TensorFlow is first imported; a user's values win. On AMD
 # processors oneDNN is off by default, and a training step a fifth slower.
@@ -55,11 +58,49 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+# Scripts beside the package.
+SCRIPTS = {"create_pretraining_data", "pretrain", "finetune"}
+
+
+def is_command() -> bool:
+    """Return whether this process runs one of the package's commands."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec:  # python -m
+        return spec.name.startswith("albert_tf.")
+    name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    return name in SCRIPTS or name.startswith("albert-")
+
+
+@contextlib.contextmanager
+def _ended_by_interrupt(stderr: int) -> Iterator[None]:
+    """Let Ctrl-C end a command with one line while the body imports.
+
+    Libraries catch, or print, a `KeyboardInterrupt` that meets their imports.
+
+    Args:
+      stderr: the file descriptor to write to.
+    """
+
+    def end(*_: object) -> None:
+        interrupts.end(stderr)
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not (usual and interrupts.in_main_thread() and is_command()):
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
     """Import TensorFlow, and let it look for devices, without those lines.
 
-    All else that is written to stderr comes when the body ends.
+    All else that is written to stderr comes when the body ends. Ctrl-C ends
+    a command at once.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -68,10 +109,11 @@ def quiet_start() -> Iterator[None]:
     with tempfile.TemporaryFile() as kept:
         os.dup2(kept.fileno(), 2)
         try:
-            with without_collection():
-                yield
-            if tensorflow := sys.modules.get("tensorflow"):
-                tensorflow.config.list_physical_devices()
+            with _ended_by_interrupt(stderr):
+                with without_collection():
+                    yield
+                if tensorflow := sys.modules.get("tensorflow"):
+                    tensorflow.config.list_physical_devices()
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)

@@ -62,6 +62,12 @@ FOREIGN = (
     (0, b"\x1f\x9d", "compressed by compress", "gzip -dc FILE > NEW"),
     (0, b"%PDF-", "a PDF document", "pdftotext FILE NEW"),
     (0, b"{\\rtf", "an RTF document", "unrtf --text FILE > NEW"),
+    (
+        0,
+        b"SQLite format 3\0",
+        "an SQLite database",
+        "sqlite3 -csv -header FILE 'SELECT text FROM TABLE' > NEW.csv",
+    ),
     (257, b"ustar", "a tar archive", "tar -xf FILE"),
 )
 
@@ -71,6 +77,10 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 class BadData(InputError):
     """One item of many cannot be used, such as a row without a text."""
+
+
+class Refused(BadData):
+    """A bad item that the user did not ask to skip; the message is final."""
 
 
 def _zstd_errors() -> tuple[type[Exception], ...]:

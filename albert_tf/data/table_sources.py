@@ -208,7 +208,7 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
     require(
         column in names,
         f"{where}: `text_field` must name one of the columns "
-        f"{', '.join(names)}.",
+        f"{' '.join(', '.join(names).split())[:200]}.",
         text_field=column,
     )
 

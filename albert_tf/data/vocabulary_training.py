@@ -1,8 +1,10 @@
 """A SentencePiece vocabulary with ALBERT's symbols, trained on a corpus."""
 
+import contextlib
 import dataclasses
 import io
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 
@@ -169,6 +171,21 @@ class Sentences:
             self.error = error
 
 
+@contextlib.contextmanager
+def _read_again(
+    config: TrainTokenizerConfig,
+) -> Iterator[TrainTokenizerConfig]:
+    """Yield settings whose text can be read as often as they need it."""
+    source = config.input_file
+    once = isinstance(source, str) and text_blocks.has_pipes(source)
+    if config.strip_accents != AUTO or not once:
+        yield config
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copied = text_blocks.with_pipes_copied(source, folder)
+        yield dataclasses.replace(config, input_file=copied)
+
+
 def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
     """Return the settings with the choice that `auto` means for the text."""
     if config.strip_accents != AUTO:
@@ -259,9 +276,10 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
         "tokenizer.",
         output_dir=folder,
     )
-    config = choose_accents(config)
-    sentences = Sentences(config)
-    model = train(config, sentences)
+    with _read_again(config) as readable:
+        config = choose_accents(readable)
+        sentences = Sentences(config)
+        model = train(config, sentences)
     warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
     tokenizer.save(folder)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 
@@ -91,3 +92,78 @@ def test_a_users_environment_wins(monkeypatch):
     with program.quiet_start():
         assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
+
+
+# A stand-in for a library whose import takes long, and eats exceptions.
+SLOW_LIBRARY = """
+import os, time
+os.write(1, b"importing\\n")
+try:
+    time.sleep(60)
+except BaseException:
+    pass
+time.sleep(60)
+"""
+IN_PYTHON = """
+try:
+    import albert_tf
+    albert_tf.{}
+except KeyboardInterrupt:
+    print("caught")
+"""
+
+
+def _interrupted(folder, library, arguments):
+    """Return the process that Ctrl-C ended in the import of a library."""
+    (folder / library).mkdir()
+    (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
+    places = os.pathsep.join([str(folder), os.getcwd()])
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": places},
+    )
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    return process, *process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize(
+    "library, arguments",
+    [
+        ("tensorflow", ["pretrain.py"]),
+        ("tensorflow", ["finetune.py"]),
+        ("tensorflow", ["-m", "albert_tf.export"]),
+        ("numpy", ["create_pretraining_data.py"]),
+        ("sentencepiece", ["-m", "albert_tf.train_tokenizer"]),
+        ("numpy", ["-m", "albert_tf.inspect_records"]),
+    ],
+)
+def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
+    """Ctrl-C while a command imports ends it at once, with 130 and no trace."""
+    process, _, stderr = _interrupted(tmp_path, library, arguments)
+    assert (process.returncode, stderr) == (130, "error: interrupted\n")
+
+
+def test_an_installed_command_is_one_too(tmp_path):
+    """The scripts that pip installs end like the others."""
+    script = tmp_path / "albert-export"
+    script.write_text("from albert_tf.export import cli\ncli()\n")
+    process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])
+    assert (process.returncode, stderr) == (130, "error: interrupted\n")
+
+
+def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
+    """In a user's own program it is the exception that Python raises."""
+    library = "import os\nos.kill(os.getpid(), 2)\n"
+    (tmp_path / "tensorflow.py").write_text(library)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PYTHON.format("export")],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])},
+    )
+    assert (done.stdout, done.stderr) == ("caught\n", "")

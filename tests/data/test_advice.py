@@ -150,6 +150,9 @@ def test_held_out_share_is_compared():
     (warning,) = held_out_warnings(0.02, 0.02, 100, **big)
     assert "one document has 80% of the tokens" in warning
     assert not held_out_warnings(0.9, 0.9, 100, **big)
+    copies = {"duplicate_tokens": 200_000}  # that were left out
+    (warning,) = held_out_warnings(0.02, 0.02, 100, **big, **copies)
+    assert "one document has 100% of the tokens" in warning
 
 
 @pytest.mark.parametrize(

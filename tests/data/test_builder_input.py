@@ -28,20 +28,6 @@ from albert_tf.data.records import framing
 from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 
-def test_one_document(corpus, tmp_path):
-    """A corpus without a blank line is an error that says what to do."""
-    path = tmp_path / "one.txt"
-    path.write_text("w1 w2 w3 .\nw4 w5 w6 .\nw1 w2 .\n" * 20)
-    one = {"input_file": str(path)}
-    with pytest.raises(InputError, match="differ, with a blank line.* 60 sent"):
-        build.run(*settings(corpus, tmp_path / "out", **one))
-    assert set(contents(tmp_path / "out")) == TOKENIZER_FILES
-    metadata = build.run(
-        *settings(corpus, tmp_path / "all", eval_fraction=0.0, **one)
-    )
-    assert metadata.count("eval") == 0 < metadata.count("train")
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
 @pytest.mark.parametrize(
     ("text", "received"),
@@ -331,3 +317,38 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path):
             build.run(*settings(corpus, tmp_path, **changes))
     first = build.run(*settings(corpus, tmp_path, **changes))
     assert build.run(*settings(corpus, tmp_path, **changes)) == first
+
+
+def test_one_document(corpus, tmp_path):
+    """It is divided, or an error where it is too short for that."""
+    text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
+    (tmp_path / "x.txt").write_text(text)
+    changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
+    made = build.run(*settings(corpus, tmp_path / "out", **changes))
+    share = made.statistics["eval"]["held_out_share"]
+    assert share == pytest.approx(0.1, rel=1 / 3)
+    assert made.count("train") and made.count("eval")
+    (tmp_path / "x.txt").write_text("w1 w2 .\nw3 w4 .\n")
+    with pytest.raises(InputError, match="two documents.*or one that is long"):
+        build.run(*settings(corpus, tmp_path / "short", **changes))
+    assert set(contents(tmp_path / "short")) == TOKENIZER_FILES
+    changes["eval_fraction"] = 0.0
+    made = build.run(*settings(corpus, tmp_path / "all", **changes))
+    assert made.count("eval") == 0 < made.count("train")
+
+
+@pytest.mark.parametrize(
+    "name, content, received",
+    [
+        ("x.csv", "id,text\n1,2,3\n", "Received: 3 columns"),
+        ("x.jsonl", '{"text": "w1"}\n{"text": 5}\n', "text=5 in .*line 2"),
+        ("y.jsonl", '{"text": "w1"}\n{"text": null}\n', "text=null in"),
+    ],
+)
+def test_advice_is_given_once(corpus, tmp_path, name, content, received):
+    """A bad row's error says what stands there, and what to do, once."""
+    (tmp_path / name).write_text(content)
+    changes = {"input_file": str(tmp_path / name)}
+    with pytest.raises(InputError, match=received) as caught:
+        build.run(*settings(corpus, tmp_path / "out", **changes))
+    assert str(caught.value).count("fix it, or pass --on_bad_text=skip") == 1

@@ -8,8 +8,10 @@ import json
 import lzma
 import os
 import re
+import sqlite3
 import sys
 import tarfile
+import tempfile
 import threading
 import zipfile
 from collections import Counter
@@ -115,6 +117,18 @@ def tarred(data):
     return content.getvalue()
 
 
+def database():
+    """Return a database whose lines are UTF-8 for the most part."""
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(f"{folder}/x.db")
+        connection.execute("CREATE TABLE t (text TEXT)")
+        connection.execute("INSERT INTO t VALUES (?)", (TEXT * 20,))
+        connection.commit()
+        connection.close()
+        with open(f"{folder}/x.db", "rb") as file:
+            return file.read()
+
+
 FOREIGN = {
     "UTF-16 by mark": (TEXT.encode("utf-16"), "UTF-16; .*`iconv -f UTF-16"),
     "UTF-16 without": (TEXT.encode("utf-16-be"), "UTF-16; .*`iconv"),
@@ -123,6 +137,7 @@ FOREIGN = {
     "Latin-1": ("Öl\nGänse\nRübe\nMus\n".encode("latin-1"), "3 of 4 lines"),
     "one line": ("Öl".encode("latin-1"), "most lines.*`iconv"),
     "noise": (bytes(range(128, 256)) * 9, "most lines"),
+    "SQLite": (database(), "SQLite database.*`sqlite3 -csv"),
     "zip": (zipped(TEXT), "zip archive.*`unzip"),
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0\4" * 99, "7z archive"),

@@ -1,5 +1,6 @@
 """Settings made for English, on texts in other languages."""
 
+import os
 import unicodedata
 
 import pytest
@@ -214,3 +215,22 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
     )
     said = " ".join(vocabulary_training.warnings(train_tokenizer(config)))
     assert "--nostrip_accents" in said and "--word_boundaries=unicode" in said
+
+
+def test_auto_reads_a_pipe(tmp_path, monkeypatch):
+    """The choice from the text of a pipe is that from the text of a file."""
+    text = "\n".join([MARKED["vi"]] * 50).encode()
+    (tmp_path / "x.txt").write_bytes(text)
+    reader, writer = os.pipe()
+    os.write(writer, text)
+    os.close(writer)
+    monkeypatch.setattr("sys.stdin", open(reader))
+    for name, source in [("pipe", "-"), ("file", str(tmp_path / "x.txt"))]:
+        folder = str(tmp_path / name)
+        about = {"vocab_size": 60, "strip_accents": "auto"}
+        counts = train_tokenizer(
+            TrainTokenizerConfig(input_file=source, output_dir=folder, **about)
+        )
+        assert counts["sentences"] == 50 and not counts["accents_dropped"]
+    models = [tmp_path / name / "spiece.model" for name in ("pipe", "file")]
+    assert models[0].read_bytes() == models[1].read_bytes()

@@ -124,7 +124,8 @@ def _held_out(statistics: dict) -> Iterator[str]:
             "more finely; give more text, or split it (--split_sentences)"
         )
     divided = statistics["divided_document_tokens"]
-    divided /= max(statistics["tokens"], 1)
+    kept = statistics["tokens"] - statistics["duplicate_tokens"]
+    divided /= max(kept, 1)
     if divided > asked:
         yield (
             f"one document has {divided:.0%} of the "

@@ -153,10 +153,10 @@ def _check_documents(
     )
     kept = text["documents"] - text["short_documents"]
     require(
-        held_out.shards[records.EVAL] or not build.eval_fraction,
+        all(held_out.shards.values()) or not build.eval_fraction,
         "`input_file` must hold at least two documents that differ, with a "
-        "blank line between them, so that one can be held out; "
-        "--eval_fraction=0 holds out none.",
+        "blank line between them, so that one can be held out, or one that is "
+        "long enough to be divided; --eval_fraction=0 holds out none.",
         input_file=f"{build.input_file}, {kept:,} documents of "
         f"{text['sentences']:,} sentences",
     )

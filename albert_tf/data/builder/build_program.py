@@ -3,25 +3,26 @@
 import contextlib
 import dataclasses
 import hashlib
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.base import command_line, files
+from albert_tf.base import command_line, files, program
 from albert_tf.base.errors import require
-from albert_tf.data import file_kinds, records
-from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import (
-    BadItems,
-    ReadingConfig,
-    json_record,
-)
-from albert_tf.data.file_kinds import BadData
-from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.table_sources import TableObject, texts_of
-from albert_tf.text.tokenizers import TokenizerConfig
+
+with program.quiet_start():
+    from albert_tf.data import records
+    from albert_tf.data.builder import build, text_blocks
+    from albert_tf.data.builder.build_config import BuildConfig
+    from albert_tf.data.builder.pairs import PairsConfig
+    from albert_tf.data.builder.text_files import (
+        BadItems,
+        ReadingConfig,
+        json_record,
+    )
+    from albert_tf.data.file_kinds import BadData
+    from albert_tf.data.masking import MaskingConfig
+    from albert_tf.data.table_sources import TableObject, texts_of
+    from albert_tf.text.tokenizers import TokenizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,20 +51,6 @@ def _write_table(path: str, table: TableObject, reading: ReadingConfig) -> None:
     require(files.size(path), rule, input_file=table)
 
 
-def _copied(source: str, folder: str) -> str:
-    """Return a list of files, of which pipes were copied to a folder."""
-    entries = files.listed(source)
-    for number, entry in enumerate(entries):
-        if files.is_stream(entry):
-            entries[number] = files.join(folder, f"pipe-{number}")
-            with (
-                file_kinds.raw(entry) as pipe,
-                files.opened(entries[number], "wb") as file,
-            ):
-                shutil.copyfileobj(pipe, file, 1 << 20)
-    return ",".join(entries)
-
-
 @contextlib.contextmanager
 def in_files(
     config: BuildConfig, reading: ReadingConfig
@@ -76,7 +63,7 @@ def in_files(
     """
     source = config.input_file
     named = isinstance(source, str)
-    if named and not any(map(files.is_stream, files.listed(source))):
+    if named and not text_blocks.has_pipes(source):
         yield config, reading
         return
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
@@ -85,7 +72,7 @@ def in_files(
     with files.held(folder, "output_dir"):
         try:
             if named:
-                paths = _copied(source, folder)
+                paths = text_blocks.with_pipes_copied(source, folder)
             else:
                 paths = files.join(folder, f"{source}.jsonl")
                 _write_table(paths, source, reading)

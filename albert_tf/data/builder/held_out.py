@@ -144,7 +144,7 @@ class HeldOut:
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
     """Return the border between documents, and what is still `wanted`."""
     occupied = np.flatnonzero(tokens)
-    if fraction == 0 or len(occupied) < 2:
+    if fraction == 0 or not len(occupied):
         return Border(0), 0
     reached = np.cumsum(tokens[occupied])
     target = fraction * reached[-1]
@@ -160,8 +160,8 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 def hold_out(fraction: float, measured: Measured) -> HeldOut:
     """Hold out whole documents with about a fraction of all tokens.
 
-    `border.below` is 0 and nothing is `wanted` where there are no two
-    documents to part, or where `fraction` is 0.
+    `border.below` is 0 and nothing is `wanted` where there is no text, or
+    where `fraction` is 0.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())

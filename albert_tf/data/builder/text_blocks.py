@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -305,6 +306,25 @@ def read_documents(
         lines[0] = lines[0].removeprefix("\ufeff")
     parse = FORMATS[block.layout].parse
     return parse(block, lines, reading.text_field, bad) or [[]]
+
+
+def has_pipes(patterns: str) -> bool:
+    """Return whether some of `input_file` can be read once only."""
+    return any(map(files.is_stream, files.listed(patterns)))
+
+
+def with_pipes_copied(patterns: str, folder: str) -> str:
+    """Return `input_file` with the pipes copied to files of a folder."""
+    entries = files.listed(patterns)
+    for number, entry in enumerate(entries):
+        if files.is_stream(entry):
+            entries[number] = files.join(folder, f"pipe-{number}")
+            with (
+                file_kinds.raw(entry) as pipe,
+                files.opened(entries[number], "wb") as file,
+            ):
+                shutil.copyfileobj(pipe, file, 1 << 20)
+    return ",".join(entries)
 
 
 # Names of what programs write in `output_dir`, which are no text of the user's.

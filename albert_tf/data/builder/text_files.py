@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.data.builder.boundaries import AUTO, RULES
-from albert_tf.data.file_kinds import JSONL, TEXT, BadData, require_lines
+from albert_tf.data.file_kinds import (
+    JSONL,
+    TEXT,
+    BadData,
+    Refused,
+    require_lines,
+)
 from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
 # A document in JSON must be read whole.
@@ -112,6 +118,8 @@ class BadItems:
           line: the bytes of a line that is not UTF-8.
           name: the count of any other item.
         """
+        if isinstance(error, Refused):  # passed on by a reader of rows
+            raise error
         name = "bad_lines" if line else name
         self.lines += bool(line)
         if self._choice == "skip" or (line and self._choice == "replace"):
@@ -120,7 +128,7 @@ class BadItems:
             return None if skipped else line.decode("utf-8", "replace")
         legal = "replace or skip" if line else "skip"
         rule, _, received = str(error).partition(" Received: ")
-        raise BadData(
+        raise Refused(
             f"{rule.rstrip('.')}; fix it, or pass --on_bad_text={legal}. "
             f"Received: {received}"
         ) from None
@@ -176,6 +184,15 @@ def _parse_file(
     return [_strip(lines)]
 
 
+def _received(record: object, field: str) -> str:
+    """Return what stands in the place of a text, for errors."""
+    if not isinstance(record, dict):
+        return "no object"
+    if field in record:
+        return f"{field}={json.dumps(record[field]):.60}"
+    return f"fields {', '.join(record)[:200] or 'none'}"
+
+
 def _text_of(line: str, field: str, place: str) -> str:
     """Return the text of a JSON record; `place` tells where it stands."""
     try:
@@ -187,11 +204,9 @@ def _text_of(line: str, field: str, place: str) -> str:
         ) from None
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
-        names = ", ".join(record) if isinstance(record, dict) else "no object"
         raise BadData(
             "`text_field` must name a text in every JSON object. Received: "
-            f"text_field={field}, with fields {names[:200] or 'none'} in "
-            f"{place}"
+            f"text_field={field}, with {_received(record, field)} in {place}"
         )
     return SURROGATE.sub(REPLACEMENT, text)
 
