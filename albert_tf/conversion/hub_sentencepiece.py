@@ -245,11 +245,12 @@ class SentencePieceReader:
             )
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
-        if hub.flag("keep_accents") is not None:
-            known["strip_accents"] = not hub.flag("keep_accents")
-        for name in SETTINGS_OFF:
-            if hub.flag(name) is not None:
-                known[name] = hub.flag(name)
+        if not hub.rules_alone:
+            if hub.flag("keep_accents") is not None:
+                known["strip_accents"] = not hub.flag("keep_accents")
+            for name in SETTINGS_OFF:
+                if hub.flag(name) is not None:
+                    known[name] = hub.flag(name)
         return TextConfig(**known, digit_comma=self.digit_comma())
 
     def _split_pieces(self) -> list[dict]:
@@ -267,6 +268,8 @@ class SentencePieceReader:
         mark = rules[marks[0]]
         usual = "always" if flag_of(mark, "add_prefix_space", True) else "never"
         scheme = mark.get("prepend_scheme", usual)
+        if mark.get("replacement", WORD_MARK) != WORD_MARK:
+            self._cannot(f"Metaspace by {mark['replacement']!r}")
         spec = self.proto.normalizer_spec
         if spec.add_dummy_prefix != (scheme != "never"):
             spec.add_dummy_prefix = scheme != "never"
@@ -338,6 +341,10 @@ class SentencePieceReader:
         """Return the tokenizer of the files."""
         pieces = self.proto.pieces
         config = self.text_config()
+        for row in self.hub.content.get("added_tokens", ()):
+            inside = row["id"] < len(pieces) and not row.get("special")
+            if inside and pieces[row["id"]].type == NORMAL:
+                self._cannot(f"the added {row['content']}, of the vocabulary")
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
         for old, new in renamed(self.hub, names, "sentencepiece").items():
@@ -364,4 +371,7 @@ class SentencePieceReader:
             if not piece.special:
                 name = text_of_piece(tokenizer_like, name)
                 kind = USER_DEFINED
+            for i, old in enumerate(self.proto.pieces):
+                if old.piece == name:  # which is no longer found
+                    old.piece, old.type = f"[unused{i}]", UNUSED
             self.proto.pieces.add(piece=name, score=0.0, type=kind)

@@ -23,17 +23,34 @@ MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
 # Classes that treat text as ours do where no `tokenizer.json` tells.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
+# What is always done at the end of a text here.
+SIDES = {
+    "padding_side": "texts are padded at the beginning",
+    "truncation_side": "texts are cut at the beginning",
+}
+PIECE, TEXT = "SpecialToken", "Sequence"
+SINGLE = [(PIECE, 0), (TEXT, 0), (PIECE, 0)]
+# How texts are packed here: parts and their segments.
+PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
+
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return how `tokenizer.json` packs a text, if not as `[CLS] a [SEP]`."""
+    """Return how `tokenizer.json` packs texts, if not as they are here."""
     rule = hub.content.get("post_processor") or {}
-    if rule.get("type") != "TemplateProcessing":
+    rules = rule.get("processors", [rule])
+    kinds = [rule.get("type") for rule in rules]
+    if not hub.content or "BertProcessing" in kinds:
         return None
-    parts = [next(iter(part.items())) for part in rule["single"]]
-    kinds = [kind for kind, _ in parts]
-    if kinds == ["SpecialToken", "Sequence", "SpecialToken"]:
-        return None
-    return " ".join(value["id"] for _, value in parts)
+    if "RobertaProcessing" in kinds:
+        return "<s>:0 A:0 </s>:0 </s>:0 B:0 </s>:0"
+    if "TemplateProcessing" not in kinds:
+        return "A B, without special pieces,"
+    rule = rules[kinds.index("TemplateProcessing")]
+    for name, ours in PACKED.items():
+        parts = [next(iter(part.items())) for part in rule[name]]
+        if [(kind, x["type_id"]) for kind, x in parts] != ours:
+            return " ".join(f"{x['id']}:{x['type_id']}" for _, x in parts)
+    return None
 
 
 def read_tokenizer(
@@ -54,7 +71,7 @@ def read_tokenizer(
     kind, path = find_vocabulary([folder]) or (None, None)
     tokenizer = None
     with whole(folder):
-        type_there = hub.model.get("type", "Unigram") if hub.content else None
+        type_there = hub.type if hub.content else None
         if hub.content and type_there not in MODELS:
             hub.differences.append(
                 f"{TOKENIZER_JSON} has a {type_there} model, of which there is "
@@ -77,8 +94,12 @@ def read_tokenizer(
         packed = _packs_otherwise(hub)
     if packed:
         hub.differences.append(
-            f"texts are packed as {packed} there, and as [CLS] a [SEP] here"
+            f"texts are packed as {packed} there, and here as [CLS]:0 A:0 "
+            "[SEP]:0 B:1 [SEP]:1"
         )
+    for name, what in SIDES.items():
+        if hub.settings.get(name) == "left":
+            hub.differences.append(f"{what} there, and at the end here")
     rule = "With `strict` the tokenizer must be expressible here: "
     require(
         not (strict and hub.differences),

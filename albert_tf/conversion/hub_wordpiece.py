@@ -26,7 +26,9 @@ def wordpiece_tokenizer(
     content = files.read_bytes(path) if path else b""
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})
-    theirs = sorted(ids, key=ids.__getitem__)
+    theirs = [f"[unused{i}]" for i in range(max(ids.values(), default=-1) + 1)]
+    for piece, id in ids.items():
+        theirs[id] = piece
     if theirs and theirs != lines:
         lines, content = theirs, b""
     config = wordpiece_config(hub)
@@ -91,15 +93,16 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
     cannot += sorted(others)
     if hub.flag("keep_accents") is not None:
         known["strip_accents"] = not hub.flag("keep_accents")
-    for name in ("do_lower_case", "strip_accents"):
-        if hub.flag(name) is not None:
-            known[name] = hub.flag(name)
     strips = flag_of(bert, "strip_accents", False)
-    strips = strips or hub.flag("strip_accents")
+    if not hub.rules_alone:
+        for name in ("do_lower_case", "strip_accents"):
+            if hub.flag(name) is not None:
+                known[name] = hub.flag(name)
+        strips = strips or hub.flag("strip_accents")
+        if hub.flag("tokenize_chinese_chars") is not None:
+            apart = hub.flag("tokenize_chinese_chars")
     if strips and not known.get("do_lower_case", True):
         cannot.append("StripAccents without Lowercase")
-    if hub.flag("tokenize_chinese_chars") is not None:
-        apart = hub.flag("tokenize_chinese_chars")
     cannot += _other_splits(hub)
     for name in cannot:
         hub.differences.append(

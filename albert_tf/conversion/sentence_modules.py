@@ -20,6 +20,7 @@ FLAGS = {
     "pooling_mode_max_tokens": "max",
 }
 LENGTHS = "sentence_*_config.json"
+PROMPTS = "config_sentence_transformers.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Modules:
       unit_length: whether vectors have length one.
       length: most tokens of a text, None if that is not said.
       lowers: whether texts are lower-cased before they are tokenized.
+      prompt: what each text begins with if nothing else is said.
     """
 
     folder: str
@@ -39,6 +41,14 @@ class Modules:
     unit_length: bool
     length: int | None
     lowers: bool
+    prompt: str = ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the vectors depend on that has no place here."""
+        rule = "there each text begins with the prompt"
+        more = "put it in front of yours"
+        return [f"{rule} {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
         """Return the task that has these vectors."""
@@ -72,6 +82,27 @@ def _pooling(values: dict, path: str) -> str:
     return modes[0]
 
 
+def _prompt(settings: dict) -> str:
+    """Return the prompt that settings choose, "" if they choose none."""
+    prompts = settings.get("prompts") or {}
+    return prompts.get(settings.get("default_prompt_name")) or ""
+
+
+def _rows(folder: str) -> list[dict]:
+    """Return the rows of a folder's list of modules."""
+    path = files.join(folder, MODULES_FILE)
+    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    require(
+        isinstance(rows, list)
+        and all(
+            isinstance(row, dict) and {"type", "path"} <= {*row} for row in rows
+        ),
+        f"`{MODULES_FILE}` must be a list of modules, with `type` and `path`.",
+        path=path,
+    )
+    return rows
+
+
 def read_modules(folder: str) -> Modules | None:
     """Return the modules of a folder, None if it has none.
 
@@ -81,7 +112,7 @@ def read_modules(folder: str) -> Modules | None:
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
         return None
-    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    rows = _rows(folder)
     kinds = {row["type"].rpartition(".")[2]: row["path"] for row in rows}
     others = [kind for kind in kinds if kind not in KNOWN]
     require(
@@ -103,13 +134,13 @@ def read_modules(folder: str) -> Modules | None:
         "Normalize" in kinds,
         lengths.get("max_seq_length"),
         bool(lengths.get("do_lower_case")),
+        _prompt(read_if_there(folder, PROMPTS)),
     )
 
 
 def encoder_folder(folder: str) -> str:
     """Return where the encoder of a folder is, whatever its modules."""
-    path = files.join(folder, MODULES_FILE)
-    if not files.exists(path):
+    if not files.exists(files.join(folder, MODULES_FILE)):
         return folder
-    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    rows = _rows(folder)
     return files.join(folder, rows[0]["path"] or ".") if rows else folder

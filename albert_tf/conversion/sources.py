@@ -214,7 +214,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
         config,
         to_ours(tensors, config, HUGGING_FACE, weights, head),
         modules.tokenizer(tokenizer) if modules else tokenizer,
-        warnings + more,
+        warnings + more + (modules.warnings if modules else []),
         task=task,
     )
 

@@ -88,7 +88,8 @@ def python_pattern(pattern: dict) -> re.Pattern:
 def only_spaces(pattern: dict, content: str) -> bool:
     """Return whether a `Replace` does to spaces what is always done here."""
     text = pattern.get("Regex", pattern.get("String"))
-    if pattern.get("String") == " " and content == WORD_MARK:
+    content = content.replace(WORD_MARK, " ")  # which stands for it
+    if pattern.get("String") == content == " ":
         return True
     of_regex = content == " " and "Regex" in pattern
     if of_regex and text.startswith("^(?=["):
@@ -224,12 +225,32 @@ def charsmap_keys(charsmap: bytes) -> list[str]:
     return found
 
 
+def is_of_each(pattern: re.Pattern, content: str) -> bool:
+    """Return whether a `Replace` does what it does to each character.
+
+    So it is with a class, and with runs of one that nothing or a space
+    replaces: of spaces one is left.
+    """
+    parts = list(regex_parser.parse(pattern.pattern))
+    if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
+        least, _, inner = parts[0][1]
+        parts = list(inner) if least == 1 and content in ("", " ") else []
+    classes = ("IN", "NOT_LITERAL", "LITERAL")
+    return len(parts) == 1 and str(parts[0][0]) in classes
+
+
 def written_out(pattern: re.Pattern) -> list[str]:
     """Return all texts that a pattern finds, with what must stand beside.
 
     Raises:
       NotExpressible: they are without end, or too many.
     """
+
+    both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
+
+    def either(letter: str) -> list[str]:
+        cases = {letter, letter.lower(), letter.upper()}
+        return sorted(cases) if both_cases else [letter]
 
     def product(items: Iterable) -> list[str]:
         texts = [""]
@@ -243,9 +264,11 @@ def written_out(pattern: re.Pattern) -> list[str]:
     def of(kind, value) -> list[str]:
         name = str(kind)
         if name == "LITERAL":
-            return [chr(value)]
+            return either(chr(value))
         if name == "RANGE":
-            return [chr(i) for i in range(value[0], value[1] + 1)]
+            return [
+                c for i in range(value[0], value[1] + 1) for c in either(chr(i))
+            ]
         if name == "IN":
             return [text for item in value for text in of(*item)]
         if name == "SUBPATTERN":
@@ -286,7 +309,10 @@ def sequences(rule: dict) -> list[str]:
         charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
         return [key for key in charsmap_keys(charsmap) if len(key) > 1]
     if kind == "Replace" and not only_spaces(rule["pattern"], rule["content"]):
-        found = written_out(python_pattern(rule["pattern"]))
+        pattern = python_pattern(rule["pattern"])
+        if is_of_each(pattern, rule["content"]):
+            return []
+        found = written_out(pattern)
         return [text for text in found if len(text) > 1]
     return []
 

@@ -104,6 +104,19 @@ class HubFiles:
     def model(self) -> dict:
         return self.content.get("model", {})
 
+    @property
+    def type(self) -> str:
+        """The type of the model, which older files leave out."""
+        lists = isinstance(self.model.get("vocab"), list)
+        kind = "BPE" if "merges" in self.model else "WordPiece"
+        return self.model.get("type", "Unigram" if lists else kind)
+
+    @property
+    def rules_alone(self) -> bool:
+        """Whether its class looks at no settings, only at its rules."""
+        name = self.settings.get("tokenizer_class")
+        return bool(self.content) and name == "PreTrainedTokenizerFast"
+
     def flag(self, name: str) -> bool | None:
         """Return a setting that is true, false, or not given."""
         path = files.join(self.folder, TOKENIZER_CONFIG)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.replacing import Contents, check_replaceable
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import (
     Reading,
@@ -17,15 +18,21 @@ from albert_tf.conversion.sources import (
     what_else,
 )
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.serving.exporting import DESCRIPTION
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training.model_directory import checkpoint_files, checkpoints
 
 ENCODER = "albert/"
 # What has a row for each piece of the vocabulary.
 OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
+# What a model directory holds that no run wrote.
+WRITTEN = Contents(
+    frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
+    (*DESCRIPTION, *checkpoint_files.FILES),
+)
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
@@ -115,14 +122,12 @@ def write_model_dir(
     overwrite: bool = False,
 ) -> None:
     """Write a model directory, whole or not at all; over another if asked."""
-    path = str(path)
-    replaces = overwrite and files.exists(files.join(path, CONFIG_FILE))
-    require(
-        files.is_free(path) or replaces,
-        "`path` must be a new or empty folder; `overwrite=True` replaces a "
-        "model directory.",
-        path=path,
-    )
+    path = str(path).rstrip("/")
+    rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
+    rule += "model directory that holds nothing else."
+    if overwrite:
+        check_replaceable("path", path, [WRITTEN], rule)
+    require(overwrite or files.is_free(path), rule, path=path)
     with files.atomic_folder(path) as temporary:
         config.save(temporary)
         if tokenizer:

@@ -4,15 +4,14 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.replacing import Contents, check_replaceable
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.model.shared_layers import EncoderLoop
@@ -135,10 +134,11 @@ class Format(NamedTuple):
     assets: str = ""
     more: tuple[str, ...] = ()
 
-    def patterns(self) -> list[str]:
-        """Return the patterns of all files."""
+    def contents(self) -> Contents:
+        """Return what a folder holds, which has a model and its config."""
         described = [files.join(self.assets, name) for name in DESCRIPTION]
-        return [self.model, *self.more, *described]
+        needed = frozenset((self.model, described[0]))
+        return Contents(needed, (self.model, *self.more, *described))
 
 
 FORMATS = {
@@ -158,53 +158,17 @@ FORMATS = {
 }
 
 
-def contents(folder: str) -> list[str]:
-    """Return the paths in a folder: files, links, folders with nothing."""
-    found = []
-    for place, folders, names in files.walk(folder):
-        place = files.join(place.rstrip("/"), "")
-        inner = place.removeprefix(files.join(folder, ""))
-        # What a link leads to is not walked through.
-        links = [x for x in folders if os.path.islink(place + x)]
-        found += [inner + name for name in (*names, *links)]
-        if inner and not (folders or names):
-            found.append(inner)
-    return sorted(found)
-
-
-def foreign_files(folder: str) -> list[str]:
-    """Return what lies in a folder and no export writes.
-
-    All of it is foreign if it is no export: one has a model, and the config
-    that says which.
-    """
-    there, foreign = contents(folder), []
-    for form in FORMATS.values():
-        patterns = form.patterns()
-        needed = {form.model, files.join(form.assets, CONFIG_FILE)}
-        foreign.append(
-            [x for x in there if not any(fnmatchcase(x, p) for p in patterns)]
-            if needed <= {*there}
-            else there
-        )
-    return min(foreign, key=len)
-
-
 def check_target(folder: str, to: str) -> None:
     """Refuse a folder that holds anything but an earlier export."""
     if to == "saved_model":
         files.require_no_pattern("`export_dir`", folder)
-    rule = (
+    check_replaceable(
+        "export_dir",
+        folder,
+        [form.contents() for form in FORMATS.values()],
         "`export_dir` must be new, empty or an earlier export, which is "
-        "replaced; it must hold nothing else."
+        "replaced; it must hold nothing else.",
     )
-    if files.is_free(folder):
-        return
-    require(files.is_folder(folder), rule, export_dir=folder)
-    foreign = foreign_files(folder)
-    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-    there = f"{folder} with {', '.join(foreign[:3])}{more}"
-    require(not foreign, rule, export_dir=there)
 
 
 def model_size(folder: str) -> int:

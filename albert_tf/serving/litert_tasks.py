@@ -157,7 +157,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Callable]] = {
     "multilabel": (TEXTS, classes),
     "regression": (TEXTS, score),
     "embedding": (("text",), vector),
-    "token_classification": (TEXTS, entities),
+    "token_classification": (("text",), entities),
     "question_answering": (("question", "context"), answer),
     "multiple_choice": (("question", "context", "choices"), choose),
 }

@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import tokenizer_json
+from albert_tf.conversion.fast_tokenizer import template, tokenizer_json
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface import write_tokenizer
 from albert_tf.text.normalization import TextConfig
@@ -56,6 +56,7 @@ def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
     return {
         "normalizer": {"type": "Sequence", "normalizers": [*rules, rule]},
         "pre_tokenizer": WORDS,
+        "post_processor": template(tokenizer),
         "added_tokens": [
             {"id": i, "content": p.piece, "special": p.type != 4}
             for i, p in enumerate(proto.pieces)
@@ -101,13 +102,15 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Its texts are treated as `tokenizer_config.json` says."""
+    """Of a class with settings, texts are treated as those say."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
     for cased in (True, False):
         path = folder / "tokenizer_config.json"
-        values = json.loads(path.read_text()) | {"do_lower_case": not cased}
+        values = json.loads(path.read_text())
+        values |= {"do_lower_case": not cased}
+        values["tokenizer_class"] = "AlbertTokenizer"
         path.write_text(json.dumps(values))
         convert(str(folder), f"{again}{cased}", "model_dir")
         ids = load_tokenizer(f"{again}{cased}").encode("The FILM was good")
@@ -201,7 +204,7 @@ def test_a_flag_that_says_neither(rule, settings, tmp_path):
                     ],
                 }
             },
-            r"packed as A \[SEP\] there",
+            r"packed as A:0 \[SEP\]:0 there",
         ),
         (
             {"normalizer": BERT | {"handle_chinese_chars": False}},
@@ -223,7 +226,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 def test_settings_are_booleans(tmp_path):
     """A text in the place of true is no default."""
-    folder = write(tmp_path, word_pieces(), do_lower_case="True")
+    folder = write(tmp_path, word_pieces(), do_lower_case="yes")
     with pytest.raises(InputError, match="`do_lower_case` must be true or"):
         read_tokenizer(folder)
 
@@ -393,3 +396,119 @@ def test_other_files(tmp_path):
         folder = write(tmp_path, content | {key: "odd"})
         with pytest.raises(InputError, match=r"must be one of.*\.json"):
             read_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rule: None,
+        lambda rule: {"type": "ByteLevel"},
+        lambda rule: {"type": "RobertaProcessing"},
+        lambda rule: rule | {"pair": [*rule["single"], *rule["pair"][2:]]},
+        lambda rule: rule | {"pair": rule["pair"][:3] + rule["pair"][:2]},
+        lambda rule: {
+            "type": "Sequence",
+            "processors": [rule | {"single": rule["single"][1:]}],
+        },
+    ],
+)
+def test_another_packing_is_named(change, tmp_path):
+    """Also of pairs alone, of their segments, and where nothing is added."""
+    usual = tokenizer_json(vocabularies.english())
+    rule = usual["post_processor"]
+    for same in (
+        rule,
+        {"type": "BertProcessing"},
+        {"type": "Sequence", "processors": [{"type": "ByteLevel"}, rule]},
+    ):
+        folder = write(tmp_path, usual | {"post_processor": same})
+        assert read_tokenizer(folder, strict=True)[1] == []
+    folder = write(tmp_path, usual | {"post_processor": change(rule)})
+    _, warnings = read_tokenizer(folder)
+    assert len(warnings) == 1 and "packed as" in warnings[0]
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_the_left_side_is_named(make, tmp_path):
+    """Where texts are cut, or padded, at the beginning."""
+    content = tokenizer_json(getattr(vocabularies, make)())
+    for name, word in (("padding_side", "padded"), ("truncation_side", "cut")):
+        folder = write(tmp_path, content, **{name: "left"})
+        with pytest.raises(InputError, match=f"{word} at the beginning"):
+            read_tokenizer(folder, strict=True)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
+    """`PreTrainedTokenizerFast` lower-cases as its rules do, not otherwise."""
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "do_lower_case": not lower,
+        "replace_quotes": True,
+    }
+    rules = [{"type": "Lowercase"}] if lower else []
+    content = of_transformers(vocabularies.english(), *rules)
+    tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
+    assert tokenizer.config.do_lower_case == lower
+    assert not tokenizer.config.replace_quotes
+    bert = BERT | {"lowercase": lower}
+    content = word_pieces(normalizer=bert)
+    tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
+    assert tokenizer.config.do_lower_case == lower
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_older_files_leave_the_type_out(make, tmp_path):
+    """The vocabulary tells the kind of model."""
+    content = tokenizer_json(getattr(vocabularies, make)())
+    wanted, _ = read_tokenizer(write(tmp_path, content))
+    del content["model"]["type"]
+    found, _ = read_tokenizer(write(tmp_path, content))
+    assert found.fingerprint() == wanted.fingerprint()
+
+
+def test_numbers_of_word_pieces_stay(tmp_path):
+    """Where a vocabulary leaves numbers out, the others are as they were."""
+    content = word_pieces()
+    vocab = content["model"]["vocab"]
+    moved = {piece: id + 3 * (id > 9) for piece, id in vocab.items()}
+    plain, _ = read_tokenizer(write(tmp_path, content))
+    content["model"]["vocab"] = moved
+    found, _ = read_tokenizer(write(tmp_path, content))
+    for text in vocabularies.TEXTS:
+        pieces = plain.pieces(plain.encode(text))
+        assert list(found.encode(text)) == [moved[x] for x in pieces]
+
+
+def test_an_added_piece_takes_the_place_of_another(tmp_path):
+    """One that is in the vocabulary too, lower-cased, has the new number."""
+    tokenizer = vocabularies.english()
+    content = of_transformers(tokenizer, {"type": "Lowercase"})
+    size = tokenizer.vocab_size
+    piece = next(
+        x for x in tokenizer.pieces(range(5, size)) if x.isalpha() and x[1:]
+    )
+    row = {"id": size, "content": piece.title(), "special": False}
+    content["added_tokens"].append(row)
+    found, _ = read_tokenizer(write(tmp_path, content))
+    assert size in found.encode(f"a {piece}")
+    assert found.vocab_size == size + 1
+
+
+def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
+    """And so is a mark of words that is not SentencePiece's."""
+    content = of_transformers(vocabularies.english())
+    piece = next(
+        i
+        for i, (x, _) in enumerate(content["model"]["vocab"])
+        if i > 5 and x.isalpha()
+    )
+    row = {"id": piece, "content": "x", "special": False}
+    content["added_tokens"].append(row)
+    (tmp_path / "spiece.model").write_bytes(vocabularies.sentencepiece_model())
+    with pytest.raises(InputError, match="the added x, of the vocabulary"):
+        read_tokenizer(write(tmp_path, content), strict=True)
+    content["added_tokens"].pop()
+    content["pre_tokenizer"] = METASPACE | {"replacement": "_"}
+    with pytest.raises(InputError, match="Metaspace by '_'"):
+        read_tokenizer(write(tmp_path, content), strict=True)

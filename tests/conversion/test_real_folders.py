@@ -13,6 +13,7 @@ from reference import albert_numpy
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.converter import convert
+from albert_tf.conversion.sources import open_source
 from albert_tf.library.reading_models import QuestionAnswerer
 from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.model.config import AlbertConfig
@@ -359,3 +360,22 @@ def test_modules_that_have_no_place(golden, tmp_path):
     (home / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     edit(home / "modules.json", lambda rows: rows[:2])
     refuse(tmp_path, home, "pooling must be one of mean, cls, max.*mean, max")
+
+
+def test_a_prompt_is_named(golden, tmp_path):
+    """One that each text there begins with; others are for who asks."""
+    home = sentence_folder(tmp_path, golden)
+    settings = {"prompts": {"query": "query: "}, "default_prompt_name": None}
+    path = home / "config_sentence_transformers.json"
+    path.write_text(json.dumps(settings))
+    assert not any("prompt" in x for x in open_source(str(home)).warnings)
+    path.write_text(json.dumps(settings | {"default_prompt_name": "query"}))
+    assert any("'query: '" in x for x in open_source(str(home)).warnings)
+
+
+@pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
+def test_modules_that_are_none(rows, golden, tmp_path):
+    """They are refused in one line."""
+    home = sentence_folder(tmp_path, golden)
+    (home / "modules.json").write_text(json.dumps(rows))
+    refuse(tmp_path, home, "must be a list of modules")

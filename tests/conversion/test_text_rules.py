@@ -81,6 +81,19 @@ TEXTS = [
             lambda text: text.lower().replace("café", "bar"),
         ),
         ([regex(" {2,}", " "), regex(r"\s+$", "")], str),
+        ([regex(" {2,}", "\u2581")], str),
+        (
+            [regex("(?i)the caf", "x"), regex(r"\d", "0")],
+            lambda text: re.sub(r"\d", "0", re.sub("(?i)the caf", "x", text)),
+        ),
+        (
+            [LOWER, regex("[^a-z ]", "")],
+            lambda text: re.sub("[^a-z ]", "", text.lower()),
+        ),
+        (
+            [regex("[^A-Za-z`' ]+", "")],
+            lambda text: re.sub("[^A-Za-z`' ]+", "", text),
+        ),
     ],
 )
 def test_a_map_does_what_the_rules_do(rules, function):

@@ -56,3 +56,32 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     """Before anything is built."""
     with pytest.raises(InputError, match=message):
         albert_tf.load(pretrained_dir, added_pieces=pieces)
+
+
+@pytest.mark.parametrize(
+    "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
+)
+def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
+    """What no save writes is named, and all of the folder stays."""
+    model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
+    model.save(folder)
+    model.save(f"{folder}/", overwrite=True)
+    with pytest.raises(InputError, match="new or empty"):
+        model.save(folder)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.mkdir() if name.endswith("/") else path.write_text("mine")
+    there = {*folder.rglob("*")}
+    with pytest.raises(InputError, match=f"nothing else.*{name.rstrip('/')}"):
+        model.save(folder, overwrite=True)
+    assert {*folder.rglob("*")} == there
+
+
+def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
+    """Nor a folder that has a config and no weights."""
+    model = albert_tf.load(pretrained_dir)
+    (tmp_path / "notes").write_text("mine")
+    model.config.save(str(tmp_path / "configs"))
+    for name in ("notes", "configs"):
+        with pytest.raises(InputError, match="nothing else"):
+            model.save(tmp_path / name, overwrite=True)

@@ -15,7 +15,7 @@ from exporting import MASKED, TEXTS, close, finetuned, packed, written
 from albert_tf import litert_runner
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.litert_runner import RunnerConfig, answers
+from albert_tf.litert_runner import ANSWERS, RunnerConfig, answers
 from albert_tf.serving import litert_tasks
 from albert_tf.serving.exporting import ExportConfig
 from albert_tf.serving.litert_model import MODEL_FILE, Runner
@@ -215,3 +215,27 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"no model")
     with pytest.raises(InputError, match="must hold a LiteRT model"):
         Runner(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "named"),
+    [
+        ("embedding", '{"text": "a", "text_pair": "b"}', "text_pair=b"),
+        ("token_classification", '{"text": "a", "context": "b"}', "context=b"),
+        ("question_answering", '{"question": "a", "context": "b"}', None),
+        ("regression", '{"text": "a", "number": 3, "choices": []}', None),
+        (
+            "question_answering",
+            '{"question": "a", "context": "b", "choices": ["c"]}',
+            "choices=",
+        ),
+    ],
+)
+def test_what_a_model_does_not_take_is_refused(kind, line, named):
+    """It is not left out without a word; further columns of data are."""
+    fields, _ = ANSWERS[kind]
+    if named is None:
+        assert {*litert_runner.fields_of(line, fields)} == {*fields}
+        return
+    with pytest.raises(InputError, match=f"and nothing else.*{named}"):
+        litert_runner.fields_of(line, fields)

@@ -18,6 +18,11 @@ from albert_tf.base.errors import InputError, require
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
+# Patterns of the files of checkpoints, one of which is whole.
+FILES = (
+    *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
+    f"{NAME}[0-9]*.data-?????-of-?????",
+)
 # What TensorFlow raises where it reads a damaged checkpoint.
 DAMAGE = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 # What belongs to a checkpoint; `_temp` is a folder of an unfinished write.
