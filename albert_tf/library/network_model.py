@@ -21,6 +21,7 @@ from albert_tf.library.training_metrics import (
     chosen,
     formed,
     is_of_keras,
+    mean_of_words,
     measured,
     words_alone,
 )
@@ -34,6 +35,8 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory.checkpoints import named_variables
 from albert_tf.training.optimization.keras_optimizers import AdamW
+
+MEAN = "sum_over_batch_size"  # how losses of Keras sum up, by default
 
 
 class NetworkModel(ModelWithTokenizer):
@@ -223,6 +226,8 @@ class NetworkModel(ModelWithTokenizer):
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(head, ClassHead) and is_of_keras(loss):
                 how = formed(loss, *words_alone(head, *how))
+                if getattr(loss, "reduction", MEAN) == MEAN:
+                    how = *how[:2], mean_of_words(head, y, how[2])
             return super().compute_loss(x, *how, training)
         outputs, batch = measured(x, y, y_pred)
         weights = head.loss_weights(batch)
