@@ -60,8 +60,7 @@ class NetworkModel(ModelWithTokenizer):
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
         self.network = task.head.build_model(config, self.dtype_policy)
-        # Keras warns of variables that get no gradient.
-        self.albert.pooler.trainable = self.network.reads_pooled
+        self._freeze_unread()
         self.own_loss, self.label_smoothing = True, 0.0
         self._official, self._shows_official = Official([]), False
 
@@ -69,6 +68,11 @@ class NetworkModel(ModelWithTokenizer):
     def albert(self):
         """The encoder; `model.albert.trainable = False` freezes it."""
         return self.network.albert
+
+    def _freeze_unread(self) -> None:
+        """Freeze what gets no gradient, of which Keras would warn."""
+        if not self.network.reads_pooled:
+            self.albert.pooler.trainable = False
 
     def named_weights(self):
         return named_variables(self.network)
@@ -153,6 +157,7 @@ class NetworkModel(ModelWithTokenizer):
             `max_length` tokens.
           **kwargs: of `keras.Model.compile`.
         """
+        self._freeze_unread()  # `albert.trainable = True` thaws all of it
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
         smoothing = as_type("label_smoothing", label_smoothing, float)

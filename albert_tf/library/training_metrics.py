@@ -151,7 +151,11 @@ def label_form(thing: Any) -> str:
     if of_rows or isinstance(thing, keras.metrics.FBetaScore):
         return "rows"
     limits = hasattr(thing, "thresholds") or hasattr(thing, "threshold")
-    return "binary" if limits or name.startswith("binary") else "numbers"
+    if limits or name.startswith("binary"):
+        return "binary"
+    of_numbers = name.startswith("sparse")
+    of_numbers = of_numbers or getattr(thing, "sparse_y_true", False)
+    return "numbers" if of_numbers else "rows"
 
 
 def words_alone(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
@@ -241,7 +245,11 @@ def check_loss(loss: Any) -> None:
     """Refuse a loss of Keras that takes probabilities."""
     for each in keras.tree.flatten(loss):
         automatic = isinstance(each, str) and each.lower() in AUTOMATIC
-        found = None if automatic else keras.losses.get(each)
+        try:
+            found = None if automatic else keras.losses.get(each)
+        except (ValueError, TypeError):
+            rule = "`loss` must be one of Keras, or a function."
+            require(False, rule, loss=each)
         require(
             not (automatic or takes_probabilities(found)),
             "`loss` must take logits, as an object with `from_logits=True`: "

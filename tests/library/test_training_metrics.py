@@ -15,6 +15,7 @@ from albert_tf.library.reading_models import QuestionAnswerer, Tagger
 from albert_tf.library.sentence_models import Classifier
 from albert_tf.library.training_metrics import (
     Adapted,
+    chosen,
     mean_of_words,
     takes_probabilities,
     words_alone,
@@ -283,3 +284,41 @@ def test_a_metric_that_nobody_has_is_refused(shallow, metric):
     message = "may be accuracy, .*, and those of Keras. Received: metrics="
     with pytest.raises(InputError, match=message):
         model.compile(metrics=["accuracy", metric])
+
+
+@pytest.mark.parametrize(
+    ("loss", "wanted"),
+    [
+        ("mse", lambda y, x: ((y - x) ** 2).mean()),
+        (losses.MeanAbsoluteError(), lambda y, x: abs(y - x).mean()),
+        ("hinge", lambda y, x: np.maximum(1 - (2 * y - 1) * x, 0).mean()),
+    ],
+)
+def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
+    """Numbers of classes would broadcast over the outputs of as many texts."""
+    model = Classifier.load(shallow, LABELS)
+    model.compile(loss=loss, metrics=["mse"], run_eagerly=True)
+    y, outputs = np.array([1, 1]), np.array([[0.5, 2.0], [0.25, -1.0]], "f4")
+    found = model.compute_loss({}, tf.constant(y), tf.constant(outputs))
+    rows = np.eye(2)[y]
+    assert float(found) == pytest.approx(wanted(rows, outputs), rel=1e-5)
+    (metric,) = chosen(["mse"], model.task, model.task.head)
+    metric.update_state(tf.constant(y), tf.constant(outputs))
+    mean = ((rows - outputs) ** 2).mean()
+    assert float(metric.result()) == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_loss_that_nobody_has_is_refused(shallow):
+    """Before anything is learnt."""
+    with pytest.raises(InputError, match="`loss` must be one of Keras"):
+        Classifier.load(shallow, LABELS).compile(loss="crossentropie")
+
+
+def test_a_thawed_encoder_has_no_layer_without_a_gradient(shallow):
+    """Keras thaws all layers, also a pooler that the head does not read."""
+    for cls, reads in ((Tagger, False), (Classifier, True)):
+        model = cls.load(shallow, LABELS)
+        model.albert.trainable = False
+        model.albert.trainable = True
+        model.compile("adam")
+        assert model.albert.pooler.trainable == reads
