@@ -4,13 +4,13 @@ Keras quantizes their kernels, and adds low-rank matrices A B to them (LoRA,
 https://arxiv.org/abs/2106.09685).
 """
 
-from numbers import Integral
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type
 from albert_tf.model.albert import AlbertModel
 
 # Those whose layers can be made again without calibration.
@@ -23,15 +23,14 @@ def add_low_rank(albert: AlbertModel, rank: int) -> None:
     Attention and feed-forward network get them. Their biases learn too;
     embeddings, norms and pooler do not.
     """
-    rule = "`lora_rank` must be a whole number, at least 1."
-    legal = isinstance(rank, Integral) and not isinstance(rank, bool)
-    require(legal and rank >= 1, rule, lora_rank=rank)
+    rank = as_type("lora_rank", rank, int)
+    require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)
     albert.embeddings.trainable = albert.pooler.trainable = False
     for layer in albert.encoder._flatten_layers():
         if isinstance(layer, keras.layers.LayerNormalization):
             layer.trainable = False
         if isinstance(layer, keras.layers.Dense):
-            layer.enable_lora(int(rank))
+            layer.enable_lora(rank)
 
 
 def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:

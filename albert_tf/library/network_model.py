@@ -21,6 +21,7 @@ from albert_tf.library.training_metrics import (
     chosen,
     formed,
     is_of_keras,
+    mean_of_words,
     measured,
     words_alone,
 )
@@ -34,6 +35,8 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory.checkpoints import named_variables
 from albert_tf.training.optimization.keras_optimizers import AdamW
+
+MEAN = "sum_over_batch_size"  # how losses of Keras sum up, by default
 
 
 class NetworkModel(ModelWithTokenizer):
@@ -57,8 +60,7 @@ class NetworkModel(ModelWithTokenizer):
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
         self.network = task.head.build_model(config, self.dtype_policy)
-        # Keras warns of variables that get no gradient.
-        self.albert.pooler.trainable = self.network.reads_pooled
+        self._freeze_unread()
         self.own_loss, self.label_smoothing = True, 0.0
         self._official, self._shows_official = Official([]), False
 
@@ -66,6 +68,11 @@ class NetworkModel(ModelWithTokenizer):
     def albert(self):
         """The encoder; `model.albert.trainable = False` freezes it."""
         return self.network.albert
+
+    def _freeze_unread(self) -> None:
+        """Freeze what gets no gradient, of which Keras would warn."""
+        if not self.network.reads_pooled:
+            self.albert.pooler.trainable = False
 
     def named_weights(self):
         return named_variables(self.network)
@@ -150,6 +157,7 @@ class NetworkModel(ModelWithTokenizer):
             `max_length` tokens.
           **kwargs: of `keras.Model.compile`.
         """
+        self._freeze_unread()  # `albert.trainable = True` thaws all of it
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
         smoothing = as_type("label_smoothing", label_smoothing, float)
@@ -223,6 +231,8 @@ class NetworkModel(ModelWithTokenizer):
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(head, ClassHead) and is_of_keras(loss):
                 how = formed(loss, *words_alone(head, *how))
+                if getattr(loss, "reduction", MEAN) == MEAN:
+                    how = *how[:2], mean_of_words(head, y, how[2])
             return super().compute_loss(x, *how, training)
         outputs, batch = measured(x, y, y_pred)
         weights = head.loss_weights(batch)

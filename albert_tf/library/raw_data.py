@@ -14,7 +14,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
-from albert_tf.tasks.labels import class_named, label_text
+from albert_tf.tasks.labels import class_named, label_text, shown
 from albert_tf.tasks.tables import FORMATS
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
@@ -48,6 +48,29 @@ def listed(values: Any, name: str) -> list:
         **{name: repr(values)[:60]},
     )
     return [decoded(value) for value in values]
+
+
+def label_rows(y: Any, labels: Sequence[str]) -> Any:
+    """Return labels that may be a frame or a dict of columns.
+
+    Args:
+      y: one column stands for itself; several have the names of the labels,
+        in any order, and become rows in the labels' order.
+      labels: of the task; () if it has none.
+    """
+    if not (isinstance(y, Mapping) or hasattr(y, "columns")):
+        return y
+    names = {str(name): name for name in y}
+    if len(names) == 1:
+        return y[next(iter(names.values()))]
+    rule = "`y` must have one column"
+    rule += f", or the columns {shown(labels)}." if labels else "."
+    require({*names} == {*labels}, rule, columns=shown([*names]))
+    columns = [listed(y[names[label]], f"y[{label!r}]") for label in labels]
+    sizes = dict(zip(labels, map(len, columns), strict=True))
+    rule = "The columns of `y` must have as many rows."
+    require(len({*sizes.values()}) == 1, rule, **sizes)
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def decoded(value: Any) -> Any:

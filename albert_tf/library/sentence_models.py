@@ -161,6 +161,7 @@ class Regressor(SentenceModel):
     """
 
     kinds = ("regression",)
+    fewest_labels = 1
 
     @classmethod
     def new_task(cls, labels, pairs=False):

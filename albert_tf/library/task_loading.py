@@ -45,7 +45,10 @@ def label_names(labels: Sequence) -> tuple[str, ...]:
 
 
 def counted(
-    labels: Sequence | None, number: int | None, known: Sequence[str]
+    labels: Sequence | None,
+    number: int | None,
+    known: Sequence[str],
+    fewest: int = 2,
 ) -> Sequence | None:
     """Return labels, which may be given by their number alone.
 
@@ -53,6 +56,7 @@ def counted(
       labels: the classes, or None.
       number: how many there are, or None.
       known: those of a fine-tuned model.
+      fewest: how many there must be; one needs no name.
     """
     if number is None:
         return labels
@@ -60,10 +64,13 @@ def counted(
     named = known or labels
     if labels is not None:
         named = label_names(labels)
-    rule = "`num_labels` must be the number of labels, and at least 2."
-    legal = number > 1 and (not named or len(named) == number)
+    rule = "`num_labels` must be the number of labels, at least "
+    rule += f"{fewest}."
+    legal = number >= fewest and (not named or len(named) == number)
     got = {"labels": ", ".join(named)} if named else {}
     require(legal, rule, num_labels=number, **got)
+    if number == 1:
+        return None
     return named or [str(i) for i in range(number)]
 
 

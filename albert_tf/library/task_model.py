@@ -47,6 +47,7 @@ class TaskModel(NetworkModel):
     options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
     text_rank: ClassVar[int] = 0  # of one example's first column
     unlabelled: ClassVar[bool] = False  # whether texts alone are learnt from
+    fewest_labels: ClassVar[int] = 2  # that `num_labels` may be
     _held_out: list | None = None  # examples that `fit` evaluates on
 
     # Where it comes from.
@@ -99,7 +100,9 @@ class TaskModel(NetworkModel):
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
         known = getattr(opened.task, "labels", ()) if learnt else ()
-        labels = task_loading.counted(labels, num_labels, known)
+        labels = task_loading.counted(
+            labels, num_labels, known, cls.fewest_labels
+        )
         task = task_loading.task_of_class(
             cls, opened, labels, max_length, learnt, settings
         )
@@ -170,6 +173,7 @@ class TaskModel(NetworkModel):
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
         """Return the examples of what was passed, and a weight of each."""
         x, y, weights = self.unpacked(x, y, weights)
+        y = raw_data.label_rows(y, getattr(self.task, "labels", ()))
         examples = self.examples(x, y, part)
         raw_data.check_weights(weights, examples)
         return examples, weights
@@ -327,6 +331,7 @@ class TaskModel(NetworkModel):
           **kwargs: of `keras.Model.fit`.
         """
         require(self.compiled, "`compile` must come before `fit`.")
+        epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
         size = kwargs.pop("validation_batch_size", None) or batch_size
         share = as_type("validation_split", validation_split, float)
         data, of_ids = (x, y, sample_weight, batch_size), is_encoded(x)

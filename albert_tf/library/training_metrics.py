@@ -151,19 +151,41 @@ def label_form(thing: Any) -> str:
     if of_rows or isinstance(thing, keras.metrics.FBetaScore):
         return "rows"
     limits = hasattr(thing, "thresholds") or hasattr(thing, "threshold")
-    return "binary" if limits or name.startswith("binary") else "numbers"
+    if limits or name.startswith("binary"):
+        return "binary"
+    of_numbers = name.startswith("sparse")
+    of_numbers = of_numbers or getattr(thing, "sparse_y_true", False)
+    return "numbers" if of_numbers else "rows"
 
 
 def words_alone(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels, outputs and weights without tokens that have no tag."""
+    """Return labels, outputs and weights, 0 for tokens that have no tag.
+
+    The tokens of all texts are in one axis; XLA could not leave any out.
+    """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
-    there = y >= 0  # [B, T]
+    tagged = tf.cast(y >= 0, tf.float32)  # [B, T]
     if weights is not None:
-        weights = tf.cast(weights, tf.float32)[:, None]
-        weights *= tf.cast(there, tf.float32)
-        weights = tf.boolean_mask(weights, there)
-    return tf.boolean_mask(y, there), tf.boolean_mask(y_pred, there), weights
+        tagged *= tf.cast(weights, tf.float32)[:, None]
+    y_pred = tf.reshape(y_pred, [-1, y_pred.shape[-1]])  # [BT, C]
+    y = tf.reshape(tf.maximum(y, 0), [-1])  # [BT]
+    return y, y_pred, tf.reshape(tagged, [-1])
+
+
+def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
+    """Return weights by which a mean over all tokens is one over words.
+
+    Args:
+      head: of the task.
+      y: labels, -1 for tokens that have no tag.
+      weights: of tokens, 0 for those.
+    """
+    if not isinstance(head, TagHead):
+        return weights
+    words = tf.reduce_sum(tf.cast(y >= 0, tf.float32))
+    share = tf.math.divide_no_nan(tf.cast(tf.size(y), tf.float32), words)
+    return weights * share
 
 
 def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
@@ -223,7 +245,11 @@ def check_loss(loss: Any) -> None:
     """Refuse a loss of Keras that takes probabilities."""
     for each in keras.tree.flatten(loss):
         automatic = isinstance(each, str) and each.lower() in AUTOMATIC
-        found = None if automatic else keras.losses.get(each)
+        try:
+            found = None if automatic else keras.losses.get(each)
+        except (ValueError, TypeError):
+            rule = "`loss` must be one of Keras, or a function."
+            require(False, rule, loss=each)
         require(
             not (automatic or takes_probabilities(found)),
             "`loss` must take logits, as an object with `from_logits=True`: "
@@ -252,14 +278,14 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     if name in official:
         return OfficialMetric(name)
     others = not isinstance(head, SpanHead)  # which has several outputs
-    require(
-        others and name != "accuracy",
-        f"`metrics` of a task of {task.kind} may be "
-        f"{', '.join(sorted({*head.metrics, *official}))}"
-        f"{', and those of Keras' if others else ''}.",
-        metrics=metric,
-    )
-    found = keras.metrics.get(metric)
+    rule = f"`metrics` of a task of {task.kind} may be "
+    rule += ", ".join(sorted({*head.metrics, *official}))
+    rule += ", and those of Keras." if others else "."
+    require(others and name != "accuracy", rule, metrics=metric)
+    try:
+        found = keras.metrics.get(metric)
+    except (ValueError, TypeError):
+        require(False, rule, metrics=metric)
     if not (isinstance(head, ClassHead) and is_of_keras(found)):
         return metric
     if not isinstance(found, keras.metrics.Metric):

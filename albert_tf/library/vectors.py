@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type
 
 BLOCK = 1 << 24  # cosines computed at once
 
@@ -20,24 +21,24 @@ class Found(NamedTuple):
 
 
 def unit_vectors(values: Any, name: str) -> np.ndarray:
-    """Return vectors [N, H] with length one, float32; zeros stay zeros."""
+    """Return vectors [..., H] with length one, float32; zeros stay zeros."""
     values = np.asarray(values)
-    rule = f"`{name}` must be vectors, finite numbers [N, H]."
-    legal = values.ndim == 2 and values.dtype.kind in "fiu"
+    rule = f"`{name}` must be vectors, finite numbers [N, H], or one, [H]."
+    legal = values.ndim in (1, 2) and values.dtype.kind in "fiu"
     require(legal, rule, **{name: f"{values.dtype} {values.shape}"})
     values = values.astype(np.float32)
     require(np.isfinite(values).all(), rule, **{name: "NaN or infinite"})
     # Divided by the largest number first: squares of large ones overflow.
-    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
     values = values / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    norms = np.linalg.norm(values, axis=-1, keepdims=True)
     return values / np.where(norms > 0, norms, 1.0)
 
 
 def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
     """Return two arrays of unit vectors, which must be of one width."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
-    widths = {n: x.shape[1] for n, x in zip(names, pair, strict=True)}
+    widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
     rule = "Both must have vectors of one width."
     require(len(set(widths.values())) == 1, rule, **widths)
     return pair
@@ -47,26 +48,33 @@ def similarity(first: Any, second: Any) -> np.ndarray:
     """Return the cosine of each of N vectors with each of M, float32 [N, M].
 
     Args:
-      first: [N, H], as `embed`, `encode` and `predict` return vectors.
-      second: [M, H].
+      first: [N, H], as `embed`, `encode` and `predict` return vectors; of a
+        lone vector [H] the result has no axis N.
+      second: [M, H]; likewise [H] has no axis M.
     """
     first, second = both(first, second, ("first", "second"))
     return np.clip(first @ second.T, -1.0, 1.0)
 
 
-def search(queries: Any, vectors: Any, top_k: int = 10) -> list[list[Found]]:
+def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     """Return the vectors with the largest cosines for each query.
 
     Args:
       queries: [N, H], as `embed`, `encode` and `predict` return vectors.
       vectors: [M, H], those to search.
       top_k: how many for each query, the closest first; all M if fewer.
+
+    Returns:
+      A list of `Found` for each query, or for a lone query [H] one list.
     """
+    top_k = as_type("top_k", top_k, int)
     require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
     queries, vectors = both(queries, vectors, ("queries", "vectors"))
-    number, found = min(int(top_k), len(vectors)), []
-    rule = "`vectors` must have a vector."
-    require(number, rule, vectors=vectors.shape)
+    rule = "`vectors` must be [M, H], at least one."
+    require(vectors.ndim == 2 and len(vectors), rule, vectors=vectors.shape)
+    if queries.ndim == 1:
+        return search(queries[None], vectors, top_k)[0]
+    number, found = min(top_k, len(vectors)), []
     rows = max(1, BLOCK // len(vectors))
     for begin in range(0, len(queries), rows):
         scores = np.clip(queries[begin : begin + rows] @ vectors.T, -1.0, 1.0)

@@ -18,6 +18,8 @@ from albert_tf.data.table_sources import is_table
 from albert_tf.tasks.tables import Columns, Row, read_rows
 from albert_tf.tasks.tagged_words import (
     DIVIDERS,
+    TAG_NAMES,
+    WORD_NAMES,
     Sentence,
     rows_of_words,
     sentence_column,
@@ -25,15 +27,6 @@ from albert_tf.tasks.tagged_words import (
 
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first columns of lines without a word
 
-# The names of columns in the header of a file, in lower case.
-WORD_NAMES = {
-    *("word", "words", "token", "tokens", "form", "text", "sentence"),
-}
-TAG_NAMES = {
-    *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "iob"),
-    *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
-    *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
-}
 ID = re.compile(r"(\d+)([-.]\d+)?")  # of a word; with a second number of none
 CONLLU_COLUMNS = 10
 

@@ -18,7 +18,7 @@ TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 CLASSES = "classes"  # the scheme of tags that mark no entities
 # For each scheme of entities the roles that begin one, continue it and end it.
 SCHEMES = {
-    "IO": ("I", "I", "I"),
+    "IO": ("IE", "IE", "IE"),  # with the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }

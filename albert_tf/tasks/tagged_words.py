@@ -18,6 +18,15 @@ from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
+# The names of columns in files and tables, in lower case.
+WORD_NAMES = {
+    *("word", "words", "token", "tokens", "form", "text", "sentence"),
+}
+TAG_NAMES = {
+    *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "iob"),
+    *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
+    *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
+}
 DIVIDERS = r"[,\s]+"  # between the tags of a text
 
 
@@ -183,8 +192,9 @@ def rows_of_words(
 ) -> list[Sentence]:
     """Return the sentences of a table; the arguments are as `read_conll`'s."""
     rows = list(rows)
-    words = name_in_table(word_column, WORDS_COLUMN)
-    tags = name_in_table(tag_column, TAGS_COLUMN)
+    names = rows[0].values if rows else ()
+    words = column_in(names, word_column, WORDS_COLUMN, WORD_NAMES)
+    tags = column_in(names, tag_column, TAGS_COLUMN, TAG_NAMES)
     if len(rows) > 1 and have_words(rows, words, id_column):
         id_column = id_column or sentence_column(rows[0].values)
         alone = tagged and isinstance(rows[0].values.get(tags), str)
@@ -199,6 +209,23 @@ def rows_of_words(
     if tagged:  # predictions are those of all rows
         sentences = [s for s in sentences if s.words]
     return sentences if any(s.words for s in sentences) else []
+
+
+def column_in(
+    names: Iterable[str], column: str, usual: str, alike: set[str]
+) -> str:
+    """Return the name of a table's column.
+
+    Args:
+      names: of all its columns.
+      column: that is asked for; "" or a number for none.
+      usual: taken if none is asked for.
+      alike: taken if the usual one is absent, and only one of them is not.
+    """
+    name, names = name_in_table(column, usual), list(names)
+    others = [x for x in names if x.lower() in alike]
+    asked = column and name == column
+    return name if asked or name in names or len(others) != 1 else others[0]
 
 
 def name_in_table(column: str, usual: str) -> str:

@@ -121,7 +121,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
     """Before anything is learnt."""
-    with pytest.raises(InputError, match="`lora_rank` must be a whole"):
+    with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 
 

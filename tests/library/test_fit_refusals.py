@@ -39,6 +39,8 @@ def untrained(model, path):
         (of("fit", TEXTS, ["bad", "x"]), "must be one of bad, good"),
         (of("fit", TEXTS, [0, 2]), "or a number below 2"),
         (of("fit", TEXTS, LABELS, **ONE), "as many `sample"),
+        (of("fit", TEXTS, LABELS, epochs="2"), "`epochs` must be a whole"),
+        (of("fit", TEXTS, LABELS, epochs=1.5), "`epochs` must be a whole"),
         (of("fit", TEXTS, LABELS, **SPLIT), "either side"),
         (of("fit", NUMBERS, **SPLIT), "give `validation_data` beside"),
         (of("predict", TEXTS, TEXTS), "must be a list of strings"),

@@ -47,6 +47,52 @@ def ways(columns, path):
 SETS = [["bad", "ugly"], [], ["good"]]
 
 
+def framed(columns):
+    """Return a frame of pandas."""
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+@pytest.mark.parametrize("form", [dict, framed])
+@pytest.mark.parametrize(
+    ("model", "kind", "y", "rows"),
+    [
+        ("Classifier", "classification", {"x": ["ugly", "bad", "good"]}, None),
+        (
+            "Classifier",
+            "classification",
+            {"good": [0, 0, 1], "bad": [0, 1, 0], "ugly": [1, 0, 0]},
+            [[0, 0, 1], [1, 0, 0], [0, 1, 0]],
+        ),
+        (
+            "Classifier",
+            "multilabel",
+            {"ugly": [True, True, False], "bad": [True, False, False]}
+            | {"good": [False, False, True]},
+            [[1, 0, 1], [0, 0, 1], [0, 1, 0]],
+        ),
+        (
+            "Regressor",
+            "regression",
+            {"good": [0.5, 1.0, 2.0], "ugly": [4, 5, 6], "bad": [7, 8, 9]},
+            [[7, 0.5, 4], [8, 1.0, 5], [9, 2.0, 6]],
+        ),
+    ],
+)
+def test_labels_of_a_frame_stand_by_their_names(
+    words, form, model, kind, y, rows
+):
+    """One column is the labels; several are in any order, and none is left."""
+    model = model_of(model, kind, words, labels=NAMES)
+    found, _ = model.weighted_examples(TEXTS, form(y), None, "eval")
+    wanted, _ = model.weighted_examples(
+        TEXTS, rows or next(iter(y.values())), None, "eval"
+    )
+    assert [e.label for e in found] == [e.label for e in wanted]
+    for other in ({"a": [1, 2, 3], "b": [1, 2, 3]}, y | {"none": [0, 0, 0]}):
+        with pytest.raises(InputError, match="or the columns bad, good, ugly"):
+            model.weighted_examples(TEXTS, form(other), None, "eval")
+
+
 @pytest.mark.parametrize(
     ("kind", "labels", "y"),
     [

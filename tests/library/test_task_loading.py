@@ -66,7 +66,12 @@ def test_classes_without_names_are_counted(pretrained, finished):
     with pytest.raises(InputError, match="num_labels=3, labels=bad, good"):
         Classifier.load(finished[0], num_labels=3)
     with pytest.raises(InputError, match="at least 2"):
-        Regressor.load(pretrained, num_labels=1)
+        Classifier.load(pretrained, num_labels=1)
+    assert Regressor.load(pretrained, num_labels=1).task.labels == ()
+    with pytest.raises(InputError, match="at least 1"):
+        Regressor.load(pretrained, num_labels=0)
+    with pytest.raises(InputError, match="num_labels=1, labels=a, b"):
+        Regressor.load(pretrained, labels=["a", "b"], num_labels=1)
 
 
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
@@ -85,7 +90,7 @@ def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
     assert again.task == model.task and again.config == model.config
     assert type(model.max_length) is int
     json.dumps(model.get_config())
-    albert = load(pretrained, max_length=number(8))
+    albert = load(pretrained, max_length=number(8), lora_rank=number(2))
     json.dumps(albert.get_config())
     texts = ["a film", "a plot of film"]
     wanted = albert.embed(texts, layer=1, max_length=6, batch_size=1)
@@ -138,6 +143,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     assert np.isfinite(losses).all() and losses[0] > 0
     share, size = np.float32(0.5), np.int64(1)
     how = {"validation_split": share, "batch_size": size, "verbose": 0}
+    how |= {"epochs": np.int64(1), "validation_freq": np.int64(1)}
     assert "val_loss" in classifier.fit(texts, labels, **how).history
 
 

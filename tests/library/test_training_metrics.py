@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_tasks
 from sklearn import metrics as sklearn_metrics
 from tiny_fits import LABELS
@@ -12,7 +13,14 @@ from tiny_fits import LABELS
 from albert_tf.base.errors import InputError
 from albert_tf.library.reading_models import QuestionAnswerer, Tagger
 from albert_tf.library.sentence_models import Classifier
-from albert_tf.library.training_metrics import takes_probabilities
+from albert_tf.library.training_metrics import (
+    Adapted,
+    chosen,
+    mean_of_words,
+    takes_probabilities,
+    words_alone,
+)
+from albert_tf.tasks.heads import TagHead
 from albert_tf.training.optimization.keras_optimizers import AdamW
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))
@@ -236,3 +244,81 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
     found = model.evaluate(words, tags, **how)
     assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
     assert found[names[0]] == pytest.approx(wanted["accuracy"])
+
+
+def test_xla_leaves_out_tokens_without_a_tag():
+    """Losses and metrics of Keras are those of the words, by their weights."""
+    rng = np.random.default_rng(2)
+    tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
+    logits = rng.normal(size=[2, 4, 3]).astype("f4")
+    weights, words = np.array([1.0, 3.0], "f4"), tags >= 0
+    head = TagHead(3)
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+    auc = measures.AUC(num_thresholds=500)
+    metric = Adapted(auc, head)
+
+    @tf.function(jit_compile=True)
+    def compiled(tags, logits, weights):
+        y, y_pred, shares = words_alone(head, tags, logits, weights)
+        metric.update_state(tags, logits, weights)
+        return loss(y, y_pred, mean_of_words(head, tags, shares))
+
+    found = compiled(*map(tf.constant, (tags, logits, weights)))
+    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    rows, _ = np.nonzero(words)
+    right = chances[words][np.arange(len(rows)), tags[words]]
+    wanted = np.mean(-np.log(right) * weights[rows])
+    assert float(found) == pytest.approx(wanted, rel=1e-5)
+    area = sklearn_metrics.roc_auc_score(
+        np.eye(3)[tags[words]].ravel(),
+        chances[words].ravel(),
+        sample_weight=np.repeat(weights[rows], 3),
+    )
+    assert float(metric.result()) == pytest.approx(area, abs=0.01)
+
+
+@pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
+def test_a_metric_that_nobody_has_is_refused(shallow, metric):
+    """With the names of those of the task."""
+    model = Classifier.load(shallow, ["a", "b", "c"])
+    message = "may be accuracy, .*, and those of Keras. Received: metrics="
+    with pytest.raises(InputError, match=message):
+        model.compile(metrics=["accuracy", metric])
+
+
+@pytest.mark.parametrize(
+    ("loss", "wanted"),
+    [
+        ("mse", lambda y, x: ((y - x) ** 2).mean()),
+        (losses.MeanAbsoluteError(), lambda y, x: abs(y - x).mean()),
+        ("hinge", lambda y, x: np.maximum(1 - (2 * y - 1) * x, 0).mean()),
+    ],
+)
+def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
+    """Numbers of classes would broadcast over the outputs of as many texts."""
+    model = Classifier.load(shallow, LABELS)
+    model.compile(loss=loss, metrics=["mse"], run_eagerly=True)
+    y, outputs = np.array([1, 1]), np.array([[0.5, 2.0], [0.25, -1.0]], "f4")
+    found = model.compute_loss({}, tf.constant(y), tf.constant(outputs))
+    rows = np.eye(2)[y]
+    assert float(found) == pytest.approx(wanted(rows, outputs), rel=1e-5)
+    (metric,) = chosen(["mse"], model.task, model.task.head)
+    metric.update_state(tf.constant(y), tf.constant(outputs))
+    mean = ((rows - outputs) ** 2).mean()
+    assert float(metric.result()) == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_loss_that_nobody_has_is_refused(shallow):
+    """Before anything is learnt."""
+    with pytest.raises(InputError, match="`loss` must be one of Keras"):
+        Classifier.load(shallow, LABELS).compile(loss="crossentropie")
+
+
+def test_a_thawed_encoder_has_no_layer_without_a_gradient(shallow):
+    """Keras thaws all layers, also a pooler that the head does not read."""
+    for cls, reads in ((Tagger, False), (Classifier, True)):
+        model = cls.load(shallow, LABELS)
+        model.albert.trainable = False
+        model.albert.trainable = True
+        model.compile("adam")
+        assert model.albert.pooler.trainable == reads

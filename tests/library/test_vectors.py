@@ -36,14 +36,32 @@ def test_search_sorts_the_cosines(monkeypatch, block, number):
         np.testing.assert_allclose(shares, wanted[order], atol=1e-6)
 
 
+def test_a_lone_vector_has_a_lone_answer():
+    """The answer for one row of many, as `embed` returns a lone vector."""
+    wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
+    assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]
+    cosines = cosine_similarity(QUERIES, VECTORS)
+    for first, second, index in (
+        (QUERIES[1], VECTORS, 1),
+        (QUERIES, VECTORS[2], (slice(None), 2)),
+        (QUERIES[1], VECTORS[2], (1, 2)),
+    ):
+        scores = albert_tf.similarity(first, second)
+        np.testing.assert_allclose(scores, cosines[index], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (lambda: albert_tf.similarity(QUERIES[0], VECTORS), "`first` must be"),
+        (lambda: albert_tf.similarity([QUERIES], VECTORS), "`first` must be"),
+        (lambda: albert_tf.similarity(1.0, VECTORS), "`first` must be"),
+        (lambda: albert_tf.search(QUERIES, VECTORS[0]), "must be .M, H."),
+        (lambda: albert_tf.search(QUERIES, VECTORS, 2.5), "a whole number"),
+        (lambda: albert_tf.search(QUERIES, VECTORS, "2"), "a whole number"),
         (lambda: albert_tf.similarity(["a"], VECTORS), "`first` must be vec"),
         (lambda: albert_tf.similarity(QUERIES, [[np.nan] * 4]), "`second`"),
         (lambda: albert_tf.search(QUERIES, VECTORS[:, :3]), "one width. Rec"),
-        (lambda: albert_tf.search(QUERIES, VECTORS[:0]), "must have a vec"),
+        (lambda: albert_tf.search(QUERIES, VECTORS[:0]), "at least one"),
         (lambda: albert_tf.search(QUERIES, VECTORS, 0), "`top_k` must be at"),
     ],
 )

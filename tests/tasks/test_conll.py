@@ -114,6 +114,23 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     assert ("lines of comment" in note) == text.startswith(("# ", "#\t"))
 
 
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
+)
+def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
+    """As in the header of a file; where several would do, the usual one."""
+    row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
+    found = read(tmp_path, json.dumps(row), name="t.jsonl")
+    assert columns(found) == [("EU said", "B-ORG O")]
+    row |= {"chunk": ["x", "y"]}
+    with pytest.raises(InputError, match="label_column=ner_tags"):
+        read(tmp_path, json.dumps(row), name="t.jsonl")
+    row |= {"ner_tags": ["O", "O"]}
+    found = read(tmp_path, json.dumps(row), name="t.jsonl")
+    assert columns(found) == [("EU said", "O O")]
+
+
 def test_universal_dependencies(tmp_path, capsys):
     """Words and their universal parts of speech, not joined or empty ones."""
     found = read(tmp_path, CONLLU)

@@ -89,6 +89,7 @@ def test_scores_are_those_of_conlleval(letters):
     ("scheme", "tags", "words"),
     [
         ("IO", "I-A I-B O I-A", []),
+        ("IO", "I-A E-A E-B O E-A I-B I-A E-A", []),  # IOE1 and IOE2
         ("BIO", "B-A I-A B-A O", []),
         ("BIO", "O I-A", [1]),
         ("BIO", "B-A I-B I-B", [1]),
