@@ -366,17 +366,14 @@ def rows_of(
       InputError: it is no table, or damaged; the message names the source.
     """
     if isinstance(source, str):
-        rows = _path_rows(source, column, bad)
-    else:
-        table = as_source("table", source)
-        rows = _reader(table.data)(table.data)
-    for number, values in enumerate(rows):
+        yield from _path_rows(source, column, bad)
+        return
+    table = as_source("table", source)
+    for number, values in enumerate(_reader(table.data)(table.data)):
         cells = {str(k): x for k, x in values.items()}
-        if isinstance(source, TableObject):
-            where, *of_label = source.places(number)
-        else:
-            name = source if isinstance(source, str) else type(source).__name__
-            where, of_label = f"{name}, row {number}", ()
+        where, of_label = f"{type(source).__name__}, row {number}", ()
+        if table is source:
+            where, *of_label = table.places(number)
         yield Row(where, cells, *of_label)
 
 

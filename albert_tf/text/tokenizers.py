@@ -16,7 +16,7 @@ import sentencepiece
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting
+from albert_tf.base.settings import setting, types_of
 from albert_tf.text import normalization, wordpiece
 from albert_tf.text.normalization import AUTO, TextConfig, align, normalize
 from albert_tf.text.packing import (
@@ -406,8 +406,9 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     rule = f"A tokenizer's description must hold only {', '.join(settings)}."
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
     vocabulary = files.join(model_dir, KINDS[kind].file_name)
-    flags = {f.name for f in dataclasses.fields(TextConfig) if f.type is bool}
-    for name in flags & {*values}:
+    fields = {f.name: f for f in dataclasses.fields(TextConfig)}
+    flags = {name for name, f in fields.items() if bool in types_of(f)}
+    for name in flags & values.keys():
         values[name] = files.flag_in(values, name, path)
         rule = f"{path}: `{name}` must be true or false."
         require(values[name] is not None, rule, **{name: None})

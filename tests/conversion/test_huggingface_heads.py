@@ -188,7 +188,6 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         ("id2label", "", "`id2label` must be an object"),
         ("architectures", "", "`architectures` must be a list"),
         ("problem_type", "ranking", "`problem_type` must be one of"),
-        ("problem_type", "regression", "regression for one label"),
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):

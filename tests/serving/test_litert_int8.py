@@ -8,7 +8,7 @@ import tensorflow as tf
 from exporting import TEXTS, close, model_dir, packed
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.sentence_vectors import unit_mean
+from albert_tf.model.sentence_vectors import pooled
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
@@ -104,7 +104,7 @@ def test_padding_has_no_part_in_int8(
     inputs = runner.packed([tokenizer.encode("she walks")]).dense()
     found = runner.call(inputs)["embedding"]
     outputs = model.albert(*map(tf.constant, inputs.values()))
-    wanted = unit_mean(outputs["sequence_output"], inputs["input_mask"])
+    wanted = pooled(outputs["sequence_output"], inputs["input_mask"])
     close(found, wanted, 0.1)
     noise = np.where(inputs["input_mask"], inputs["input_ids"], 9)
     np.testing.assert_array_equal(

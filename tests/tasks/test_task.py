@@ -116,7 +116,6 @@ TWO = {"label_column": ("a", "b")}
         ("classification", {"choice_columns": ("a",)}, "no meaning.*choice"),
         ("token_classification", {"header": False}, "`header` has no meaning"),
         ("classification", TWO, "one column.*label_column=a,b"),
-        ("regression", TWO, "one column.*label_column=a,b"),
         ("multiple_choice", TWO, "one column.*label_column=a,b"),
         ("token_classification", TWO, "one column.*label_column=a,b"),
         ("classification", {"main_metric": "bleu"}, "macro_f1, matt.*=bleu"),
