@@ -283,7 +283,9 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     path = hf / "tokenizer_config.json"
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
-    path.write_text(json.dumps(values | {"do_lower_case": False}))
+    # Of a class whose settings count.
+    values |= {"do_lower_case": False, "tokenizer_class": "AlbertTokenizer"}
+    path.write_text(json.dumps(values))
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")
     there = json.loads((tmp_path / "dir2" / "tokenizer.json").read_text())
     assert there["do_lower_case"] is False
