@@ -77,6 +77,8 @@ def test_a_second_interrupt_ends_a_program_at_once():
         text=True,
     )
     assert program.stdout.readline() == "ready\n"
+    # Until it is in C++; before that one interrupt ends it.
+    time.sleep(1)
     program.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         program.wait(0.5)
