@@ -39,6 +39,12 @@ from albert_tf.training.optimization.keras_optimizers import AdamW
 MEAN = "sum_over_batch_size"  # how losses of Keras sum up, by default
 
 
+def whole_numbers(x: Any) -> Any:
+    """Return float64, which a mean of integers is, as integers."""
+    is_mean = tf.is_tensor(x) and x.dtype == tf.float64
+    return tf.cast(x, tf.int32) if is_mean else x
+
+
 class NetworkModel(ModelWithTokenizer):
     """An ALBERT with the head of a task, which learns from batches of ids.
 
@@ -215,6 +221,11 @@ class NetworkModel(ModelWithTokenizer):
             for metric in self.official:
                 results.pop(metric.name, None)
         return results
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        # Under a strategy Keras builds with the mean of the replicas' batches.
+        data_batch = tf.nest.map_structure(whole_numbers, data_batch)
+        super()._symbolic_build(iterator, data_batch)
 
     def train_step(self, data):
         """Learn from a batch; the graph can be freed with the model."""
