@@ -9,24 +9,28 @@ REQUIREMENTS ?=
 EXTRAS ?= test
 # Processes that run the tests; each needs about 3 GB.
 TEST_PROCESSES ?= 2
+# What `make traces` does: names of runs, or --record and names.
+TRACES ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: help demo test lint slow interchange interchange-tests test-all docs
-.PHONY: site format clean
+.PHONY: help demo test lint slow traces interchange interchange-tests
+.PHONY: test-all docs site format clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
 	@echo "make test      lint and the tests that take seconds"
 	@echo "make slow      the tests that take minutes"
+	@echo "make traces    compare the losses of 100 steps of each recipe and task"
+	@echo "               with the recorded ones"
 	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
 	@echo "               environment of their own. From the default index, PyTorch"
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
 	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
 	@echo "               by REQUIREMENTS."
 	@echo "make docs      the site, in an environment of its own: build/site"
-	@echo "make test-all  test, slow and interchange"
+	@echo "make test-all  test, slow, traces and interchange"
 	@echo "make format    format the code as lint wants it"
 	@echo "make clean     remove the environments, caches and demo/"
 
@@ -43,6 +47,10 @@ lint: $(INSTALLED)
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadfile
 
+traces: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m traces --processes=$(TEST_PROCESSES) \
+	    $(TRACES)
+
 interchange:
 	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert interchange-tests
 
@@ -56,7 +64,7 @@ docs:
 site: $(INSTALLED)
 	$(BIN)/python -m sphinx -W --keep-going -q -E docs build/site
 
-test-all: test slow interchange
+test-all: test slow traces interchange
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,70 @@
+"""The comparison of loss traces, and that each recipe has one."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from project_file import ROOT
+from traces import comparison
+
+HERE = {"tensorflow": "2", "processor": "this one"}
+ELSEWHERE = HERE | {"processor": "another one"}
+RECORDED = comparison.Recorded(
+    machine=HERE,
+    recipes=["base"],
+    rows=[{"loss": 4.0 - step / 8, "rate": 0.5} for step in range(5)],
+    evaluation={"loss": 3.0},
+)
+
+
+def changed(step, name, factor, machine=HERE):
+    """Return a run whose value of one step is another one."""
+    rows = [dict(row) for row in RECORDED.rows]
+    rows[step][name] *= factor
+    return dataclasses.replace(RECORDED, rows=rows, machine=machine)
+
+
+def test_the_recording_machine_compares_bits():
+    """The least change of one value is found, with its step and name."""
+    least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
+    found = comparison.first_difference(RECORDED, changed(3, "rate", least))
+    assert found.startswith("step 4: rate is 0.5000000596")
+    assert comparison.first_difference(RECORDED, RECORDED) is None
+
+
+def test_another_machine_compares_to_a_tolerance():
+    """Rounding passes elsewhere; what no rounding explains does not."""
+    near = changed(1, "loss", 1.0001, ELSEWHERE)
+    far = changed(1, "loss", 1.1, ELSEWHERE)
+    assert comparison.first_difference(RECORDED, near) is None
+    assert "step 2: loss" in comparison.first_difference(RECORDED, far)
+
+
+@pytest.mark.parametrize("machine", [HERE, ELSEWHERE])
+def test_what_is_missing_is_a_difference(machine):
+    """A lost step, value, evaluation or NaN is found on every machine."""
+    short = dataclasses.replace(RECORDED, rows=RECORDED.rows[:4])
+    unnamed = changed(2, "loss", 1)
+    del unnamed.rows[2]["loss"]
+    evaluation = dataclasses.replace(RECORDED, evaluation={})
+    for run in (short, unnamed, evaluation, changed(2, "loss", np.nan)):
+        run = dataclasses.replace(run, machine=machine)
+        assert comparison.first_difference(RECORDED, run) is not None
+
+
+def test_a_record_is_read_as_it_was_saved(tmp_path, monkeypatch):
+    """A file holds every bit of a trace."""
+    monkeypatch.setattr(comparison, "FOLDER", tmp_path)
+    run = changed(2, "loss", 1 / 3)
+    run.save("run")
+    assert comparison.read("run") == run
+
+
+def test_each_recipe_has_a_trace():
+    """Each flagfile of pretraining is recorded, with all of its steps."""
+    names = [path.stem for path in comparison.FOLDER.glob("*.jsonl")]
+    traced = {name for n in names for name in comparison.read(n).recipes}
+    recipes = (ROOT / "configs" / "pretraining").glob("*.flags")
+    assert {path.stem for path in recipes} <= traced
+    steps = {len(comparison.read(name).rows) for name in names}
+    assert steps == {100}

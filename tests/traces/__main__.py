@@ -1,0 +1,62 @@
+"""Compare the losses of short runs with the recorded ones, or record them.
+
+A change that claims to leave every computation as it was leaves every trace
+as it was, to the bit. A change that is meant to change a trace records it
+anew, in a commit of its own that gives the reason.
+"""
+
+import argparse
+import concurrent.futures
+import multiprocessing
+import os
+import sys
+
+from traces import comparison, processes
+
+
+def record(name: str, measured: comparison.Recorded) -> bool:
+    """Record a run."""
+    measured.save(name)
+    print(f"{name}: recorded", flush=True)
+    return True
+
+
+def compare(name: str, measured: comparison.Recorded) -> bool:
+    """Print how a run compares with its record; return whether it matches."""
+    if not comparison.is_recorded(name):
+        print(f"{name}: not recorded", flush=True)
+        return False
+    recorded = comparison.read(name)
+    exact = recorded.machine == measured.machine
+    how = "equal to the bit" if exact else f"within {comparison.TOLERANCE:.0%}"
+    difference = comparison.first_difference(recorded, measured)
+    print(f"{name}: {difference or how}", flush=True)
+    return difference is None
+
+
+def main(arguments: list[str]) -> int:
+    """Compare or record; return the exit status."""
+    parser = argparse.ArgumentParser("traces", description=__doc__)
+    parser.add_argument("names", nargs="*", help="runs; by default all")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args(arguments)
+    os.environ.update(processes.ENVIRONMENT)
+    executor = concurrent.futures.ProcessPoolExecutor(
+        asked.processes,
+        multiprocessing.get_context("spawn"),
+        max_tasks_per_child=1,  # no run depends on those before it
+    )
+    passed = []
+    with executor:
+        names = asked.names or executor.submit(processes.all_names).result()
+        for name, measured in zip(
+            names, executor.map(processes.run, names), strict=True
+        ):
+            passed.append((record if asked.record else compare)(name, measured))
+    print(f"{sum(passed)} of {len(passed)} traces match")
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

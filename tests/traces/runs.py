@@ -1,0 +1,239 @@
+"""What is traced: each recipe of `configs/pretraining`, each kind of task.
+
+A run makes 100 steps with a small model and keeps the losses and the gradient
+norm of every step. Recipes that are equal once they are made small share a
+run. Only the public interface of `albert_tf` is used, so that modules can be
+moved while the traces stay.
+"""
+
+import ast
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from traces import texts
+
+import albert_tf
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "configs" / "pretraining"
+STEPS = 100
+TOKENS = 32
+
+SMALL_MODEL = {
+    "vocab_size": len(texts.PIECES),
+    "embedding_size": 16,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+MOST_LAYERS = 4
+
+SMALL_RUN = {
+    "num_train_steps": STEPS,
+    "num_warmup_steps": 10,
+    "train_batch_size": 16,
+    "eval_batch_size": 16,
+    "eval_steps": STEPS,
+    "save_checkpoints_steps": STEPS,
+    "steps_per_loop": 1,
+    "do_eval": True,
+}
+# `budget_hours` follows the clock. These are settings that it chose for
+# `tiny`; the schedules are given in shares of the steps.
+CHOSEN = {
+    "optimizer": "muon",
+    "learning_rate": 0.002,
+    "weight_decay_rate": 0.1,
+    "beta_2": 0.98,
+    "bias_correction": True,
+    "mask_schedule": "0.30:0.7,0.20:0.2,0.15",
+    "depth_schedule": "2:0.4,4",
+}
+
+TASKS = {
+    "classification": {},
+    "multilabel": {},
+    "regression": {},
+    "multiple_choice": {"max_qa_length": 16},
+    "question_answering": {"max_query_length": 4, "doc_stride": 8},
+    "squad-2.0": {"max_query_length": 4, "doc_stride": 8},
+    "token_classification": {},
+    "embedding": {},
+}
+
+
+class Watch(albert_tf.Hook):
+    """Keeps what each step measured, in `rows`."""
+
+    def __init__(self):
+        self.rows: list[dict[str, float]] = []
+
+    def after(self, run, stretch):
+        names = [n for n in stretch.values if n.endswith("_loss")]
+        names += ["gradient_norm", "learning_rate"]
+        self.rows.append({name: stretch.values[name] for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What a run measured.
+
+    Attributes:
+      recipes: the recipes or kinds of tasks that the run stands for.
+      rows: {loss, gradient norm or rate: value} of each step.
+      evaluation: {metric: value} of the held-out examples after the last one.
+    """
+
+    recipes: list[str]
+    rows: list[dict[str, float]]
+    evaluation: dict[str, float]
+
+
+def read_flags(recipe: str) -> dict[str, Any]:
+    """Return the settings of a recipe's flagfile."""
+    settings = {}
+    for line in (RECIPES / f"{recipe}.flags").read_text().splitlines():
+        if line.startswith("--"):
+            name, given, value = line[2:].partition("=")
+            try:
+                settings[name] = ast.literal_eval(value) if given else True
+            except (SyntaxError, ValueError):
+                settings[name] = value
+    return settings
+
+
+def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a recipe and its model, both made small."""
+    settings = read_flags(recipe)
+    model = json.loads((ROOT / settings.pop("albert_config_file")).read_text())
+    layers = min(model["num_hidden_layers"], MOST_LAYERS)
+    model |= SMALL_MODEL | {"num_hidden_layers": layers}
+    if settings.pop("budget_hours", None):
+        settings = CHOSEN | settings
+    pieces = min(settings.get("gradient_accumulation_steps", 1), 2)
+    settings["gradient_accumulation_steps"] = pieces
+    return settings | SMALL_RUN, model
+
+
+def distinct_recipes() -> dict[str, list[str]]:
+    """Return {name: recipes that are equal once made small}."""
+    groups: dict[str, list[str]] = {}
+    for path in sorted(RECIPES.glob("*.flags")):
+        # Names of models are not part of what is trained.
+        key = json.dumps(made_small(path.stem), sort_keys=True)
+        groups.setdefault(key, []).append(path.stem)
+    return {recipes[0]: recipes for recipes in groups.values()}
+
+
+def build_records(folder: Path, **settings) -> str:
+    """Build records of the made-up text; return their folder."""
+    records = folder / "records"
+    albert_tf.create_pretraining_data(
+        input_file=str(texts.write_text(folder)),
+        vocab_file=str(folder / "vocab.txt"),
+        output_dir=str(records),
+        max_seq_length=TOKENS,
+        eval_fraction=0.1,
+        num_shards=1,
+        num_processes=1,
+        **{"dupe_factor": 2} | settings,
+    )
+    return str(records)
+
+
+def write_model(folder: Path, model: Mapping[str, Any]) -> str:
+    """Write a model's config; return its path."""
+    path = folder / "albert_config.json"
+    path.write_text(json.dumps(model))
+    return str(path)
+
+
+def begin_model(folder: Path, data_dir: str, config_file: str) -> str:
+    """Write the model directory that a run of 10 steps leaves."""
+    output_dir = str(folder / "begun")
+    albert_tf.pretrain(
+        data_dir=data_dir,
+        albert_config_file=config_file,
+        output_dir=output_dir,
+        **SMALL_RUN | {"num_train_steps": 10, "learning_rate": 0.01},
+    )
+    return output_dir
+
+
+def pretrain(
+    folder: Path,
+    recipes: list[str],
+    records: Mapping[str, Any],
+    **more,
+) -> Trace:
+    """Pretrain with recipes that are equal once made small.
+
+    Args:
+      folder: an empty one, for all that is written.
+      recipes: the names of their flagfiles.
+      records: settings of the builder.
+      **more: settings beside those of the recipe.
+    """
+    settings, model = made_small(recipes[0])
+    if "mask_schedule" in settings:
+        records = {"masking": "dynamic"} | dict(records)
+    data_dir, watch = build_records(folder, **records), Watch()
+    config_file = write_model(folder, model)
+    if recipes == ["domain"]:  # goes on with a model
+        begun = begin_model(folder, data_dir, config_file)
+        settings["init_checkpoint"] = begun
+    result = albert_tf.pretrain(
+        data_dir=data_dir,
+        albert_config_file=config_file,
+        output_dir=str(folder / "output"),
+        hooks=[watch],
+        **settings | more,
+    )
+    return Trace(recipes, watch.rows, result.metrics["eval"])
+
+
+def finetune(folder: Path, task: str) -> Trace:
+    """Fine-tune a small model on a task."""
+    model = made_small("base")[1] | {"initializer_range": 0.2}
+    begun = begin_model(
+        folder, build_records(folder), write_model(folder, model)
+    )
+    watch = Watch()
+    result = albert_tf.finetune(
+        task=task,
+        model_dir=begun,
+        output_dir=str(folder / "output"),
+        train_file=texts.write_task(folder / "train", task, 200, 1),
+        eval_file=texts.write_task(folder / "eval", task, 40, 2),
+        max_seq_length=TOKENS,
+        learning_rate=0.003,
+        do_train=True,
+        hooks=[watch],
+        **SMALL_RUN | TASKS[task],
+    )
+    return Trace([task], watch.rows, result.metrics["eval"])
+
+
+def all_runs() -> dict[str, Callable[[Path], Trace]]:
+    """Return {name: makes the run in an empty folder}."""
+
+    def of(*recipes, records=None, **more):
+        return lambda folder: pretrain(
+            folder, list(recipes), records or {}, **more
+        )
+
+    def of_task(task):
+        return lambda folder: finetune(folder, task)
+
+    google = {"compat": "google"}
+    return {
+        **{name: of(*names) for name, names in distinct_recipes().items()},
+        "two_replicas": of("base", num_cpu_replicas=2),
+        "compat_google": of("base", records=google, **google),
+        "next_sentence": of("domain", records={"random_next_sentence": True}),
+        **{f"task_{task}": of_task(task) for task in TASKS},
+    }
