@@ -10,11 +10,24 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.conversion.sources import (
     Reading,
+    Source,
     describe_source,
     open_source,
 )
 from albert_tf.conversion.targets import TARGETS
 from albert_tf.training.model_directory.checkpoint_files import reason
+
+
+def _check(source: Source, pairs: bool) -> None:
+    """Raise `InputError` if a source's parts do not fit each other."""
+    require(
+        not pairs or getattr(source.task, "is_pair", False),
+        "`pairs` must stand with a classifier of Hugging Face or of a TF1 "
+        "checkpoint alone.",
+        pairs=pairs,
+    )
+    if source.tokenizer:
+        source.config.check_pieces(source.tokenizer.vocab_size, source.path)
 
 
 def convert(
@@ -41,17 +54,8 @@ def convert(
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
-        how = Reading(config_file, pairs, **further)
-        source = open_source(input, how)
-        rule = "`pairs` must stand with a classifier of Hugging Face or of a "
-        rule += "TF1 checkpoint alone."
-        require(
-            not pairs or getattr(source.task, "is_pair", False),
-            rule,
-            pairs=pairs,
-        )
-        if source.tokenizer:
-            source.config.check_pieces(source.tokenizer.vocab_size, source.path)
+        source = open_source(input, Reading(config_file, pairs, **further))
+        _check(source, pairs)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:

@@ -53,6 +53,44 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
     return None
 
 
+def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
+    """Return the kind of a folder's tokenizer, and its vocabulary's path.
+
+    The path is None where `tokenizer.json` alone has the vocabulary. Models
+    that cannot be read here are noted, and left out of `hub`.
+    """
+    kind, path = find_vocabulary([hub.folder]) or (None, None)
+    type_there = hub.type if hub.content else None
+    if hub.content and type_there not in MODELS:
+        hub.differences.append(
+            f"{TOKENIZER_JSON} has a {type_there} model; only "
+            f"{' and '.join(MODELS)} models can be read here"
+        )
+        hub.content = {}
+    elif hub.content and MODELS[type_there] != kind:
+        kind, path = MODELS[type_there], None
+    name = str(hub.settings.get("tokenizer_class"))
+    if kind and not hub.content and not CLASSES.fullmatch(name):
+        hub.differences.append(
+            f"ids may differ: the vocabulary belongs to a {name}, whose rules "
+            "are not known here; `save_pretrained` of transformers writes a "
+            f"{TOKENIZER_JSON} with them"
+        )
+    return kind, path
+
+
+def _note_layout(hub: HubFiles) -> None:
+    """Note where texts are packed, padded or cut in another way than here."""
+    if packed := _packs_otherwise(hub):
+        hub.differences.append(
+            f"texts are packed as {packed} there, and here as [CLS]:0 A:0 "
+            "[SEP]:0 B:1 [SEP]:1"
+        )
+    for name, what in SIDES.items():
+        if hub.settings.get(name) == "left":
+            hub.differences.append(f"{what} there, and at the end here")
+
+
 def read_tokenizer(
     folder: str, rows: int | None = None, strict: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
@@ -67,39 +105,14 @@ def read_tokenizer(
       InputError: a file is not what it should be, or a difference is not
         allowed.
     """
-    hub = HubFiles.of(folder)
-    kind, path = find_vocabulary([folder]) or (None, None)
-    tokenizer = None
+    hub, tokenizer = HubFiles.of(folder), None
     with whole(folder):
-        type_there = hub.type if hub.content else None
-        if hub.content and type_there not in MODELS:
-            hub.differences.append(
-                f"{TOKENIZER_JSON} has a {type_there} model, of which there is "
-                f"no tokenizer here, only of {' and '.join(MODELS)}"
-            )
-            hub.content = {}
-        elif hub.content and MODELS[type_there] != kind:
-            kind, path = MODELS[type_there], None
-        name = str(hub.settings.get("tokenizer_class"))
-        if kind and not hub.content and not CLASSES.fullmatch(name):
-            hub.differences.append(
-                f"ids may differ: the vocabulary is one of {name}, whose rules "
-                "are not known here; `save_pretrained` of transformers writes "
-                f"a {TOKENIZER_JSON}"
-            )
+        kind, path = _vocabulary(hub)
         if kind == "sentencepiece":
             tokenizer = SentencePieceReader(hub, path).tokenizer(rows)
         elif kind == "wordpiece":
             tokenizer = wordpiece_tokenizer(hub, path, rows)
-        packed = _packs_otherwise(hub)
-    if packed:
-        hub.differences.append(
-            f"texts are packed as {packed} there, and here as [CLS]:0 A:0 "
-            "[SEP]:0 B:1 [SEP]:1"
-        )
-    for name, what in SIDES.items():
-        if hub.settings.get(name) == "left":
-            hub.differences.append(f"{what} there, and at the end here")
+        _note_layout(hub)
     rule = "With `strict` the tokenizer must be expressible here: "
     require(
         not (strict and hub.differences),

@@ -1,7 +1,5 @@
 """A WordPiece tokenizer made of a Hugging Face folder's."""
 
-from typing import Any
-
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.fast_tokenizer import TOKENIZER_JSON
@@ -58,39 +56,47 @@ def wordpiece_tokenizer(
         raise InputError(f"{error} ({path or hub.folder})") from None
 
 
-def wordpiece_config(hub: HubFiles) -> TextConfig:
-    """Return the settings of WordPiece, and note what they cannot say."""
-    rules = list(flat(hub.content.get("normalizer")))
-    known: dict[str, Any] = {}
-    names = [
-        rule["type"]
-        for rule in rules
+def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
+    """Read the normalizer of `tokenizer.json`.
+
+    Returns:
+      the settings of `TextConfig` that its rules say, its `BertNormalizer`, {}
+      without one, and what WordPiece has no setting for.
+    """
+    rules = [
+        rule
+        for rule in flat(hub.content.get("normalizer"))
         if rule["type"] != "Strip"
         and not (
             rule["type"] == "Replace"
             and only_spaces(rule["pattern"], rule["content"])
         )
     ]
+    others = {rule["type"] for rule in rules} - {"BertNormalizer"}
     bert = next((r for r in rules if r["type"] == "BertNormalizer"), {})
+    if bert:
+        unclean = not flag_of(bert, "clean_text", True)
+        cannot = ["BertNormalizer without clean_text"] * unclean
+        known = {
+            "do_lower_case": flag_of(bert, "lowercase", True),
+            # Accents go with capitals where nothing is said of them.
+            "strip_accents": flag_of(bert, "strip_accents", True),
+        }
+        return known, bert, [*cannot, *sorted(others)]
+    if not hub.content:
+        return {}, bert, []
+    strips = {"StripAccents", "Lowercase"} <= others
+    strips = strips and bool(others & {"NFD", "NFKD"})
+    known = {"do_lower_case": "Lowercase" in others, "strip_accents": strips}
+    others -= {"Lowercase", *(("NFD", "StripAccents") if strips else ())}
+    return known, bert, sorted(others)
+
+
+def wordpiece_config(hub: HubFiles) -> TextConfig:
+    """Return the settings of WordPiece, and note what they cannot say."""
+    known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
-    others = {*names} - {"BertNormalizer"}
-    cannot = []
-    if bert:
-        known["do_lower_case"] = flag_of(bert, "lowercase", True)
-        # Accents go with capitals where nothing is said of them.
-        known["strip_accents"] = flag_of(bert, "strip_accents", True)
-        if not flag_of(bert, "clean_text", True):
-            cannot.append("BertNormalizer without clean_text")
-    elif hub.content:
-        known["do_lower_case"] = "Lowercase" in others
-        strips = {"StripAccents", "Lowercase"} <= others and bool(
-            others & {"NFD", "NFKD"}
-        )
-        known["strip_accents"] = strips
-        others -= {"Lowercase"}
-        others -= {"NFD", "StripAccents"} if strips else set()
-    cannot += sorted(others)
     if hub.flag("keep_accents") is not None:
         known["strip_accents"] = not hub.flag("keep_accents")
     strips = flag_of(bert, "strip_accents", False)
@@ -103,13 +109,12 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
             apart = hub.flag("tokenize_chinese_chars")
     if strips and not known.get("do_lower_case", True):
         cannot.append("StripAccents without Lowercase")
-    cannot += _other_splits(hub)
-    for name in cannot:
+    for name in [*cannot, *_other_splits(hub)]:
         hub.differences.append(
             f"ids may differ: WordPiece here has nothing like {name} of "
             f"{TOKENIZER_JSON}"
         )
-    if apart is False:
+    if not apart:
         hub.differences.append(
             "here each Chinese character is a word; there "
             "tokenize_chinese_chars is false, and ids of Chinese differ"
@@ -118,7 +123,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
 
 
 def _other_splits(hub: HubFiles) -> list[str]:
-    """Return what splits a text there, other than BERT's way."""
+    """Return the parts of the pre-tokenizer that are not BERT's."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))

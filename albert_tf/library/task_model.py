@@ -100,12 +100,10 @@ class TaskModel(NetworkModel):
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
         known = getattr(opened.task, "labels", ()) if learnt else ()
-        labels = task_loading.counted(
-            labels, num_labels, known, cls.fewest_labels
-        )
-        task = task_loading.task_of_class(
-            cls, opened, labels, max_length, learnt, settings
-        )
+        number = num_labels, known, cls.fewest_labels
+        labels = task_loading.counted(labels, *number)
+        how = labels, max_length, learnt, settings
+        task = task_loading.task_of_class(cls, opened, *how)
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
         weights = model.named_weights().items()
@@ -298,6 +296,29 @@ class TaskModel(NetworkModel):
         require(not unknown, rule, metrics=unknown)
         return scores
 
+    def _fit_data(self, data, share, validation_data, size, shuffle) -> tuple:
+        """Return the data as arguments of Keras's `fit`, and held-out texts.
+
+        Args:
+          data: `x`, `y`, weights and batch size of what is learnt.
+          share: of it, to evaluate on; Keras divides ids.
+          validation_data: to evaluate on instead.
+          size: of a batch of that.
+          shuffle: see `fit`.
+        """
+        of_ids, held_out = is_encoded(data[0]), None
+        self._check_official(share and of_ids or is_encoded(validation_data))
+        if share and not of_ids:
+            train, others, held_out = self._divided(*data, shuffle, share)
+            return {"x": train, "validation_data": others}, held_out
+        arguments = self._arguments(*data, "train", shuffle)
+        if validation_data is not None:
+            if self.official:
+                held_out = self._labelled(validation_data)
+            others = validation_data, None, None, size, "eval"
+            arguments["validation_data"] = self._arguments(*others)["x"]
+        return arguments | {"validation_split": share}, held_out
+
     # Keras.
 
     def fit(
@@ -332,32 +353,20 @@ class TaskModel(NetworkModel):
         """
         require(self.compiled, "`compile` must come before `fit`.")
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
-        size = kwargs.pop("validation_batch_size", None) or batch_size
         share = as_type("validation_split", validation_split, float)
-        data, of_ids = (x, y, sample_weight, batch_size), is_encoded(x)
-        held_out, share = None, share if validation_data is None else 0.0
-        self._check_official(share and of_ids or is_encoded(validation_data))
-        if share and not of_ids:
-            *halves, held_out = self._divided(*data, shuffle, share)
-            arguments, validation_data = {"x": halves[0]}, halves[1]
-        else:
-            arguments = self._arguments(*data, "train", shuffle)
-            if validation_data is not None:
-                if self.official:
-                    held_out = self._labelled(validation_data)
-                others = validation_data, None, None, size, "eval"
-                validation_data = self._arguments(*others)["x"]
-        self._held_out = held_out
+        share = share if validation_data is None else 0.0
+        size = kwargs.pop("validation_batch_size", None) or batch_size
+        data = x, y, sample_weight, batch_size
+        arguments, self._held_out = self._fit_data(
+            data, share, validation_data, size, shuffle
+        )
         try:
+            weights = raw_data.class_numbers(plain(class_weight), self.task)
             return super().fit(
                 **arguments,
                 epochs=epochs,
-                validation_split=share if of_ids else 0.0,  # by Keras
-                validation_data=validation_data,
                 shuffle=shuffle and isinstance(arguments["x"], dict),
-                class_weight=raw_data.class_numbers(
-                    plain(class_weight), self.task
-                ),
+                class_weight=weights,
                 **kwargs,
             )
         finally:
