@@ -1,6 +1,6 @@
 """Rows of CSV, TSV and JSON lines, one at a time, each with its place.
 
-TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
+TSV is split at tabs and has no quoting, like GLUE's files; CSV has quoting.
 """
 
 import csv
@@ -17,8 +17,9 @@ LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
 Lines = Iterator[tuple[int, str]]  # (line number, text)
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
 
-# What happens to what cannot be used: takes the error and the bytes of a line
-# that is not UTF-8, and raises, or returns a text to read instead, or None.
+# Handles an item that cannot be used. Its arguments are the error and, of a line
+# that is not UTF-8, the bytes; it raises, or returns a text to read instead, or
+# None.
 Handler = Callable[[BadData, bytes], str | None]
 
 
@@ -29,7 +30,7 @@ class Row:
     Attributes:
       where: as the user knows it: "file:line", "frame, row 3", "x[3]".
       values: by column.
-      where_label: where its label is, if that was passed apart: "y[3]".
+      where_label: where its label is, if labels were passed separately: "y[3]".
     """
 
     where: str
@@ -43,12 +44,12 @@ class Row:
 
 
 def stop(error: BadData, line: bytes = b"") -> None:
-    """Raise an error: nothing that cannot be used is skipped."""
+    """Raise the error: no item is skipped."""
     raise error
 
 
 def _decoded(source: Source, path: str, bad: Handler) -> Lines:
-    """Yield lines without their line feed, which alone ends them."""
+    """Yield lines, which end only at a line feed, without it."""
     for number, line in enumerate(source.file, start=1):
         try:
             text = line.decode("utf-8")
@@ -138,7 +139,7 @@ def header_names(where: str, values: list[str], header: bool) -> list[str]:
 
 
 def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
-    """Yield the object on each line; blank lines are none."""
+    """Yield the object on each line that is not blank."""
     for number, line in lines:
         if not line.strip():
             continue

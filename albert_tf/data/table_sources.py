@@ -45,9 +45,9 @@ class TableObject:
     Args:
       data: the table.
       setting: the name of what it was passed for.
-      labels: the name of what its labels were passed for, if they stood
-        apart; both are then lists with a value for each row.
-      is_batch: whether more of the same data comes before and after it.
+      labels: the name of what its labels were passed for, if separately; both
+        are then lists with a value for each row.
+      is_batch: whether it is one of several batches of the same data.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TableObject:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return where a row is, and its label if that stands apart."""
+        """Return where a row is, and its label if that was passed separately."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -85,7 +85,7 @@ def is_saved_dataset(path: str) -> bool:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether `rows_of` alone reads a source: none of text files."""
+    """Return whether only `rows_of` reads a source: no reader of text does."""
     if not isinstance(source, str):
         return True
     kind = file_kinds.kind_of(source)
@@ -392,7 +392,7 @@ def texts_in(
     """
     found = False
     for row in rows:
-        if not found:  # objects of JSON may have other fields each
+        if not found:  # only the first: objects of JSON may have any fields
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)

@@ -36,7 +36,8 @@ def statistics(text=None, made=None, held_out=None, probe=PROBE):
         "train": Counter(dict(MADE) | (made or {})),
         "eval": Counter(dict(MADE) | (held_out or {})),
     }
-    return summarize(TEXT | Counter(text or {}), made, MaskingConfig(), probe)
+    text = TEXT | Counter(text or {})
+    return summarize(text, made, MaskingConfig(), probe, 0.0)
 
 
 def test_statistics_by_hand():
@@ -121,7 +122,7 @@ def test_what_words_tell_is_no_fault():
 def test_few_held_out_records():
     """A held-out split too small to measure on is named."""
     few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
-    found = summarize(TEXT, few, MaskingConfig(), PROBE)
+    found = summarize(TEXT, few, MaskingConfig(), PROBE, 0.0)
     (warning,) = warnings(found, MaskingConfig(), 128)
     assert "only 7 examples are held out" in warning
 
@@ -157,7 +158,7 @@ def test_held_out_share_is_compared():
 
 @pytest.mark.parametrize(
     "share, advice",
-    [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "give more")],
+    [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
     """Few examples of a small share want more of it, of a large more text."""

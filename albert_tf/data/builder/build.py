@@ -77,7 +77,7 @@ def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
     }
     rule = "Text settings must be those of the vocabulary's tokenizer.json."
     if "strip_accents" in others:
-        rule += " --strip_accents=auto takes it from there."
+        rule += " --strip_accents=auto uses the one written there."
     require(not others, rule, **others)
 
 
@@ -170,8 +170,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
             f"The text must give {split} records: two sentences of a "
             "document, one on each line, must fit `max_seq_length` (and with "
             "--random_next_sentence another B be as long); see "
-            "--split_sentences and --eval_fraction, and for rows of a table "
-            "that are sentences --input_format=lines. Sentences that stand "
+            "--split_sentences and --eval_fraction, and --input_format=lines "
+            "if rows of a table are sentences. Sentences that stand "
             "alone, as posts and queries do, want "
             "--single_segment_policy=keep.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
@@ -265,7 +265,7 @@ def run(
     cannot be used (`InputError`) leaves no records and can be mended.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.runner:  # else this machine opens no text
+    if not build.runner:  # with one, this machine opens no text
         check_files(paths, reading)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
