@@ -53,7 +53,7 @@ def is_file(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is standard input or a pipe, to be read only once."""
+    """Return whether a path, standard input or a pipe, is read only once."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)
@@ -398,7 +398,7 @@ def distinct(paths: Iterable[str]) -> list[str]:
     if twice:
         more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
         print(
-            f"Warning: a file with several names is read once: {twice[0]}{more}",
+            f"Warning: a file of several names is read once: {twice[0]}{more}",
             flush=True,
         )
     return list(first.values())

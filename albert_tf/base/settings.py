@@ -85,7 +85,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _is_list(value: Any) -> bool:
-    """Return whether a value is a text, a path, or a list of these or numbers."""
+    """Return whether a value is a text or path, or a list of entries."""
     entries = isinstance(value, list | tuple)
     return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
 
