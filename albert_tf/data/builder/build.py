@@ -28,7 +28,11 @@ from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize
 from albert_tf.data.builder.text_blocks import check_files, input_paths
-from albert_tf.data.builder.text_files import ReadingConfig, warn_of_bad_items
+from albert_tf.data.builder.text_files import (
+    ReadingConfig,
+    merge,
+    warn_of_bad_items,
+)
 from albert_tf.data.file_kinds import PACKED_ENDINGS
 from albert_tf.data.masking import (
     DYNAMIC,
@@ -217,10 +221,16 @@ def describe(
 
 
 def _make(
-    runner, recipe: Recipe, paths: list[str], folder: BuildFolder
+    runner,
+    recipe: Recipe,
+    paths: list[str],
+    folder: BuildFolder,
+    skipped: Counter,
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
-    text, held_out = runner.deal(recipe, paths, folder.scratch)
+    text = Counter(skipped)
+    counts, held_out = runner.deal(recipe, paths, folder.scratch)
+    merge(text, counts)
     warn_of_bad_items(text, recipe.reading.on_bad_text)
     _check_documents(recipe.build, text, held_out)
     jobs = file_jobs(recipe, held_out, folder.scratch)
@@ -258,11 +268,16 @@ def run(
     pairs: PairsConfig,
     masking: MaskingConfig,
     reading: ReadingConfig,
+    skipped: Counter | None = None,
 ) -> records.Metadata:
     """Make the records of a corpus, or go on making them.
 
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
+
+    Args:
+      build, tokenization, pairs, masking, reading: the settings.
+      skipped: counts the bad items that the files lack already.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
     if not build.runner:  # with one, this machine opens no text
@@ -280,7 +295,7 @@ def run(
                 scratch = files.held(folder.scratch, "scratch_dir")
                 with scratch, folder.given_up_if_refused():
                     tokenizer.save(build.output_dir)
-                    _make(runner, recipe, paths, folder)
+                    _make(runner, recipe, paths, folder, Counter(skipped))
             folder.clean()
     return records.load_metadata(build.output_dir)
 

@@ -95,7 +95,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Continue a run that stopped at a bad item; remove any other scratch."""
+        """Continue a run that stopped at a bad item; remove other scratch."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):

@@ -184,7 +184,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the numbers of lines that are not UTF-8, and that are not blank."""
+    """Return how many lines are not UTF-8, and how many are not blank."""
     if file_kinds.is_utf8(data):
         return 0, data.count(b"\n") + (not data.endswith(b"\n"))
     lines = [line for line in data.split(b"\n") if line.strip()]
