@@ -7,7 +7,8 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
@@ -17,9 +18,8 @@ LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
 Lines = Iterator[tuple[int, str]]  # (line number, text)
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
 
-# Handles an item that cannot be used. Its arguments are the error and, of a line
-# that is not UTF-8, the bytes; it raises, or returns a text to read instead, or
-# None.
+# Handles an item that cannot be used. Takes the error and the bytes of a line
+# that is not UTF-8; raises, or returns a text to read instead, or None.
 Handler = Callable[[BadData, bytes], str | None]
 
 
@@ -77,21 +77,19 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    limit = csv.field_size_limit(LONGEST_FIELD)
-    try:
-        while True:
-            first = last + 1
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                rule = "a CSV record must be well-formed"
-                bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
-                continue
-            if cells is None:
-                return
-            yield first, cells or [""]
-    finally:
-        csv.field_size_limit(limit)
+    # Of the whole process: it stays, for other files may be read meanwhile.
+    csv.field_size_limit(LONGEST_FIELD)
+    while True:
+        first = last + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            rule = "a CSV record must be well-formed"
+            bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
+            continue
+        if cells is None:
+            return
+        yield first, cells or [""]
 
 
 def _without_last_blanks(cells: Cells) -> Cells:
@@ -104,6 +102,13 @@ def _without_last_blanks(cells: Cells) -> Cells:
         yield from ((blank, [""]) for blank in blanks)
         blanks.clear()
         yield number, values
+
+
+def delimiter_hint(names: Sequence[str]) -> str:
+    """Return the end of an error if a lone column's name has a delimiter."""
+    if len(names) != 1 or not re.search("[;,|\t]", names[0]):
+        return ""
+    return "; the delimiter must be a comma in .csv, a tab in .tsv files"
 
 
 def _named_rows(
@@ -122,7 +127,8 @@ def _named_rows(
             continue
         error = (
             f"{where}: every line must have {len(names)} columns "
-            f"({', '.join(names)}). Received: {len(values)} columns"
+            f"({', '.join(names)}){delimiter_hint(names)}. "
+            f"Received: {len(values)} columns"
         )
         bad(BadData(error), b"")
 

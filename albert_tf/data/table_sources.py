@@ -20,6 +20,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
+from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import (
     ARROW,
@@ -63,7 +64,7 @@ class TableObject:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return where a row is, and its label if that was passed separately."""
+        """Return where a row is, and its label if passed separately."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -208,7 +209,8 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
     require(
         column in names,
         f"{where}: `text_field` must name one of the columns "
-        f"{' '.join(', '.join(names).split())[:200]}.",
+        f"{' '.join(', '.join(names).split())[:200]}"
+        f"{row_files.delimiter_hint(names)}.",
         text_field=column,
     )
 
@@ -245,13 +247,6 @@ def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
         yield Row(f"{path}, row {number}", row.values)
 
 
-def _plain(value: Any) -> Any:
-    """Return a cell as Python's own value."""
-    return (
-        value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    )
-
-
 def _frame_rows(frame: Any) -> Iterator[dict]:
     names = list(frame.columns)
     there = frame.notna().itertuples(index=False, name=None)
@@ -259,7 +254,7 @@ def _frame_rows(frame: Any) -> Iterator[dict]:
     for values, known in zip(cells, there, strict=True):
         row = zip(names, values, known, strict=True)
         yield {
-            name: _plain(x) if is_known else None for name, x, is_known in row
+            name: plain(x) if is_known else None for name, x, is_known in row
         }
 
 
@@ -306,7 +301,7 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
     rule = "The columns of a table must have the same length."
     require(len(set(sizes.values())) == 1, rule, **sizes)
     for cells in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, map(_plain, cells), strict=True))
+        yield dict(zip(columns, map(plain, cells), strict=True))
 
 
 def as_source(setting: str, value: Any) -> str | TableObject:

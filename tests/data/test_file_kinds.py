@@ -20,7 +20,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
-from albert_tf.data import file_kinds
+from albert_tf.data import file_kinds, table_sources
 from albert_tf.data.builder import text_blocks, text_files
 from albert_tf.data.builder.text_files import ReadingConfig
 
@@ -247,6 +247,38 @@ def test_tabs(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name, content",
+    [
+        ("x.csv", "text;label\nHello;1\n"),
+        ("x.csv", "text;label\nHello, world;1\n"),
+        ("x.csv", "text\tlabel\nHello\t1\n"),
+        ("x.tsv", "text,label\nHello,1\n"),
+    ],
+)
+def test_another_delimiter(tmp_path, name, content):
+    """The error names the delimiter, by whichever line it is noticed."""
+    with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
+        read(write(tmp_path / name, content))
+    good = write(tmp_path / "good.csv", "text,label\nHello\n")
+    with pytest.raises(InputError) as error:
+        read(good)
+    assert "must be a comma" not in str(error.value)
+
+
+def test_long_fields_of_several_files(tmp_path):
+    """The end of one CSV file sets no limit to another that is being read."""
+    long = "x " * 70_000
+    paths = [
+        write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
+        for i in range(2)
+    ]
+    first, second = (table_sources.rows_of(str(path)) for path in paths)
+    assert next(second).values["text"] == ROWS[0]
+    assert [row.values["text"] for row in first] == [long]
+    assert [row.values["text"] for row in second] == [long]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "{a} is a set.\nanother line\n",
@@ -343,7 +375,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
     assert found == [f"{tmp_path}/{name}" for name in "ad"]
     printed = capsys.readouterr().out
     assert "2 empty files" in printed and f"first {tmp_path}/b" in printed
-    with pytest.raises(InputError, match="empty files alone.*/b"):
+    with pytest.raises(InputError, match="that are not empty.*/b"):
         text_blocks.input_paths(f"{tmp_path}/b,{tmp_path}/c", None)
 
 
@@ -383,6 +415,17 @@ def test_what_is_made_is_no_text(tmp_path, output):
         assert found == [str(path) for path in before]
     named = text_blocks.input_paths(f"{folder}/vocab.txt", str(folder))
     assert named == [f"{folder}/vocab.txt"]
+
+
+def test_scratch_is_no_text(tmp_path):
+    """Nor is a first pass that lies in a folder of its own."""
+    scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
+    scratch.mkdir(parents=True)
+    write(scratch / "shard-00000", "made")
+    text = write(tmp_path / "a.txt", "text")
+    made = f"{tmp_path}/out", f"{tmp_path}/fast"
+    found = text_blocks.input_paths(f"{tmp_path}/**", *made)
+    assert found == [str(text)]
 
 
 def test_kinds_without_reading_a_pipe(tmp_path):
