@@ -160,7 +160,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     [
         ("folder", None, "must name files. Received a directory"),
         ("no*thing", None, "must match at least one file"),
-        ("empty.txt", b"", "must not hold empty files"),
+        ("empty.txt", b"", "must name files that are not empty"),
         ("cut.gz", CUT, "damaged .gz file"),
         ("other.gz", b"w1 \xff\xf0 w2 .\n", "damaged .gz file"),
         ("x.jsonl", b'{"text": "w1"}\n{"a": 1}\n', "x.jsonl, line 2$"),
@@ -307,16 +307,20 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
         assert found[name] == wanted[name]
 
 
-def test_a_glob_that_matches_the_output(corpus, tmp_path):
+@pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
+def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
     """A build among its text is resumed, and made again, as the same."""
     shutil.copy(corpus / "a.txt", tmp_path)
-    changes = {"input_file": f"{tmp_path}/*"}
+    changes = {"input_file": f"{tmp_path}/**"}
+    if scratch:
+        changes["scratch_dir"] = str(tmp_path / scratch)
+    output = tmp_path / output
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "write", full)
         with pytest.raises(OSError, match="run the same command again"):
-            build.run(*settings(corpus, tmp_path, **changes))
-    first = build.run(*settings(corpus, tmp_path, **changes))
-    assert build.run(*settings(corpus, tmp_path, **changes)) == first
+            build.run(*settings(corpus, output, **changes))
+    first = build.run(*settings(corpus, output, **changes))
+    assert build.run(*settings(corpus, output, **changes)) == first
 
 
 def test_one_document(corpus, tmp_path):

@@ -127,15 +127,33 @@ def test_whole_documents_stay_whole_where_they_fit(tmp_path):
     assert len(ids) == 250 * len(np.unique(document[ids])) == 0.02 * 1e5
 
 
-def test_copies_stay_together(tmp_path):
-    """A document that is divided is divided alike in all its copies."""
-    how = recipe()
-    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+def copy_documents(paths):
+    """Put a second copy of each part into its shard."""
     for path in paths:
         with open(path, "rb") as file:
             content = file.read()
         with open(path, "ab") as file:
             file.write(content)
+
+
+def test_copies_that_are_dropped_count_nothing(tmp_path):
+    """With `drop_duplicates` the border is that of the text without copies."""
+    how = recipe(drop_duplicates=True)
+    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+    wanted = choose(how, paths, 0.1)
+    assert wanted.border.tokens > 0
+    copy_documents(paths)
+    found = choose(how, paths, 0.1)
+    assert (found.border, found.shards) == (wanted.border, wanted.shards)
+    divided = "divided_document_tokens"
+    assert found.counts[divided] == wanted.counts[divided] > 0
+
+
+def test_copies_stay_together(tmp_path):
+    """A document that is divided is divided alike in all its copies."""
+    how = recipe()
+    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+    copy_documents(paths)
     found = choose(how, paths, 0.1)
     ids = {
         split: np.concatenate(

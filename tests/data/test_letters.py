@@ -2,6 +2,8 @@
 
 import os
 import unicodedata
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -10,8 +12,9 @@ from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import vocabulary_training
-from albert_tf.data.builder import boundaries, build
+from albert_tf.data.builder import boundaries, build, dealing
 from albert_tf.data.builder.letters import Letters, shares, warnings
+from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.vocabulary_training import (
     TrainTokenizerConfig,
     choose_accents,
@@ -130,6 +133,19 @@ def test_released_vocabularies_stay_as_they_are():
         assert boundaries.chosen("auto", tokenizer) is None
     with pytest.raises(InputError, match="one of True, False, auto"):
         TextConfig(strip_accents="never")
+
+
+@pytest.mark.parametrize(
+    "lower, strip, marks",
+    [(True, True, 2), (True, False, 0), (False, True, 0)],
+)
+def test_marks_that_wordpiece_drops(lower, strip, marks):
+    """Only a vocabulary that lower-cases loses them; its words are its own."""
+    config = TextConfig(do_lower_case=lower, strip_accents=strip)
+    tokenizer = type(chinese())(chinese().content, config)
+    recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
+    found = dealing._count_letters(recipe, ["Ünï cafe", "é"])
+    assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
 
 
 @pytest.fixture
