@@ -108,7 +108,8 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            data = self._head[: len(buffer)] or self._file.read(len(buffer))
+            # Unlike `read`, this loses nothing that comes before damage.
+            data = self._head[: len(buffer)] or self._file.read1(len(buffer))
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             # Errors of a disk have a number; those of a store, a class.
             number = getattr(error, "errno", None)
@@ -147,7 +148,7 @@ class _Zstd:
         self._library = zstandard.ZstdDecompressor(max_window_size=1 << 31)
         self._file, self._frame, self._ready = file, None, b""
 
-    def read(self, size: int) -> bytes:
+    def read1(self, size: int) -> bytes:
         while not self._ready:
             packed = self._file.read(HEAD_BYTES)
             if not packed:

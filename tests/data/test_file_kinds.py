@@ -35,7 +35,7 @@ def zstd(data):
 
 PACKERS = {
     "gz": gzip.compress,
-    "bz2": bz2.compress,
+    "bz2": lambda data: bz2.compress(data, 1),
     "xz": lambda data: lzma.compress(data, preset=0),
     "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
     "zst": zstd,
@@ -99,6 +99,22 @@ def test_damaged_files(tmp_path, packer):
     assert counts["bad_files"] == 1
     assert "damaged" in text_files.first_bad_item(counts)
     assert found == [lines[: len(found[0])]] and len(found[0]) > 20_000
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("name", ["x.txt", "x.csv"])
+def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
+    """`skip` reads it, of lines and of rows, in files of one block too."""
+    rows = [os.urandom(40).hex() for _ in range(8_000)]
+    text = "\n".join(rows).encode()
+    data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
+    path = write(tmp_path / f"{name}.{packer}", data[: len(data) * 4 // 5])
+    for size in (1 << 20, 1 << 16):
+        monkeypatch.setattr(text_blocks, "BLOCK_BYTES", size)
+        documents, counts = read(path, on_bad_text="skip")
+        found = [line for document in documents for line in document]
+        assert counts["bad_files"] == 1 and len(found) > 4_000
+        assert found == rows[: len(found)]
 
 
 def zipped(data):
@@ -357,6 +373,18 @@ def test_a_pipe_is_read_once(tmp_path):
         writer.join()
 
 
+@pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
+def test_a_copied_pipe_has_its_kind(tmp_path, name):
+    """The name of a pipe counts for its copy too."""
+    os.mkfifo(tmp_path / name)
+    args = (tmp_path / name, comma_separated(ROWS))
+    writer = threading.Thread(target=write, args=args)
+    writer.start()
+    copied = text_blocks.with_pipes_copied(f"{tmp_path / name}", str(tmp_path))
+    writer.join()
+    assert read(copied)[0] == DOCUMENTS
+
+
 def test_standard_input(monkeypatch):
     """`-` is standard input, of any kind."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
@@ -479,6 +507,6 @@ def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
     def broken(self, size):
         raise RemoteError("connection lost")
 
-    monkeypatch.setattr(gzip.GzipFile, "read", broken)
+    monkeypatch.setattr(gzip.GzipFile, "read1", broken)
     with pytest.raises(RemoteError, match="connection lost"):
         read(packed, on_bad_text="skip")

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import itertools
+import os
 import re
 import shutil
 from collections import Counter
@@ -24,7 +25,7 @@ from albert_tf.data.builder.text_files import (
     layout_of,
     merge,
 )
-from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Source
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Refused, Source
 from albert_tf.data.table_sources import (
     data_files,
     is_saved_dataset,
@@ -58,6 +59,24 @@ def _inside_line(data: bytes) -> int:
     return len(data)
 
 
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a file, `BLOCK_BYTES` at a time; the last is empty.
+
+    Where the file is damaged, the bytes before that come first.
+    """
+    chunk, damage = b"-", None
+    while chunk:
+        chunk = b""
+        try:
+            while data := file.read1(BLOCK_BYTES - len(chunk)):
+                chunk += data
+        except BadData as error:
+            damage = error
+        yield chunk
+        if damage:
+            raise damage
+
+
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
 
@@ -65,7 +84,7 @@ def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """
     rest = b""
     try:
-        while data := file.read(BLOCK_BYTES):
+        for data in _chunks(file):
             rest += data
             if len(rest) < BLOCK_BYTES:
                 continue
@@ -87,20 +106,26 @@ def _row_pieces(
     """Yield the texts of rows as lines of JSON, or as lines of text."""
     lines: list[bytes] = []
     size = 0
-    for place, text in texts:
-        if layout == "lines":
-            lines.append(encoded(f"{text.strip()}\n"))
-        else:
-            lines.append(json_record(field, text))
-        if len(lines[-1]) > RECORD_BYTES:
-            lines.pop()
-            rule = f"A text must have at most {RECORD_BYTES:,} bytes."
-            bad(BadData(f"{rule} Received: file={place}"))
-            continue
-        size += len(lines[-1])
-        if size >= BLOCK_BYTES:
-            yield b"".join(lines)
-            lines, size = [], 0
+    try:
+        for place, text in texts:
+            if layout == "lines":
+                line = encoded(f"{text.strip()}\n")
+            else:
+                line = json_record(field, text)
+            if len(line) > RECORD_BYTES:
+                rule = f"A text must have at most {RECORD_BYTES:,} bytes."
+                bad(BadData(f"{rule} Received: file={place}"))
+                continue
+            lines.append(line)
+            size += len(line)
+            if size >= BLOCK_BYTES:
+                yield b"".join(lines)
+                lines, size = [], 0
+    except Refused:
+        raise
+    except BadData as error:  # damage; rows before it can be used
+        yield b"".join(lines)
+        raise error
     yield b"".join(lines)
 
 
@@ -318,7 +343,9 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
     entries = files.listed(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
-            entries[number] = files.join(folder, f"pipe-{number}")
+            # Its name may tell its kind.
+            name = f"pipe-{number}-{os.path.basename(entry)}"
+            entries[number] = files.join(folder, name)
             with (
                 file_kinds.raw(entry) as pipe,
                 files.opened(entries[number], "wb") as file,
