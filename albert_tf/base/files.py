@@ -53,7 +53,7 @@ def is_file(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path, standard input or a pipe, is read only once."""
+    """Return whether a path is standard input or a pipe, read only once."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)
@@ -199,7 +199,7 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace the contents of a folder by those of a local one.
+    """Replace the contents of a folder with those of a local one.
 
     All new files are copied, under temporary names, before an old one goes.
     """
@@ -398,7 +398,7 @@ def distinct(paths: Iterable[str]) -> list[str]:
     if twice:
         more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
         print(
-            f"Warning: a file of several names is read once: {twice[0]}{more}",
+            f"Warning: a file with two names is read once: {twice[0]}{more}",
             flush=True,
         )
     return list(first.values())

@@ -149,7 +149,7 @@ def as_type(name: str, value: Any, *types: type) -> Any:
 
 
 def types_of(field: dataclasses.Field) -> tuple[type, ...]:
-    """Return a field's key in `KINDS`: its types without those of no flag."""
+    """Return a field's key in `KINDS`: the types that flags can have."""
     types = getattr(field.type, "__args__", (field.type,))
     return tuple(t for t in types if any(t in kind for kind in KINDS))
 

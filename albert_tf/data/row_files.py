@@ -77,7 +77,8 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    # Of the whole process: it stays, for other files may be read meanwhile.
+    # The limit is the whole process's: other files may be read meanwhile, so
+    # it stays.
     csv.field_size_limit(LONGEST_FIELD)
     while True:
         first = last + 1
@@ -105,7 +106,7 @@ def _without_last_blanks(cells: Cells) -> Cells:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return the end of an error if a lone column's name has a delimiter."""
+    """Return the end of an error if the only column's name has a delimiter."""
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
     return "; the delimiter must be a comma in .csv, a tab in .tsv files"

@@ -86,7 +86,7 @@ def is_saved_dataset(path: str) -> bool:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether only `rows_of` reads a source: no reader of text does."""
+    """Return whether a source is a table that only `rows_of` can read."""
     if not isinstance(source, str):
         return True
     kind = file_kinds.kind_of(source)

@@ -40,7 +40,7 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 # The trainer leaves out longer sentences; its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
 
-# A warning tells of a larger share of the bytes left out for that.
+# A larger share of the bytes left out as too long causes a warning.
 MUCH_LONG = 0.01
 
 # From more sentences, this many are drawn.

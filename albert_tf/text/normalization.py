@@ -29,7 +29,7 @@ class TextConfig(Checked):
     """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
 
     The defaults are those of the released English models. A tokenizer replaces
-    `auto` by True or False.
+    `auto` with True or False.
     """
 
     do_lower_case: bool = setting(True, "Whether to lower-case the text.")

@@ -254,10 +254,10 @@ class SentencePieceTokenizer(Tokenizer):
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def piece_shares(self) -> np.ndarray:
-        """Return each piece's share of the text of the training, [V].
+        """Return each piece's share of the training text, [V].
 
-        Scores are logarithms of shares, except in BPE models, which do not
-        have them: there all pieces have the same share.
+        The scores are logarithms of these, except in BPE models: there all
+        pieces get the same share.
         """
         scores = np.array(self._model.get_score(list(range(self.vocab_size))))
         ranks = np.array_equal(scores, np.round(scores))

@@ -136,7 +136,7 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
     assert [program.stdout.readline() for _ in "ab"] == ["begun\n"] * 2
     kill = os.killpg if whom == "all" else os.kill
     kill(program.pid, signal.SIGINT)
-    told = program.communicate(timeout=30)[1]  # until all closed the pipe
+    told = program.communicate(timeout=30)[1]  # until all have closed the pipe
     assert (program.returncode, told) == (130, "error: interrupted\n")
 
 

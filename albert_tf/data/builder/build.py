@@ -225,7 +225,7 @@ def _make(
     recipe: Recipe,
     paths: list[str],
     folder: BuildFolder,
-    skipped: Counter,
+    skipped: Counter | None,
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
     text = Counter(skipped)
@@ -277,7 +277,7 @@ def run(
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.
-      skipped: counts the bad items that the files lack already.
+      skipped: counts of bad items that were left out of the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
     if not build.runner:  # with one, this machine opens no text
@@ -295,7 +295,7 @@ def run(
                 scratch = files.held(folder.scratch, "scratch_dir")
                 with scratch, folder.given_up_if_refused():
                     tokenizer.save(build.output_dir)
-                    _make(runner, recipe, paths, folder, Counter(skipped))
+                    _make(runner, recipe, paths, folder, skipped)
             folder.clean()
     return records.load_metadata(build.output_dir)
 

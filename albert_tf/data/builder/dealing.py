@@ -19,7 +19,7 @@ from albert_tf.data.builder.text_blocks import (
 )
 from albert_tf.data.builder.text_files import split_sentences
 
-# The letters of one in so many lines are counted.
+# Letters are counted in one of this many lines.
 SAMPLED = 16
 
 # What is known of a part: its sentences, and the fields of `Documents`. Parts

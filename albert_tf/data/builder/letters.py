@@ -14,8 +14,8 @@ from albert_tf.text.normalization import drop_marks
 # English has 0.04 % (Wikipedia), Italian, which has few, 0.7 %.
 MANY_MARKS = 0.002
 
-# Above this share of letters and marks that the English rule takes for words,
-# it does not fit the text.
+# The English rule does not fit a text with more letters and marks than this
+# that begin a word only by that rule.
 MANY_BEYOND = 0.01
 
 BUFFER = 1 << 20  # characters that are counted together

@@ -60,21 +60,23 @@ def _inside_line(data: bytes) -> int:
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a file, `BLOCK_BYTES` at a time; the last is empty.
+    """Yield the bytes of a file, `BLOCK_BYTES` at a time.
 
-    Where the file is damaged, the bytes before that come first.
+    If it is damaged, yield the bytes before the damage, then raise the error.
     """
-    chunk, damage = b"-", None
-    while chunk:
-        chunk = b""
+    while True:
+        chunk, damage = b"", None
         try:
             while data := file.read1(BLOCK_BYTES - len(chunk)):
                 chunk += data
         except BadData as error:
             damage = error
-        yield chunk
+        if chunk:
+            yield chunk
         if damage:
             raise damage
+        if not chunk:
+            return
 
 
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
@@ -343,7 +345,7 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
     entries = files.listed(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
-            # Its name may tell its kind.
+            # The ending of its name may tell its kind.
             name = f"pipe-{number}-{os.path.basename(entry)}"
             entries[number] = files.join(folder, name)
             with (
