@@ -28,6 +28,7 @@ JSON = "json"  # an array, or one object over several lines
 
 HEAD_BYTES = 1 << 16  # read to decide what a file is
 BUFFER_BYTES = 1 << 20
+MANY_ZEROS = 0.1  # a larger share of the first bytes: not text
 HEAD_LINES = 20  # half of these are objects in a file of JSON lines
 
 ENDINGS = {
@@ -242,6 +243,8 @@ def _looks_16_bits_wide(head: bytes) -> bool:
 
 def _require_native(head: bytes, path: str) -> None:
     """Raise `InputError` for formats that are neither text nor a table."""
+    if head.startswith((*TABLES,)):
+        return
     for offset, magic, name, command in FOREIGN:
         require(
             not head.startswith(magic, offset),
@@ -253,6 +256,12 @@ def _require_native(head: bytes, path: str) -> None:
         not _looks_16_bits_wide(head),
         "A file must be UTF-8 text or a table, but this looks like UTF-16; "
         "convert it: `iconv -f UTF-16LE -t UTF-8 FILE > NEW` (or UTF-16BE).",
+        file=path,
+    )
+    require(
+        head.count(0) <= MANY_ZEROS * len(head),
+        "A file must be UTF-8 text or a table, but this is a binary format; "
+        "convert it or leave it out.",
         file=path,
     )
 

@@ -16,6 +16,8 @@ import threading
 import zipfile
 from collections import Counter
 
+import h5py
+import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
@@ -145,6 +147,19 @@ def database():
             return file.read()
 
 
+def hdf5():
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file["text"] = [TEXT] * 20
+    return content.getvalue()
+
+
+def integers():
+    content = io.BytesIO()
+    np.save(content, np.arange(999))
+    return content.getvalue()
+
+
 FOREIGN = {
     "UTF-16 by mark": (TEXT.encode("utf-16"), "UTF-16; .*`iconv -f UTF-16"),
     "UTF-16 without": (TEXT.encode("utf-16-be"), "UTF-16; .*`iconv"),
@@ -158,6 +173,8 @@ FOREIGN = {
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0\4" * 99, "7z archive"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\x80" * 99, "lz4 -d"),
+    "HDF5": (hdf5(), "binary format"),
+    "NumPy": (integers(), "binary format"),
     "PDF": (b"%PDF-1.7\n", "pdftotext"),
     "JSON array": ('[{"text": "a"},\n {"text": "b"}]\n', "jq -c"),
     "JSON over lines": ('{\n  "text": "a"\n}\n', "jq -c"),
@@ -174,6 +191,12 @@ def test_foreign_formats(tmp_path, kind, packer):
     for choice in ("fail", "replace", "skip"):
         found = refusal(path, on_bad_text=choice)
         assert re.search(message, found), found
+
+
+def test_text_with_some_zero_bytes(tmp_path):
+    """A few of them do not make a text a binary file."""
+    rows = ["one\0", "two words", "three more words"]
+    assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
 
 
 def test_some_lines_that_are_not_utf8(tmp_path):
@@ -219,9 +242,10 @@ def parquet(rows, field="text"):
     return content.getvalue()
 
 
-def feather(rows, field="text"):
+def feather(rows, field="text", **columns):
     pyarrow = pytest.importorskip("pyarrow")
-    content, table = io.BytesIO(), pyarrow.table({field: list(rows)})
+    table = pyarrow.table({**columns, field: list(rows)})
+    content = io.BytesIO()
     with pyarrow.ipc.new_file(content, table.schema) as file:
         file.write_table(table)
     return content.getvalue()
@@ -253,6 +277,15 @@ def test_tables(tmp_path, monkeypatch, name, make):
     many = write(tmp_path / name, make(ROWS * 50))
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     assert read(many)[0] == DOCUMENTS * 50
+
+
+@pytest.mark.parametrize("kind", ["int16", "int64"])
+def test_a_table_of_small_numbers(tmp_path, kind):
+    """Its text is read, though many of its first bytes are zero."""
+    numbers = np.arange(30_000, dtype=kind) % 200
+    rows = feather(["a b"] * len(numbers), n=numbers)
+    found, _ = read(write(tmp_path / "x", rows))
+    assert found == [["a b"]] * len(numbers)
 
 
 def test_tabs(tmp_path):
