@@ -25,7 +25,7 @@ Handler = Callable[[BadData, bytes], str | None]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table: its values by column, and where it stands.
+    """One row of a table: its values by column, and its place.
 
     Attributes:
       where: as the user knows it: "file:line", "frame, row 3", "x[3]".
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def label_where(self) -> str:
-        """Where the label of the row stands."""
+        """The place of the row's label."""
         return self.where_label or self.where
 
 
@@ -68,7 +68,7 @@ def _tsv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
 
 
 def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
-    """Yield the cells of each record; a quoted cell may hold line feeds."""
+    """Yield the cells of each record; a quoted cell may have line feeds."""
     last = 0
 
     def feed() -> Iterator[str]:

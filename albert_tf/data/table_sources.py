@@ -4,7 +4,7 @@ A source is a file (Parquet, CSV, TSV, JSON lines), a folder that `save_to_disk`
 wrote, or an object in memory: a pandas DataFrame, a Dataset or IterableDataset
 of `datasets`, a pyarrow Table, a dict of columns, a list of dicts. Rows count
 from 0, as in `frame.iloc[0]` and `dataset[0]`, and in text files by the line
-they begin on. Classes that a data set gives names to come as their names.
+they begin on. Named classes of a data set are read as their names.
 """
 
 import contextlib
@@ -355,10 +355,10 @@ def rows_of(
     Args:
       source: see the head of this module; files are read a batch at a time.
       column: of a file, the only one to read.
-      bad: what happens to rows of text files that cannot be read.
+      bad: handles rows of text files that cannot be read; see `Handler`.
 
     Raises:
-      InputError: it is no table, or damaged; the message names the source.
+      InputError: it is not a table, or damaged; the message names the source.
     """
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)
@@ -380,7 +380,7 @@ def texts_in(
     Args:
       rows: of a table.
       column: its name.
-      bad: what happens to rows without a text.
+      bad: handles rows without a text.
 
     Raises:
       InputError: a cell has no text; the message names source and row.

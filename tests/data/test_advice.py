@@ -128,7 +128,7 @@ def test_few_held_out_records():
 
 
 def held_out_warnings(asked, share, records, **text):
-    """Return what is said of so many records, a share of the text."""
+    """Return the warnings for some held-out records, a share of the text."""
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
         split: Counter(dict(MADE) | {"tokens": round(number)})
@@ -141,7 +141,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A share that differs by more than a half is told with the one asked."""
+    """A warning names both shares if they differ by more than half."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -161,7 +161,7 @@ def test_held_out_share_is_compared():
     [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """Few examples of a small share want more of it, of a large more text."""
+    """For few examples, a small share is raised; a large one needs text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 

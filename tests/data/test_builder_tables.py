@@ -179,7 +179,7 @@ def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
 def test_rows_without_a_text_are_skipped(
     corpus, texts, wanted, tmp_path, capsys
 ):
-    """In memory and in files they are counted, and the rest is the same.
+    """In memory and in files they are counted; the records are the same.
 
     The warning names the first by its table, not by a file made of it.
     """
@@ -203,7 +203,7 @@ def test_rows_without_a_text_are_skipped(
 
 
 def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
-    """With `lines`, empty rows part documents, also in memory."""
+    """With `lines`, empty rows separate documents, also in memory."""
     rows = "\n\n".join(texts).split("\n")
     made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
     assert records(made.output_dir) == wanted

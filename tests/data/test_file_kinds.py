@@ -1,4 +1,4 @@
-"""What a file is follows from what is in it, and then from its name."""
+"""Files of all kinds are recognised by their bytes, then by their name."""
 
 import bz2
 import csv
@@ -45,7 +45,7 @@ PACKERS = {
 
 
 def read(path, **settings):
-    """Return the documents of a file, and what was counted."""
+    """Return the documents of a file, and the counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     for block in text_blocks.blocks(str(path), 1, config):
         documents = text_blocks.read_documents(block, config, counts)
@@ -84,7 +84,7 @@ def test_compressed_text(tmp_path, packer, name):
 
 
 def test_a_compressed_name_of_plain_text(tmp_path):
-    """Text that a browser has unpacked is text."""
+    """Text that a browser has decompressed is text."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
 
 
@@ -106,7 +106,7 @@ def test_damaged_files(tmp_path, packer):
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads it, of lines and of rows, in files of one block too."""
+    """`skip` reads it, both lines and rows, also in files of one block."""
     rows = [os.urandom(40).hex() for _ in range(8_000)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
@@ -136,7 +136,7 @@ def tarred(data):
 
 
 def database():
-    """Return a database whose lines are UTF-8 for the most part."""
+    """Return a database, most lines of which are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -184,7 +184,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """They are named with what converts them, whatever `on_bad_text` is."""
+    """Errors name them, for any `on_bad_text`, and how to convert them."""
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -200,7 +200,7 @@ def test_text_with_some_zero_bytes(tmp_path):
 
 
 def test_some_lines_that_are_not_utf8(tmp_path):
-    """Only where they are most of a file is it refused, wherever they are."""
+    """They are an error only if they are most of a file, in any order."""
     bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
     for data in (bad + good, good + bad):
         path = write(tmp_path / "x", data)
@@ -213,7 +213,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The message names the extra, and the command that needs none."""
+    """The message names the extra, and a command that works without it."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -289,7 +289,7 @@ def test_a_table_of_small_numbers(tmp_path, kind):
 
 
 def test_tabs(tmp_path):
-    """A TSV is split at tabs, and knows no quotes."""
+    """A TSV is split at tabs and has no quoting."""
     data = 'id\ttext\n1\t"a" b\n2\tc, d\n\n\n'
     path = write(tmp_path / "x.TSV.gz", gzip.compress(data.encode()))
     assert read(path)[0] == [['"a" b'], ["c, d"]]
@@ -305,7 +305,7 @@ def test_tabs(tmp_path):
     ],
 )
 def test_another_delimiter(tmp_path, name, content):
-    """The error names the delimiter, by whichever line it is noticed."""
+    """The error names the right one, whichever line shows the mistake."""
     with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
         read(write(tmp_path / name, content))
     good = write(tmp_path / "good.csv", "text,label\nHello\n")
@@ -315,7 +315,7 @@ def test_another_delimiter(tmp_path, name, content):
 
 
 def test_long_fields_of_several_files(tmp_path):
-    """The end of one CSV file sets no limit to another that is being read."""
+    """The end of one CSV file does not limit another that is being read."""
     long = "x " * 70_000
     paths = [
         write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
@@ -349,7 +349,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table makes what the same lines make as a text file."""
+    """With `lines`, a table is read like a text file of the same lines."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",
@@ -396,7 +396,7 @@ def test_bad_rows(tmp_path, make, bad, places):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    """Its first bytes tell its kind, and are not lost."""
+    """Its first bytes determine its kind, and are not lost."""
     os.mkfifo(tmp_path / "pipe")
     for data in (TEXT.encode(), gzip.compress(json_lines(ROWS))):
         args = (tmp_path / "pipe", data)
@@ -441,7 +441,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and spellings of a path are no second file; copies are."""
+    """Links and other spellings of a path are the same file; copies are not."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")
@@ -479,7 +479,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
 
 
 def test_scratch_is_no_text(tmp_path):
-    """Nor is a first pass that lies in a folder of its own."""
+    """The files of a first pass in another folder are left out too."""
     scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
     scratch.mkdir(parents=True)
     write(scratch / "shard-00000", "made")
@@ -490,13 +490,13 @@ def test_scratch_is_no_text(tmp_path):
 
 
 def test_kinds_without_reading_a_pipe(tmp_path):
-    """The name of a pipe tells its kind, for its bytes come once."""
+    """The name of a pipe determines its kind: its bytes come only once."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """`skip` would skip everything, so it is refused whatever the flag."""
+    """`skip` would skip everything, so it is an error with any flag."""
     path = write(tmp_path / "x", json_lines(ROWS, "body"))
     for choice in ("fail", "skip"):
         found = refusal(path, on_bad_text=choice)
@@ -516,7 +516,7 @@ def test_damaged_parquet(tmp_path, cut):
 
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 def test_a_wrong_column_is_found_first(tmp_path, make):
-    """Before any text is read, in whichever file it is."""
+    """It is raised before any text is read, whichever file has it."""
     good = write(tmp_path / "a.csv", make(ROWS, "body"))
     other = write(tmp_path / "b.csv", make(ROWS, "content"))
     paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")
@@ -534,7 +534,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` skips what is wrong with a file, not what is wrong outside."""
+    """`skip` skips the faults of a file, not those of its connection."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):
