@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -117,6 +118,29 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
         found = [line for document in documents for line in document]
         assert counts["bad_files"] == 1 and len(found) > 4_000
         assert found == rows[: len(found)]
+
+
+@pytest.mark.parametrize("layout", [None, "lines"])
+@pytest.mark.parametrize("fault", ["row", "damage"])
+def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
+    """A run that skips the fault has the same, so it can continue."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
+    rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
+    for place in range(20, 30):
+        lines = comma_separated(rows).splitlines(keepends=True)
+        if fault == "row":
+            lines.insert(place, b"1,2,3\n")
+        data = gzip.compress(b"".join(lines), 0)
+        data = data[: place * 60] if fault == "damage" else data
+        path = str(write(tmp_path / "x.csv.gz", data))
+        found, config = [], ReadingConfig(input_format=layout)
+        with pytest.raises(InputError, match="on_bad_text=skip"):
+            found.extend(text_blocks.blocks(path, 1, config))
+        config = dataclasses.replace(config, on_bad_text="skip")
+        wanted = list(text_blocks.blocks(path, 1, config))
+        assert 2 < len(found) < len(wanted)
+        assert found == wanted[: len(found)]
 
 
 def zipped(data):

@@ -123,7 +123,7 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:
+    except Refused:  # a run that skips the row has other blocks from here
         raise
     except BadData as error:  # damage; rows before it can be used
         yield b"".join(lines)
