@@ -92,6 +92,49 @@ def test_other_names_are_refused(model, method, name, message):
         getattr(model, method)(x)
 
 
+@pytest.mark.parametrize("form", [np.array, tf.constant, np.ndarray.tolist])
+@pytest.mark.parametrize(
+    "name", ["input_mask", "attention_mask", "segment_ids"]
+)
+@pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
+def test_masks_have_the_shape_of_the_ids(model, form, name, part):
+    """In a dict or as a keyword; a mask of one row would stand for all rows."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    x = form(batch[ALIASES.get(name, name)][part])
+    ids = form(batch["input_ids"])
+    rule = f"^`{ALIASES.get(name, name)}` must have the shape of `input_ids`"
+    for call in (
+        lambda: model(ids, **{name: x}),
+        lambda: model({"input_ids": ids, name: x}),
+    ):
+        with pytest.raises(InputError, match=rule):
+            call()
+
+
+def test_ids_are_rows(model):
+    """Lone ids, or a lone row, are refused; shapes may be unknown."""
+    for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
+        with pytest.raises(InputError, match="must be batches of rows"):
+            model(ids)
+    spec = {"input_ids": tf.TensorSpec(None, tf.int32)}
+    assert model.named_inputs(spec, {}) == spec
+
+
+def test_an_input_comes_once(model):
+    """By one of its names, and in the dict or beside it."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    ids, mask, _ = batch.values()
+    for call, message in (
+        (lambda: model(ids, mask, attention_mask=mask), "^A batch must have"),
+        (lambda: model(batch, input_mask=mask), "twice: input_mask$"),
+        (lambda: model(input_mask=mask), "must have `input_ids`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+    found = model(input_ids=ids.tolist(), input_mask=mask.tolist())
+    np.testing.assert_array_equal(found, model(ids, mask))
+
+
 def test_choices_have_a_mask_of_their_own(shallow):
     """What a kind of task takes beside the ids is a legal name."""
     model = MultipleChoice.load(shallow)
@@ -104,6 +147,7 @@ def test_choices_have_a_mask_of_their_own(shallow):
 CALLS = [
     lambda m, a, x: m(x),
     lambda m, a, x: m({"input_ids": x}),
+    lambda m, a, x: m(input_ids=x),
     lambda m, a, x: m.network(x),
     lambda m, a, x: a(x),
     lambda m, a, x: a.albert(x),
@@ -147,6 +191,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
     np.testing.assert_array_equal(albert.embed(one), albert.embed([one])[0])
     with pytest.raises(InputError, match="the path of an existing table"):
         single.predict("missing.tsv")
+    assert single.predict("https://t.co/a so good", verbose=0).shape == (2,)
 
 
 def test_probabilities_have_a_name(model):

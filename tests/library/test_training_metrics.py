@@ -12,13 +12,13 @@ from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.reading_models import QuestionAnswerer, Tagger
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.library.training_metrics import (
     Adapted,
     chosen,
     mean_of_words,
     takes_probabilities,
-    words_alone,
+    words_only,
 )
 from albert_tf.tasks.heads import TagHead
 from albert_tf.training.optimization.keras_optimizers import AdamW
@@ -188,6 +188,41 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     assert again.label_smoothing == 0.2
 
 
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        ("array", "uint8"),
+        ("array", "float64"),
+        pytest.param("stream", "int64", marks=pytest.mark.slow),
+        pytest.param("stream", bool, marks=pytest.mark.slow),
+    ],
+)
+def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
+    """Of any type, as a row or a column; the loss and the accuracy agree."""
+    flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
+    row = np.array([1, 0, 1, 1], dtype)
+    cases = [
+        (Classifier, {"num_labels": 2}, [row, row[:, None]]),
+        (Regressor, {}, [row, row[:, None]]),
+        (Regressor, {"num_labels": 2}, [flags]),
+        (Classifier, {"num_labels": 2, "multilabel": True}, [flags]),
+    ]
+    for cls, how, labels in cases:
+        keras.utils.set_random_seed(1)
+        model = cls.load(shallow, classifier_dropout=0.0, **how)
+        metrics = model.task.head.metrics
+        model.compile(AdamW(0.0), metrics=[*metrics], run_eagerly=True)
+        texts = TEXTS[: len(row)]
+        ids = model.tokenizer(texts, max_length=16)
+        for y in labels:
+            wanted = model.evaluate(texts, y.astype(int).tolist(), verbose=0)
+            data = ids, y
+            if form == "stream":
+                data = tf.data.Dataset.from_tensor_slices(data).batch(4), None
+            found = model.evaluate(*data, verbose=0)
+            assert found == pytest.approx(wanted, rel=1e-5)
+
+
 def test_official_metrics_need_texts(classifier):
     """Ids do not tell what a text was labelled with."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
@@ -215,7 +250,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
     for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
         with pytest.raises(InputError, match="`label_smoothing` must"):
             model.compile(**how)
-    with pytest.raises(InputError, match="of the own loss of a task with"):
+    with pytest.raises(InputError, match="needs a task of classes"):
         QuestionAnswerer.load(shallow).compile(label_smoothing=0.1)
 
 
@@ -259,7 +294,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
     @tf.function(jit_compile=True)
     def compiled(tags, logits, weights):
-        y, y_pred, shares = words_alone(head, tags, logits, weights)
+        y, y_pred, shares = words_only(head, tags, logits, weights)
         metric.update_state(tags, logits, weights)
         return loss(y, y_pred, mean_of_words(head, tags, shares))
 
