@@ -72,7 +72,9 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
     path.parent.mkdir(exist_ok=True)
     path.mkdir() if name.endswith("/") else path.write_text("mine")
     there = {*folder.rglob("*")}
-    with pytest.raises(InputError, match=f"nothing else.*{name.rstrip('/')}"):
+    with pytest.raises(
+        InputError, match=f"nothing else in it.*{name.rstrip('/')}"
+    ):
         model.save(folder, overwrite=True)
     assert {*folder.rglob("*")} == there
 
