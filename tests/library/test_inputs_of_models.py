@@ -1,4 +1,4 @@
-"""What models take: ids by any of their names, texts where texts belong."""
+"""Inputs of models: ids under each of their names, texts where they belong."""
 
 import collections
 
@@ -27,7 +27,7 @@ def model(shallow):
 
 
 def of_others(batch):
-    """Return a batch by Hugging Face's names."""
+    """Return a batch under Hugging Face's names."""
     theirs = {ours: name for name, ours in ALIASES.items()}
     return {theirs.get(name, name): x for name, x in batch.items()}
 
@@ -82,7 +82,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
     ],
 )
 def test_other_names_are_refused(model, method, name, message):
-    """A key that the network does not know would change nothing, unseen."""
+    """An unknown key would be ignored in silence."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = batch | {name: batch["input_mask"]}
     if method == "fit_stream":
@@ -98,7 +98,7 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """In a dict or as a keyword; a mask of one row would stand for all rows."""
+    """In a dict or as a keyword; a mask of one row would be broadcast."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])
     ids = form(batch["input_ids"])
@@ -112,7 +112,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 
 
 def test_ids_are_rows(model):
-    """Lone ids, or a lone row, are refused; shapes may be unknown."""
+    """A scalar or a single row fails; shapes may be unknown."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
         with pytest.raises(InputError, match="must be batches of rows"):
             model(ids)
@@ -121,7 +121,7 @@ def test_ids_are_rows(model):
 
 
 def test_an_input_comes_once(model):
-    """By one of its names, and in the dict or beside it."""
+    """Under one of its names, and either in the dict or beside it."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, mask, _ = batch.values()
     for call, message in (
@@ -136,7 +136,7 @@ def test_an_input_comes_once(model):
 
 
 def test_choices_have_a_mask_of_their_own(shallow):
-    """What a kind of task takes beside the ids is a legal name."""
+    """Further inputs of a kind of task are legal names."""
     model = MultipleChoice.load(shallow)
     ids = np.ones([1, 3, 4], "int32")
     masked = model({"input_ids": ids, "choice_mask": np.array([[1.0, 1, 0]])})
@@ -162,7 +162,7 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
-    """One line says what makes ids of texts, or what takes texts."""
+    """The error is one line: what makes ids of texts, or what takes texts."""
     with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
         call(model, load(shallow), form(TEXTS))
     assert "\n" not in str(error.value)
@@ -177,7 +177,7 @@ def test_rows_in_lists_are_ids(model):
 
 
 def test_a_lone_text_has_one_answer(model, shallow):
-    """That of a list with this text, without the axis of examples."""
+    """It is that of a list with this text, without the axis of examples."""
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])
@@ -195,7 +195,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 
 
 def test_probabilities_have_a_name(model):
-    """Of ids too, for which `predict` returns logits."""
+    """`predict_proba` takes ids too, for which `predict` returns logits."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)
