@@ -192,7 +192,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ("form", "dtype"),
     [
         ("array", "uint8"),
-        ("array", "float64"),
+        pytest.param("array", "float64", marks=pytest.mark.slow),
         pytest.param("stream", "int64", marks=pytest.mark.slow),
         pytest.param("stream", bool, marks=pytest.mark.slow),
     ],
