@@ -49,8 +49,8 @@ PUBLIC = {
 
 __all__ = sorted(PUBLIC)
 
-# What other libraries call some of them.
-ELSEWHERE = {
+# Names from other libraries, and the public names to use instead.
+FOREIGN = {
     "AutoModel": "load",
     "AutoTokenizer": "load_tokenizer",
     "SentenceTransformer": "Embedder",
@@ -76,7 +76,7 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str):
     """Import a public name where it is first used."""
     if name not in PUBLIC:
-        rest = f"; use `{ELSEWHERE[name]}`" if name in ELSEWHERE else ""
+        rest = f"; use `{FOREIGN[name]}`" if name in FOREIGN else ""
         if not (rest or name.startswith("_")):
             rest = near(name, PUBLIC).rstrip(".")
         message = f"module {__name__!r} has no attribute {name!r}{rest}"

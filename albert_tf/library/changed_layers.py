@@ -1,7 +1,7 @@
-"""Dense layers that were changed after they were made.
+"""Changes of dense layers that were built: quantized kernels and LoRA.
 
-Keras quantizes their kernels, and adds low-rank matrices A B to them (LoRA,
-https://arxiv.org/abs/2106.09685).
+Both are Keras's. LoRA adds low-rank matrices A B to a kernel, see
+https://arxiv.org/abs/2106.09685.
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.model.albert import AlbertModel
 
-# Those whose layers can be made again without calibration.
+# Modes whose layers can be rebuilt without calibration.
 QUANTIZED = ("int8", "int4", "float8")
 
 
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
-    """Let an encoder learn low-rank changes of its dense layers alone.
+    """Add low-rank matrices to an encoder, and freeze its other weights.
 
-    Attention and feed-forward network get them. Their biases learn too;
-    embeddings, norms and pooler do not.
+    Attention and feed-forward layers get matrices, and their biases learn
+    too; embeddings, norms and pooler do not.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)
@@ -34,7 +34,7 @@ def add_low_rank(albert: AlbertModel, rank: int) -> None:
 
 
 def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
-    """Return {number of a layer: what `change_layers` changes}."""
+    """Return {number of a layer: its changes}, for `change_layers`."""
     changes = {}
     for number, layer in enumerate(model._flatten_layers()):
         change, mode = {}, getattr(layer, "quantization_mode", None)
@@ -43,15 +43,15 @@ def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
             require(mode in QUANTIZED, rule, mode=mode)
             change["quantize"] = mode
         if getattr(layer, "lora_enabled", False):
-            change["lora"] = {"rank": layer.lora_rank}
-            change["lora"]["lora_alpha"] = layer.lora_alpha
+            how = {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+            change["lora"] = how
         if change:
             changes[str(number)] = change
     return changes
 
 
 def change_layers(model: keras.Model, changes: dict) -> None:
-    """Change the layers of a new model as those of another were."""
+    """Apply what `layer_changes` returned for a model to a new one."""
     layers = list(model._flatten_layers())
     for number, change in changes.items():
         layer = layers[int(number)]
@@ -64,17 +64,20 @@ def change_layers(model: keras.Model, changes: dict) -> None:
 def merged_weights(
     model: keras.Model, named: dict[str, tf.Variable]
 ) -> dict[str, tf.Variable]:
-    """Return {name: variable} of a model directory, matrices merged.
+    """Return {name: variable}, with low-rank matrices merged into kernels.
 
     Args:
-      model: perhaps with changed layers.
-      named: its variables by their names.
+      model: a model, perhaps with changed layers.
+      named: its variables by their names in a model directory.
+
+    Raises:
+      InputError: a layer is quantized.
     """
     named = dict(named)
     names = {id(v): name for name, v in named.items()}
     for layer in model._flatten_layers():
-        rule = "A quantized model must be saved as `.keras`; a model directory "
-        rule += "and an export take it before `quantize`."
+        rule = "A quantized model must be saved as `.keras`. Save a model "
+        rule += "directory, or export, before `quantize`."
         mode = getattr(layer, "quantization_mode", None)
         require(mode is None, rule, quantized=mode)
         if getattr(layer, "lora_enabled", False):

@@ -17,7 +17,7 @@ from albert_tf.tasks.features import Features
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
-LOOK_AHEAD = 100  # batches that are searched to fill one
+LOOK_AHEAD = 100  # batches to search for examples of one
 
 
 def for_keras(
@@ -48,10 +48,10 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 
 
 def of_generator(generate: Callable[[], Iterator], signature: Any):
-    """Return a data set of what a function of no arguments yields.
+    """Return a data set of the elements that a function yields.
 
-    TensorFlow keeps what it is passed for good. Here the data set owns the
-    function, which may refer to a model and to its data.
+    TensorFlow keeps such a function for the life of the process. Here only
+    the data set does: the function may refer to a model and to its data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -64,9 +64,14 @@ def of_generator(generate: Callable[[], Iterator], signature: Any):
 def without_repeats(
     order: Sequence[int], apart: Sequence[Sequence[str]], size: int
 ) -> Iterator[list[int]]:
-    """Yield batches of numbers in which no two share anything of `apart`.
+    """Yield batches of example numbers that have no text in common.
 
-    A batch is smaller where all of the next examples share something with it.
+    A batch is smaller if each of the next examples shares a text with it.
+
+    Args:
+      order: the numbers of all examples.
+      apart: the texts of each example.
+      size: of a full batch.
     """
     waiting = collections.deque(order)
     while waiting:
@@ -85,7 +90,7 @@ def without_repeats(
 
 
 def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
-    """Return such batches, in another order each time, by NumPy's seed."""
+    """Return such batches, shuffled for each pass with NumPy's global seed."""
 
     def generate() -> Iterator[np.ndarray]:
         order = np.random.permutation(len(apart)).tolist()
@@ -113,7 +118,7 @@ def batches_in_memory(
       weights: of the rows, or None.
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
-      apart: of each example, what no other of a shuffled batch may have.
+      apart: the texts of each example; a shuffled batch has none twice.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)

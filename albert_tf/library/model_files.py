@@ -26,9 +26,9 @@ from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory import checkpoint_files, checkpoints
 
 ENCODER = "albert/"
-# What has a row for each piece of the vocabulary.
+# Variables with a row for each piece of the vocabulary.
 OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
-# What a model directory holds that no run wrote.
+# The files of a model directory that a model of the library was saved to.
 WRITTEN = Contents(
     frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
     (*DESCRIPTION, *checkpoint_files.FILES),
@@ -47,13 +47,13 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 
 
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
-    """Return a model with pieces added to its vocabulary, and rows for them.
+    """Return a model with pieces added to its vocabulary and word table.
 
-    The row of a new piece begins as the mean of the rows that its text had.
+    The row of a new piece starts as the mean of the rows of its text.
     """
     pieces = checked_texts(pieces, "added_pieces")
-    old, rule = model.tokenizer, "`added_pieces` need a vocabulary. Received: "
-    require(old, f"{rule}{model.path} without one")
+    old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
+    require(old, rule, path=model.path)
     new = with_pieces(old, pieces)
     rows = max(model.config.vocab_size, new.vocab_size)
     of_pieces = [ids.tolist() for ids in old.encode_batch(pieces)]
@@ -92,7 +92,7 @@ def open_model(
       path: where it lies.
       pairs: whether a Hugging Face folder's classifier is of pairs of texts.
       added_pieces: texts that become pieces of the vocabulary.
-      encoder_only: whether every head is left out.
+      encoder_only: whether to leave out every head.
 
     Raises:
       InputError: there is none, or its parts do not fit each other.
@@ -124,7 +124,7 @@ def write_model_dir(
     """Write a model directory, whole or not at all; over another if asked."""
     path = str(path).rstrip("/")
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
-    rule += "model directory that holds nothing else."
+    rule += "model directory with nothing else in it."
     if overwrite:
         check_replaceable("path", path, [WRITTEN], rule)
     require(overwrite or files.is_free(path), rule, path=path)

@@ -1,4 +1,4 @@
-"""What the models of the library share: a tokenizer, and places to go."""
+"""What the library's models share: a tokenizer, saving and export."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.command_line import program
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.library.changed_layers import (
     change_layers,
     layer_changes,
@@ -31,14 +31,14 @@ _export = program(ExportConfig, ServingConfig)(export)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
-    """Return a length of inputs, which the model must be able to take."""
+    """Return a length of inputs, or raise `InputError` if it is too long."""
     max_length = row_length(max_length)
     config.check_length("max_length", max_length)
     return max_length
 
 
-class Elsewhere:
-    """A name of other libraries, whose use says what it is called here."""
+class ForeignName:
+    """A name from other libraries; its error has the name used here."""
 
     def __init__(self, name: str):
         self.here = name
@@ -65,15 +65,16 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Return a method of Keras's that refuses texts in one line."""
+    """Return a method of `keras.Model` whose error for texts is one line."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
+        if not has_text(x):
+            return method(self, x, *args, **kwargs)
         rule = f"`{name}` of this model takes ids, as `tokenizer(texts)` "
-        rule += "returns them; texts are for {}.".format(self.text_methods)
-        require(not has_text(x), rule, x=repr(x)[:60])
-        return method(self, x, *args, **kwargs)
+        rule += f"returns them; {self.text_methods} take texts."
+        raise InputError(f"{rule} Received: x={repr(x)[:60]}")
 
     return checked
 
@@ -90,10 +91,10 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     """
 
     task: Task | None = None
-    text_methods: ClassVar[str]  # which take texts
+    text_methods: ClassVar[str]  # names of methods that take texts
 
-    from_pretrained, from_preset = Elsewhere("load"), Elsewhere("load")
-    save_pretrained, save_to_preset = Elsewhere("save"), Elsewhere("save")
+    from_pretrained, from_preset = ForeignName("load"), ForeignName("load")
+    save_pretrained, save_to_preset = ForeignName("save"), ForeignName("save")
     predict_on_batch = of_ids("predict_on_batch")
     test_on_batch = of_ids("test_on_batch")
     train_on_batch = of_ids("train_on_batch")
@@ -137,7 +138,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
         """Return the model that `get_config` described, with new weights."""
-        # Earlier files have the tokenizer among their assets.
+        # In files of earlier versions, the tokenizer is an asset.
         config = {"learns": (), "changes": {}, "tokenizer": None} | config
         learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])

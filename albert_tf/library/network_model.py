@@ -5,6 +5,7 @@ Shapes: B batch, C choices, T tokens.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -14,8 +15,6 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.library.model_with_tokenizer import ModelWithTokenizer
 from albert_tf.library.training_metrics import (
-    Asked,
-    Official,
     OfficialMetric,
     check_loss,
     chosen,
@@ -23,7 +22,7 @@ from albert_tf.library.training_metrics import (
     is_of_keras,
     mean_of_words,
     measured,
-    words_alone,
+    words_only,
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import with_defaults
@@ -36,11 +35,11 @@ from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.model_directory.checkpoints import named_variables
 from albert_tf.training.optimization.keras_optimizers import AdamW
 
-MEAN = "sum_over_batch_size"  # how losses of Keras sum up, by default
+MEAN = "sum_over_batch_size"  # the default reduction of Keras's losses
 
 
 def whole_numbers(x: Any) -> Any:
-    """Return float64, which a mean of integers is, as integers."""
+    """Return float64 tensors, the means of integers, as integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 
@@ -68,7 +67,9 @@ class NetworkModel(ModelWithTokenizer):
         self.network = task.head.build_model(config, self.dtype_policy)
         self._freeze_unread()
         self.own_loss, self.label_smoothing = True, 0.0
-        self._official, self._shows_official = Official([]), False
+        # Keras would track metrics in a list.
+        self._official = SimpleNamespace(metrics=[])
+        self._shows_official = False
 
     @property
     def albert(self):
@@ -76,7 +77,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze what gets no gradient, of which Keras would warn."""
+        """Freeze layers that get no gradient; Keras would warn of them."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -94,15 +95,7 @@ class NetworkModel(ModelWithTokenizer):
 
     # The network.
 
-    def call(
-        self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        training=None,
-        attention_mask=None,
-        token_type_ids=None,
-    ):
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=None):
         """Return the head's outputs: logits, or a dict of several outputs.
 
         Args:
@@ -110,28 +103,20 @@ class NetworkModel(ModelWithTokenizer):
           input_mask: the same shape, 1 at tokens. Default: ones.
           segment_ids: the same shape. Default: zeros.
           training: whether to drop units.
-          attention_mask: another name of `input_mask`.
-          token_type_ids: another name of `segment_ids`.
         """
-        others = {
-            "input_mask": input_mask,
-            "segment_ids": segment_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-        }
-        batch = self.with_defaults(self.named_inputs(input_ids, others))
+        batch = with_defaults(input_ids, input_mask, segment_ids)
+        batch = self.with_task_inputs(batch)
         seed = drawn(self.network.seed_generator) if training else None
         outputs = self.task.head.outputs(self.network, batch, seed)
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
-    def named_inputs(self, inputs: Any, others: dict) -> dict:
-        """Return a batch as the network names it, checked as it checks."""
+    def named_inputs(self, inputs, others):
         further = self.task.head.further_inputs
         return self.network.named_inputs(inputs, others, further)
 
-    def with_defaults(self, batch: dict) -> dict:
-        """Return a batch with what users may leave out."""
-        return with_defaults(batch)
+    def with_task_inputs(self, batch: dict) -> dict:
+        """Return a batch with the defaults of the task's further inputs."""
+        return batch
 
     # The loss and the metrics.
 
@@ -151,31 +136,34 @@ class NetworkModel(ModelWithTokenizer):
           optimizer: by default ALBERT's AdamW with a rate of 2e-5.
           loss: by default that of the task, a mean over examples by their
             weights. Any other gets labels as numbers, and logits.
-          metrics: "accuracy" is that of the task. Official metrics of
-            `score`, such as "f1" or "matthews", are those of all examples
-            that are evaluated, and come with `val_` in `fit`. Those of Keras
-            get logits, or probabilities where they take them; functions of
-            your own numbers of classes and logits.
-          weighted_metrics: the same, by the weights of examples.
-          label_smoothing: share of the target that all classes have alike,
-            while the task's own loss is learnt.
+          metrics: "accuracy" is the task's. Official metrics of `score`,
+            such as "f1" or "matthews", are computed from all evaluated
+            examples, in `fit` under names with `val_`. Keras's metrics get
+            logits, or probabilities where they need them; your own functions
+            get numbers of classes, and logits.
+          weighted_metrics: the same, weighted by the examples' weights.
+          label_smoothing: share of the target that is spread evenly over all
+            classes in training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
           **kwargs: of `keras.Model.compile`.
         """
-        self._freeze_unread()  # `albert.trainable = True` thaws all of it
+        self._freeze_unread()  # `albert.trainable = True` thaws every layer
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
         smoothing = as_type("label_smoothing", label_smoothing, float)
         rule = "`label_smoothing` must be at least 0 and below 1."
         require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
-        rule = "`label_smoothing` is of the own loss of a task with classes."
+        rule = "`label_smoothing` needs a task of classes, with its own loss."
         possible = self.own_loss and head.smooths or not smoothing
         require(possible, rule, label_smoothing=smoothing, loss=loss)
         self.label_smoothing = smoothing
-        self._asked = Asked(metrics, weighted_metrics)
-        plain, weighted = (chosen(x, self.task, head) for x in self._asked)
-        self._official = Official([*plain, *weighted])
+        asked = {"metrics": metrics, "weighted_metrics": weighted_metrics}
+        self._asked = SimpleNamespace(**asked)
+        plain, weighted = (chosen(x, self.task, head) for x in asked.values())
+        self._official.metrics = [
+            m for m in (*plain, *weighted) if isinstance(m, OfficialMetric)
+        ]
         super().compile(
             optimizer=AdamW() if optimizer is None else optimizer,
             loss=loss,
@@ -188,9 +176,8 @@ class NetworkModel(ModelWithTokenizer):
     def get_compile_config(self):
         config = super().get_compile_config()
         if config:
-            asked = vars(self._asked) | {
-                "label_smoothing": self.label_smoothing
-            }
+            asked = {"label_smoothing": self.label_smoothing}
+            asked |= vars(self._asked)
             config |= keras.saving.serialize_keras_object(asked)
         return config
 
@@ -205,7 +192,7 @@ class NetworkModel(ModelWithTokenizer):
 
     @contextlib.contextmanager
     def showing(self, scores: dict[str, float]) -> Iterator[None]:
-        """Let logs have official metrics while the body evaluates."""
+        """Show official metrics in the logs while the block evaluates."""
         for metric in self.official:
             metric.value.assign(scores[metric.name])
         self._shows_official = True
@@ -215,7 +202,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return all metrics; official ones only while it evaluates."""
+        """Return all metrics; official ones only in an evaluation."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:
@@ -223,12 +210,12 @@ class NetworkModel(ModelWithTokenizer):
         return results
 
     def _symbolic_build(self, iterator=None, data_batch=None):
-        # Under a strategy Keras builds with the mean of the replicas' batches.
+        # Under a strategy, Keras passes the mean of the replicas' batches.
         data_batch = tf.nest.map_structure(whole_numbers, data_batch)
         super()._symbolic_build(iterator, data_batch)
 
     def train_step(self, data):
-        """Learn from a batch; the graph can be freed with the model."""
+        """Learn from a batch, in a graph that is freed with the model."""
         with freed_with_graph():
             return super().train_step(data)
 
@@ -241,11 +228,11 @@ class NetworkModel(ModelWithTokenizer):
             how = y, y_pred, sample_weight
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(head, ClassHead) and is_of_keras(loss):
-                how = formed(loss, *words_alone(head, *how))
+                how = formed(loss, *words_only(head, *how))
                 if getattr(loss, "reduction", MEAN) == MEAN:
                     how = *how[:2], mean_of_words(head, y, how[2])
             return super().compute_loss(x, *how, training)
-        outputs, batch = measured(x, y, y_pred)
+        outputs, batch = measured(head, x, y, y_pred)
         weights = head.loss_weights(batch)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)
@@ -262,6 +249,6 @@ class NetworkModel(ModelWithTokenizer):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Update and return what `compile` asked for."""
-        if isinstance(y_pred, dict):  # of which no metric looks at more
+        if isinstance(y_pred, dict):  # metrics look at the first
             y_pred = next(iter(y_pred.values()))
         return super().compute_metrics(x, y, y_pred, sample_weight)

@@ -21,9 +21,9 @@ from albert_tf.text.tokenizers import (
 
 
 def is_pair(texts: Any) -> bool:
-    """Return whether one argument has both texts of pairs.
+    """Return whether one argument has both columns of pairs of texts.
 
-    It is a tuple, or a list of two tensors or arrays, as Keras passes them.
+    It is a tuple, or a list of two tensors or arrays as Keras passes it.
     """
     if isinstance(texts, tuple):
         return True
@@ -32,7 +32,7 @@ def is_pair(texts: Any) -> bool:
 
 
 def column(texts: Any) -> Any:
-    """Return a text, texts [B] or texts [B, 1] as texts [B]."""
+    """Return one text, texts [B] or texts [B, 1] as texts [B]."""
     if isinstance(texts, str | bytes):
         return [texts]
     shape = getattr(texts, "shape", None)
@@ -46,7 +46,7 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """Has a `tokenizer`, of which `get_config` has the vocabulary."""
+    """Has a `tokenizer`; subclasses put its vocabulary in `get_config`."""
 
     tokenizer: Tokenizer | None = None
 
@@ -58,7 +58,7 @@ class KeepsTokenizer:
         return self.tokenizer
 
     def load_assets(self, dir_path: str | None) -> None:
-        """Read the tokenizer of an earlier `.keras` file, which has it here."""
+        """Read the tokenizer of a `.keras` file of an earlier version."""
         if dir_path:
             self.tokenizer = tokenizer_in(dir_path) or self.tokenizer
 
@@ -91,7 +91,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """What it takes; Keras's `Sequential` makes its input of that."""
+        """The type of inputs; Keras's `Sequential` makes its input with it."""
         return "string"
 
     variable_dtype = compute_dtype
@@ -141,6 +141,6 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        # Earlier files have the tokenizer among their assets.
+        # In files of earlier versions, the tokenizer is an asset.
         tokenizer = tokenizer_of(config.get("tokenizer"))
         return super().from_config(config | {"tokenizer": tokenizer})

@@ -32,7 +32,7 @@ from albert_tf.tasks.probabilities import likeliest
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
-# Of `load`.
+# Arguments of `load` beside the path.
 SETTINGS = (
     *("added_pieces", "dtype", "encoder_only", "lora_rank", "max_length"),
     "name",
@@ -90,7 +90,19 @@ class Albert(ModelWithTokenizer):
         encoder_only: bool = False,
         **kwargs,
     ) -> "Albert":
-        """Return the model of a folder; see `albert_tf.load`."""
+        """Return a pretrained ALBERT with its tokenizer.
+
+        Args:
+          path: a model directory, also of a fine-tuned model, whose head is
+            left out; an unpacked release; a Hugging Face folder.
+          lora_rank: as for `Classifier.load`.
+          added_pieces: as for `Classifier.load`.
+          encoder_only: whether to leave out every head, also an unknown one.
+          **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
+
+        Raises:
+          InputError: there is no model, or its parts do not fit each other.
+        """
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
@@ -121,8 +133,6 @@ class Albert(ModelWithTokenizer):
         segment_ids=None,
         training=None,
         return_all=False,
-        attention_mask=None,
-        token_type_ids=None,
     ):
         """Encode a batch.
 
@@ -133,23 +143,14 @@ class Albert(ModelWithTokenizer):
           segment_ids: int32 [B, T]. Default: zeros.
           training: whether to drop units.
           return_all: whether to return what every layer computed.
-          attention_mask: another name of `input_mask`.
-          token_type_ids: another name of `segment_ids`.
 
         Returns:
           As `AlbertModel`: `sequence_output` [B, T, H], `pooled_output`
           [B, H]; with `return_all` also `embedding_output`, `hidden_states`
           and `attention_probs` of each layer.
         """
-        return self.albert(
-            input_ids,
-            input_mask,
-            segment_ids,
-            training=training,
-            return_all=return_all,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-        )
+        inputs = input_ids, input_mask, segment_ids
+        return self.albert(*inputs, training=training, return_all=return_all)
 
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
         """Return float32 [B, P, V] of the words at `positions` [B, P]."""
@@ -201,7 +202,7 @@ class Albert(ModelWithTokenizer):
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
-        """Return a vector of each text, float32 [N, H]; of a lone text [H].
+        """Return vectors of texts, float32 [N, H]; of a lone text [H].
 
         They are those of `python -m albert_tf.embed`, not normalised.
 
@@ -225,22 +226,4 @@ class Albert(ModelWithTokenizer):
         return vectors[0] if lone else vectors
 
 
-def load(
-    path: str,
-    lora_rank: int | None = None,
-    added_pieces: Sequence[str] | None = None,
-    **kwargs,
-) -> Albert:
-    """Return a pretrained ALBERT with its tokenizer.
-
-    Args:
-      path: a model directory, also of a fine-tuned model, whose head is left
-        out; an unpacked release; a Hugging Face folder.
-      lora_rank, added_pieces: as of `Classifier.load`.
-      **kwargs: `encoder_only=True` to leave out every head, also an unknown
-        one; `max_length`, and `name` and `dtype` of a Keras model.
-
-    Raises:
-      InputError: there is no model, or its parts do not fit each other.
-    """
-    return Albert.load(path, lora_rank, added_pieces, **kwargs)
+load = Albert.load

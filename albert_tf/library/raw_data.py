@@ -51,12 +51,12 @@ def listed(values: Any, name: str) -> list:
 
 
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels that may be a frame or a dict of columns.
+    """Return labels, with a frame or a dict of columns as rows.
 
     Args:
-      y: one column stands for itself; several have the names of the labels,
-        in any order, and become rows in the labels' order.
-      labels: of the task; () if it has none.
+      y: labels; a frame has one column, or a column for each label under its
+        name, in any order.
+      labels: of the task; () if it has none. Rows have their order.
     """
     if not (isinstance(y, Mapping) or hasattr(y, "columns")):
         return y
@@ -68,7 +68,7 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
     require({*names} == {*labels}, rule, columns=shown([*names]))
     columns = [listed(y[names[label]], f"y[{label!r}]") for label in labels]
     sizes = dict(zip(labels, map(len, columns), strict=True))
-    rule = "The columns of `y` must have as many rows."
+    rule = "The columns of `y` must have equally many rows."
     require(len({*sizes.values()}) == 1, rule, **sizes)
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -124,7 +124,7 @@ def is_source(x: Any) -> bool:
 
 
 def is_lone(x: Any, more: Sequence) -> bool:
-    """Return whether a text stands for itself, not for a table of texts.
+    """Return whether `x` is one text to predict, not the path of a table.
 
     Args:
       x: what was passed.
@@ -132,8 +132,12 @@ def is_lone(x: Any, more: Sequence) -> bool:
     """
     if not isinstance(x, str):
         return False
-    is_path = ending_of(x) in {*FORMATS, *ENDINGS} or files.exists(x)
-    return bool(more) or not is_path
+    if more:
+        return True
+    if ending_of(x) in {*FORMATS, *ENDINGS}:
+        return False
+    has_link = files.is_remote(x) and len(x.split()) > 1
+    return has_link or not files.exists(x)
 
 
 def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
@@ -232,14 +236,15 @@ def in_batches(
 
     Args:
       dataset: of texts, or of (texts, labels).
-      text_rank: of one example's texts, unless their labels have one more.
+      text_rank: of one example's texts; one less if labels have a higher
+        rank than texts.
       size: of batches that are made.
     """
     spec = dataset.element_spec
     parts = spec if isinstance(spec, tuple) else (spec,)
     ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
     if text_rank and len(ranks) > 1 and ranks[1] > ranks[0]:
-        text_rank -= 1  # raw texts, with a label for each word
+        text_rank -= 1  # whole texts, with a label for each word
     return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
 
 

@@ -41,10 +41,9 @@ class MultipleChoice(ClassModel):
         require(labels is None, rule, labels=labels)
         return find("multiple_choice")
 
-    def with_defaults(self, batch):
-        ids = batch["input_ids"]
-        every = tf.ones(tf.shape(ids)[:2])
-        return super().with_defaults({"choice_mask": every} | batch)
+    def with_task_inputs(self, batch):
+        every = tf.ones(tf.shape(batch["input_ids"])[:2])
+        return {"choice_mask": every} | batch
 
     def table_columns(self):
         layout = self.task.layout
@@ -101,7 +100,7 @@ class Tagger(TaskModel):
     """A tag for every word: texts are lists of words, or are divided.
 
     In a `tf.data.Dataset` without tags, lists of strings are batches of texts
-    if any string has a space, and else the words of a text.
+    if any string has a space; otherwise they are the words of a text.
 
     `predict` returns the tags of each text's words; `words_and_tags` both.
     """

@@ -13,7 +13,6 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.library import raw_data
-from albert_tf.library.feature_batches import batches_in_memory
 from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import ClassModel, TaskModel
@@ -70,9 +69,9 @@ class Classifier(ClassModel, SentenceModel):
     """One of several classes, or with `multilabel=True` any number of them.
 
     Labels are names of classes or their numbers; of several classes lists of
-    names, or 0 and 1 for each. Rows with a share of each class, one-hot or
-    soft, are learnt as they are. `predict` returns probabilities, float32
-    [N, C]; `classify` the names. A network's output are logits [B, C].
+    names, or 0 and 1 for each. Rows may have a share of each class instead,
+    one-hot or soft. `predict` returns probabilities, float32 [N, C];
+    `classify` the names. The network's outputs are logits [B, C].
 
     Options of `load`: `pairs`, for pairs of texts, and `multilabel`.
     """
@@ -106,7 +105,7 @@ class Classifier(ClassModel, SentenceModel):
         return super().labels_for_codec(y)
 
     def _shares(self, y: list) -> np.ndarray | None:
-        """Return shares of the classes [N, C], None for labels of a class."""
+        """Return shares of the classes [N, C], None if labels are classes."""
         of_set, number = self.task.kind == "multilabel", len(self.task.labels)
         rows = [row for row in y if isinstance(row, list) and len(row) > 1]
         numbers = [x for row in rows for x in row if isinstance(x, Real)]
@@ -116,15 +115,16 @@ class Classifier(ClassModel, SentenceModel):
             return None
         if of_set and all(isinstance(x, int) for x in numbers):
             return None  # names that are numbers
-        fits = len(rows) == len(y) and {*map(len, rows)} == {number}
-        shares = np.array(rows, np.float64) if fits else np.full([1, 1], -1.0)
-        legal = fits and (shares >= 0).all() and (shares <= 1).all()
-        legal = legal and (of_set or np.abs(shares.sum(1) - 1).max() < 1e-3)
+        legal = len(rows) == len(y) and {*map(len, rows)} == {number}
+        legal = legal and all(0 <= x <= 1 for x in numbers)
+        legal = legal and (
+            of_set or all(abs(sum(row) - 1) < 1e-3 for row in rows)
+        )
         rule = "Rows of labels must have a share from 0 to 1 of each of "
         rule += shown(self.task.labels)
         rule += "." if of_set else ", which add up to 1."
         require(legal, rule, y=str(rows[:1])[:60])
-        return shares
+        return np.array(rows, np.float64)
 
     def with_shares(self, examples, y):
         shares = None if y is None else self._shares(raw_data.listed(y, "y"))
@@ -152,10 +152,10 @@ class PairClassifier(Classifier):
 
 @registered
 class Regressor(SentenceModel):
-    """A number, or several that have names; `predict` returns float32 [N].
+    """A number, or several; `predict` returns float32 [N], or [N, C].
 
-    Names are the `labels` of `load`, or `num_labels` says how many numbers
-    there are: then labels are rows of numbers, and `predict` returns [N, C].
+    For several numbers, pass their names as the `labels` of `load`, or their
+    count as `num_labels`; labels in `fit` are then rows of numbers.
 
     Options of `load`: `pairs`, for pairs of texts.
     """
@@ -177,10 +177,10 @@ class Regressor(SentenceModel):
 class Embedder(TaskModel):
     """A vector of length one for each text; cosines say how alike texts are.
 
-    `fit` learns from texts alone, of which two crops belong together; from
-    pairs or triplets (a text, one that belongs to it, one that does not), a
-    tuple of columns; or from pairs with scores. No two pairs or triplets of a
-    shuffled batch in memory share a text. `predict` and `encode` return
+    `fit` learns from texts, two crops of which belong together; from pairs or
+    triplets (a text, one that belongs to it, one that does not), a tuple of
+    columns; or from pairs with scores. Shuffled batches of data in memory have
+    no two pairs or triplets that share a text. `predict` and `encode` return
     float32 [N, H], which `albert_tf.search` and `similarity` compare.
     """
 
@@ -224,14 +224,10 @@ class Embedder(TaskModel):
         require(not (rated and len(spec) > 1), rule, x=dataset)
         return super()._streamed(dataset, batch_size, part)
 
-    def _batches(self, examples, features, size, weights, shuffle):
-        apart = None
-        if len(examples[0].texts) > 1 and examples[0].score is None:
-            # A text would learn to tell itself from a partner of its own.
-            apart = [e.texts for e in examples]
-        return batches_in_memory(
-            features, size, self.bucketed, weights, shuffle, apart=apart
-        )
+    def texts_apart(self, examples):
+        # Another row's partner is a wrong answer: it must not be one's own.
+        is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
+        return [e.texts for e in examples] if is_contrast else None
 
     def _predicted(self, examples, batch_size, **kwargs):
         # One by one: Keras's graph for pairs would not take texts, or would

@@ -15,7 +15,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
 from albert_tf.text.packing import is_column
 
-# Of `load`.
+# Arguments of `load` with names of their own.
 ARGUMENTS = (
     *("labels", "max_length", "new_head", "num_labels"),
     *("added_pieces", "lora_rank"),
@@ -50,13 +50,13 @@ def counted(
     known: Sequence[str],
     fewest: int = 2,
 ) -> Sequence | None:
-    """Return labels, which may be given by their number alone.
+    """Return the labels to load a model with; None stands for the task's.
 
     Args:
       labels: the classes, or None.
-      number: how many there are, or None.
-      known: those of a fine-tuned model.
-      fewest: how many there must be; one needs no name.
+      number: `num_labels`, or None.
+      known: the labels of a fine-tuned model, () for a new head.
+      fewest: the minimum of `number`; a single label needs no name.
     """
     if number is None:
         return labels

@@ -47,7 +47,7 @@ class TaskModel(NetworkModel):
     options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
     text_rank: ClassVar[int] = 0  # of one example's first column
     unlabelled: ClassVar[bool] = False  # whether texts alone are learnt from
-    fewest_labels: ClassVar[int] = 2  # that `num_labels` may be
+    fewest_labels: ClassVar[int] = 2  # the minimum of `num_labels`
     _held_out: list | None = None  # examples that `fit` evaluates on
 
     # Where it comes from.
@@ -80,7 +80,7 @@ class TaskModel(NetworkModel):
           labels: the classes, in order. Default: the fine-tuned model's.
           max_length: most tokens of an input. Default: the task's.
           new_head: whether to leave a fine-tuned model's head out.
-          num_labels: how many classes, where they have no names: 0, 1, ...
+          num_labels: the number of classes, if they have no names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts that become pieces of the vocabulary, such as
@@ -133,8 +133,12 @@ class TaskModel(NetworkModel):
         return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
 
     def with_shares(self, examples: Sequence, y: Any) -> Sequence:
-        """Return examples with the shares of classes that labels may be."""
+        """Return examples, with the shares of classes if labels are shares."""
         return examples
+
+    def texts_apart(self, examples: Sequence) -> Sequence | None:
+        """Return what no two examples of a batch may share, or None."""
+        return None
 
     def table(self, x: Any, y: Any) -> Any:
         """Return texts and labels, or a source of both, as the codec reads."""
@@ -209,35 +213,35 @@ class TaskModel(NetworkModel):
             dataset, convert, self.bucketed, self.kept_labels
         )
 
-    def _batches(self, examples, features, size, weights, shuffle):
-        """Return the batches of examples' features, by rows' weights."""
-        return feature_batches.batches_in_memory(
-            features, size, self.bucketed, weights, shuffle, self.kept_labels
-        )
-
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples."""
         features = self.features(examples)
-        weights = feature_batches.row_weights(features, weights)
-        return self._batches(examples, features, size, weights, shuffle)
+        return feature_batches.batches_in_memory(
+            features,
+            size,
+            self.bucketed,
+            feature_batches.row_weights(features, weights),
+            shuffle,
+            self.kept_labels,
+            self.texts_apart(examples) if shuffle else None,
+        )
 
     def encoded(self, x: Any) -> Any:
-        """Return batches of ids as Keras takes them, checked where it can be.
+        """Return batches of ids as Keras takes them, checked if possible.
 
         Args:
-          x: as `is_encoded` recognises it.
+          x: a dict, a data set or others that `is_encoded` recognises.
         """
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
         if isinstance(x, tuple):
             return (self.encoded(x[0]), *x[1:])
         if isinstance(x, tf.data.Dataset):
-            spec = x.element_spec
-            self.encoded(spec)
+            self.encoded(x.element_spec)
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
-        """Return data as the arguments of Keras's own `fit` or `evaluate`."""
+        """Return data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             more = {k: v for k, v in more.items() if v is not None}
@@ -278,7 +282,7 @@ class TaskModel(NetworkModel):
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
-        """Let logs have the official metrics of examples in the body."""
+        """Add official metrics of examples to the logs within the block."""
         names = [metric.name for metric in self.official]
         scores = self._scores(examples, size, names) if names else {}
         with self.showing(scores):
@@ -297,13 +301,13 @@ class TaskModel(NetworkModel):
         return scores
 
     def _fit_data(self, data, share, validation_data, size, shuffle) -> tuple:
-        """Return the data as arguments of Keras's `fit`, and held-out texts.
+        """Return arguments of Keras's `fit`, and held-out examples or None.
 
         Args:
-          data: `x`, `y`, weights and batch size of what is learnt.
-          share: of it, to evaluate on; Keras divides ids.
+          data: `x`, `y`, weights and batch size, to learn from.
+          share: of the data, to evaluate on; Keras divides ids.
           validation_data: to evaluate on instead.
-          size: of a batch of that.
+          size: of validation batches.
           shuffle: see `fit`.
         """
         of_ids, held_out = is_encoded(data[0]), None
@@ -373,7 +377,7 @@ class TaskModel(NetworkModel):
             self._held_out = None
 
     def _check_official(self, of_ids: bool) -> None:
-        """Refuse to evaluate ids by metrics that follow from texts."""
+        """Raise `InputError` if official metrics are asked of ids."""
         rule = "Official metrics follow from texts and labels, not from ids."
         names = ", ".join(m.name for m in self.official)
         require(not (self.official and of_ids), rule, metrics=names)
@@ -395,17 +399,24 @@ class TaskModel(NetworkModel):
         """Return the codec's prediction of each example, labels and all.
 
         Args:
-          x: texts, or the first column of texts; or as the `x` of `fit`. A
-            lone text, of a task with several columns with those in `more`,
-            has one prediction.
-          *more: further columns of texts.
+          x: texts, or the first column of texts; or as the `x` of `fit`. For
+            a lone text, the result is one prediction.
+          *more: further columns of texts; beside a lone text, one of each.
           **kwargs: `batch_size`, examples computed at once, 32 by default;
-            and those of `keras.Model.predict`.
+            others are those of `keras.Model.predict`.
         """
         return self._answered(lambda found: found, x, *more, **kwargs)
 
     def _answered(self, make: Callable, x, *more, batch_size=None, **kwargs):
-        """Return what a function makes of predictions, or of a lone one."""
+        """Return answers to all examples, or the answer to a lone text.
+
+        Args:
+          make: makes answers of predictions.
+          x: see `predictions`.
+          *more: see `predictions`.
+          batch_size: examples computed at once, None for the default.
+          **kwargs: of `keras.Model.predict`.
+        """
         rule = "`predict` answers all examples, and takes no `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
         lone = raw_data.is_lone(x, more)
@@ -445,8 +456,8 @@ class TaskModel(NetworkModel):
         """Return an answer to each example, as the class says.
 
         Args:
-          x: as for `predictions`, of a lone text one answer; or batches of
-            ids, for which the answer is what the network computes.
+          x: as for `predictions`; or batches of ids, for which the answer is
+            what the network computes.
           *more: as for `predictions`.
           batch_size: examples computed at once, 32 by default.
           verbose: as of Keras.
@@ -463,13 +474,13 @@ class TaskModel(NetworkModel):
 
 
 class ClassModel(TaskModel):
-    """What models share whose `predict` returns probabilities."""
+    """A model whose `predict` returns probabilities."""
 
     def answers(self, predictions):
         return np.stack([p.probabilities for p in predictions])
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
-        """Return what `predict` does, probabilities also for ids."""
+        """Return the probabilities of `predict`, for batches of ids too."""
         found = self.predict(x, *more, **kwargs)
         if not is_encoded(x):
             return found

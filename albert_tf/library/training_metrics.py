@@ -1,52 +1,53 @@
 """The metrics and the loss of `compile`, for outputs that are logits.
 
-Keras finds the metrics that are made here, and their directions, so that
-callbacks can watch them.
+Keras finds these metrics and their directions, so callbacks can watch them.
 
 Shapes: B batch, C classes.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.tasks.head import Head
 from albert_tf.tasks.heads import ClassHead, SpanHead, TagHead
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 
-SHORT = {"acc": "accuracy"}  # as Keras abbreviates
+SHORT = {"acc": "accuracy"}  # as in Keras
 # Losses of Keras that take probabilities and have no `from_logits`.
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
-AUTOMATIC = ("ce", "crossentropy")  # for which Keras chooses a loss
+AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
 
 
-def measured(x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
+def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
+    """Return labels of a batch in the type and the shape that a head takes.
+
+    They come with ids, as users have them: perhaps as a column [B, 1].
+    """
+    if isinstance(y_pred, dict):
+        return tf.cast(y, head.label_dtype)
+    is_float = head.label_dtype == "float32"
+    has_row = is_float and len(head.task.labels) > 0  # [B, C]
+    same_rank = len(y.shape) == len(y_pred.shape)
+    if same_rank and y.shape[-1] == 1 and not has_row:
+        y, same_rank = y[..., 0], False
+    return tf.cast(y, tf.float32 if same_rank else head.label_dtype)
+
+
+def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
     """Return outputs and batch as a head's losses and metrics take them."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
-    if y is not None and not isinstance(y_pred, dict):
-        column = len(y.shape) == len(y_pred.shape) and y.shape[-1] == 1
-        y = y[..., 0] if column and y_pred.shape[-1] != 1 else y
     number = tf.shape(next(iter(outputs.values())))[0]
-    labels = {} if y is None else {LABELS: y}
+    labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
     # No example is padding; what users weigh is not the head's business.
     return outputs, x | labels | {WEIGHTS: tf.ones([number])}
-
-
-class Asked:
-    """Metrics as `compile` got them; in lists, Keras would track them."""
-
-    def __init__(self, metrics: Any, weighted_metrics: Any):
-        self.metrics, self.weighted_metrics = metrics, weighted_metrics
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.metrics, self.weighted_metrics))
 
 
 class HeadMetric(keras.metrics.Mean):
@@ -63,7 +64,7 @@ class HeadMetric(keras.metrics.Mean):
         self.head, self.metric, self._direction = head, metric, "up"
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        outputs, batch = measured({}, y_true, y_pred)
+        outputs, batch = measured(self.head, {}, y_true, y_pred)
         counts = self.head.label_counts(batch)
         if sample_weight is not None:
             counts *= tf.cast(sample_weight, tf.float32)
@@ -72,7 +73,7 @@ class HeadMetric(keras.metrics.Mean):
 
 
 class OfficialMetric(keras.metrics.Metric):
-    """A metric of all examples together, which `evaluate` assigns."""
+    """A metric of all examples together; `evaluate` assigns its value."""
 
     def __init__(self, name: str):
         super().__init__(name=name)
@@ -80,10 +81,10 @@ class OfficialMetric(keras.metrics.Metric):
         self.value = self.add_weight(name="value", initializer="zeros")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Do nothing: one batch does not tell it."""
+        """Do nothing: it does not follow from batches."""
 
     def reset_state(self):
-        """Keep what was assigned."""
+        """Keep the assigned value."""
 
     def result(self):
         return tf.convert_to_tensor(self.value)
@@ -113,8 +114,7 @@ def is_of_keras(thing: Any) -> bool:
 def takes_probabilities(thing: Any) -> bool:
     """Return whether a loss or metric of Keras is wrong on logits.
 
-    Those are wrong that were not told `from_logits=True`, or compare with
-    thresholds between 0 and 1.
+    It is if its `from_logits` is False, or if it has a threshold other than 0.
     """
     function, settings = function_of(thing)
     if function:
@@ -133,7 +133,7 @@ def takes_probabilities(thing: Any) -> bool:
         return not settings["from_logits"]
     limits = settings.get("thresholds", settings.get("threshold"))
     limits = limits if isinstance(limits, Sequence) else [limits]
-    return any(limit for limit in limits)  # 0 is a threshold of logits
+    return any(limits)  # 0 is a threshold of logits
 
 
 def label_form(thing: Any) -> str:
@@ -158,10 +158,10 @@ def label_form(thing: Any) -> str:
     return "numbers" if of_numbers else "rows"
 
 
-def words_alone(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels, outputs and weights, 0 for tokens that have no tag.
+def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
+    """Return labels, outputs and weights; tokens without a tag have weight 0.
 
-    The tokens of all texts are in one axis; XLA could not leave any out.
+    The tokens of all texts share an axis. XLA could not remove any of them.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -174,12 +174,12 @@ def words_alone(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
 
 
 def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
-    """Return weights by which a mean over all tokens is one over words.
+    """Scale weights so that a mean over all tokens is a mean over words.
 
     Args:
       head: of the task.
       y: labels, -1 for tokens that have no tag.
-      weights: of tokens, 0 for those.
+      weights: of tokens, 0 for those without a tag.
     """
     if not isinstance(head, TagHead):
         return weights
@@ -189,13 +189,13 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
 
 
 def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return what a loss or metric takes of numbers of classes.
+    """Return labels and outputs in the form that a loss or metric takes.
 
     Args:
       thing: of Keras.
       y: labels [B].
-      y_pred: logits [B, C], or probabilities where it takes those.
-      weights: of labels, which stay.
+      y_pred: logits [B, C], or probabilities if it takes them.
+      weights: of labels; returned unchanged.
     """
     form, classes = label_form(thing), y_pred.shape[-1]
     if form == "numbers" or len(y.shape) == len(y_pred.shape):
@@ -207,18 +207,11 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
     return tf.one_hot(tf.cast(y, tf.int32), classes), y_pred, weights
 
 
-class Official:
-    """The official ones of metrics, outside of what Keras tracks."""
-
-    def __init__(self, metrics: Sequence):
-        self.metrics = [m for m in metrics if isinstance(m, OfficialMetric)]
-
-
 class Adapted(keras.metrics.Metric):
-    """A metric of Keras, with labels and outputs in the form that it takes.
+    """A metric of Keras that gets labels and outputs in the form it takes.
 
-    Those that take probabilities get them. Those of one decision are about
-    class 1 of two; of more classes each is a decision of its own.
+    Metrics that take probabilities get them. Metrics of one decision are about
+    class 1 if there are two classes, and else about each class.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):
@@ -231,7 +224,7 @@ class Adapted(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         if self.on_shares:
             y_pred = self.head.served({"logits": y_pred})["probabilities"]
-        words = words_alone(self.head, y_true, y_pred, sample_weight)
+        words = words_only(self.head, y_true, y_pred, sample_weight)
         return self.metric.update_state(*formed(self.metric, *words))
 
     def reset_state(self):
@@ -242,20 +235,20 @@ class Adapted(keras.metrics.Metric):
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse a loss of Keras that takes probabilities."""
+    """Raise `InputError` for a loss of Keras that takes probabilities."""
     for each in keras.tree.flatten(loss):
         automatic = isinstance(each, str) and each.lower() in AUTOMATIC
         try:
             found = None if automatic else keras.losses.get(each)
         except (ValueError, TypeError):
             rule = "`loss` must be one of Keras, or a function."
-            require(False, rule, loss=each)
+            raise InputError(f"{rule} Received: loss={each}") from None
         require(
             not (automatic or takes_probabilities(found)),
-            "`loss` must take logits, as an object with `from_logits=True`: "
-            "`keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, "
-            "of a set of classes `BinaryCrossentropy`. Without `loss` the "
-            "task's own is used.",
+            "`loss` must take logits: pass an object with `from_logits=True`, "
+            "such as `keras.losses.SparseCategoricalCrossentropy("
+            "from_logits=True)`, or `BinaryCrossentropy` where a text may have "
+            "several classes. Without `loss`, the task's own is used.",
             loss=getattr(each, "name", getattr(each, "__name__", each)),
         )
 
@@ -269,7 +262,7 @@ def official_names(task: Task) -> set[str]:
 
 
 def one_chosen(metric: Any, task: Task, head: Head) -> Any:
-    """Return one metric of `compile` as Keras is to have it."""
+    """Return one metric of `compile` in the form that Keras gets."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
     if name in head.metrics:
@@ -277,15 +270,15 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    others = not isinstance(head, SpanHead)  # which has several outputs
-    rule = f"`metrics` of a task of {task.kind} may be "
+    others = not isinstance(head, SpanHead)  # it has several outputs
+    rule = f"`metrics` of a {task.kind} task may be "
     rule += ", ".join(sorted({*head.metrics, *official}))
     rule += ", and those of Keras." if others else "."
     require(others and name != "accuracy", rule, metrics=metric)
     try:
         found = keras.metrics.get(metric)
     except (ValueError, TypeError):
-        require(False, rule, metrics=metric)
+        raise InputError(f"{rule} Received: metrics={metric}") from None
     if not (isinstance(head, ClassHead) and is_of_keras(found)):
         return metric
     if not isinstance(found, keras.metrics.Metric):
@@ -295,7 +288,7 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
 
 
 def chosen(metrics: Any, task: Task, head: Head) -> list:
-    """Return the metrics of `compile` as Keras is to have them.
+    """Return the metrics of `compile` in the form that Keras gets.
 
     Args:
       metrics: names or metrics; one, or a list; None.

@@ -36,10 +36,10 @@ def unit_vectors(values: Any, name: str) -> np.ndarray:
 
 
 def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
-    """Return two arrays of unit vectors, which must be of one width."""
+    """Return two arrays of unit vectors, which must be equally wide."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
     widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
-    rule = "Both must have vectors of one width."
+    rule = f"`{names[0]}` and `{names[1]}` must have vectors of one width."
     require(len(set(widths.values())) == 1, rule, **widths)
     return pair
 
@@ -48,9 +48,9 @@ def similarity(first: Any, second: Any) -> np.ndarray:
     """Return the cosine of each of N vectors with each of M, float32 [N, M].
 
     Args:
-      first: [N, H], as `embed`, `encode` and `predict` return vectors; of a
-        lone vector [H] the result has no axis N.
-      second: [M, H]; likewise [H] has no axis M.
+      first: [N, H], as `embed`, `encode` and `predict` return vectors. A lone
+        vector [H] leaves out the axis N of the result.
+      second: [M, H]. A lone vector [H] leaves out the axis M.
     """
     first, second = both(first, second, ("first", "second"))
     return np.clip(first @ second.T, -1.0, 1.0)
@@ -62,7 +62,7 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     Args:
       queries: [N, H], as `embed`, `encode` and `predict` return vectors.
       vectors: [M, H], those to search.
-      top_k: how many for each query, the closest first; all M if fewer.
+      top_k: how many for each query, the closest first; at most M.
 
     Returns:
       A list of `Found` for each query, or for a lone query [H] one list.

@@ -285,8 +285,6 @@ class AlbertForPretraining(AlbertNetwork):
         masked_lm_positions=None,
         training=None,
         seed=None,
-        attention_mask=None,
-        token_type_ids=None,
         **kwargs,
     ):
         """Return `AlbertModel`'s outputs and the heads'.
@@ -297,16 +295,8 @@ class AlbertForPretraining(AlbertNetwork):
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions
-        return super().call(
-            input_ids,
-            input_mask,
-            segment_ids,
-            training=training,
-            seed=seed,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            **kwargs,
-        )
+        inputs = input_ids, input_mask, segment_ids
+        return super().call(*inputs, training=training, seed=seed, **kwargs)
 
     def compute(
         self,

@@ -49,10 +49,10 @@ def in_float32(function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def beside(x: tf.Tensor):
-    """Place operations on the device of x, colocated with no variable.
+    """Place operations on the device of x, but colocate them with nothing.
 
-    A `tf.function` keeps a trace for each variable that its calls were
-    colocated with, and so keeps the graph of the call.
+    A `tf.function` keeps a trace for each variable that a call was colocated
+    with, and the trace keeps the caller's graph.
     """
     graph = tf.compat.v1.get_default_graph()
     with graph.colocate_with(None, ignore_existing=True), tf.device(x.device):

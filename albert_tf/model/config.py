@@ -17,7 +17,7 @@ RELEASED_FILE = "model.ckpt-best.index"  # beside it, of TensorFlow 1
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x/2 (1 + erf(x/sqrt 2)); the form of `tf.nn` is not in ONNX."""
+    """Return x/2 (1 + erf(x/sqrt 2)), without ops that ONNX lacks."""
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
@@ -46,7 +46,7 @@ IGNORED_KEYS = frozenset(
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
 
-# Keys of a `config.json` of the Hugging Face hub alone.
+# Keys that only a `config.json` of the Hugging Face hub has.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
 
 # Without these a JSON file does not say which model it is.
@@ -119,9 +119,9 @@ class AlbertConfig:
     def __post_init__(self):
         validate(self)
         for field in dataclasses.fields(self):
-            there = getattr(self, field.name) is not None
             rule = f"`{field.name}` must be given."
-            legal = there or field.default is None
+            legal = getattr(self, field.name) is not None
+            legal = legal or field.default is None
             require(legal, rule, **{field.name: None})
         require(
             self.attention_head_size
@@ -225,9 +225,9 @@ class AlbertConfig:
         require(
             not HUB_KEYS & values.keys(),
             "`albert_config_file` must be an albert_config.json. This is a "
-            "Hugging Face config: `python -m albert_tf.convert_checkpoint "
-            "--input=FOLDER --output=NEW --to=model_dir` turns its folder, if "
-            "it holds an ALBERT, into a model directory with an "
+            "Hugging Face config: if its folder has an ALBERT, convert it by "
+            "`python -m albert_tf.convert_checkpoint --input=FOLDER "
+            "--output=NEW --to=model_dir`, which writes an "
             f"{CONFIG_FILE}; for a new model, see configs/models/.",
             albert_config_file=path,
             model_type=values.get("model_type"),

@@ -48,9 +48,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class Dense(keras.layers.Dense):
-    """Keras's; it saves low-rank matrices (LoRA) as they are.
+    """Keras's layer, except that it saves low-rank matrices (LoRA) as they are.
 
-    Keras would merge them into the kernel, and they could not learn on.
+    Keras merges them into the kernel, which ends their training.
     """
 
     def _own_variables(self) -> dict[str, keras.Variable]:
@@ -58,7 +58,7 @@ class Dense(keras.layers.Dense):
         return {v.name: v for v in both}
 
     def quantize(self, mode=None, type_check=True, **kwargs):
-        """Quantize the kernel; Keras would leave out a class of our own."""
+        """Quantize the kernel; Keras skips subclasses unless told not to."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def save_own_variables(self, store):
@@ -145,7 +145,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Return rows in lists as an array, which must be of one length."""
+    """Return nested lists as an array; their rows must be equally long."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -153,34 +153,55 @@ def as_array(name: str, values: Any) -> np.ndarray:
         raise InputError(f"{rule} Received: {str(values)[:60]}") from None
 
 
-def with_defaults(batch: dict) -> dict:
-    """Return a batch with mask and segments, of ones and zeros by default."""
-    ids = batch["input_ids"]
-    defaults = {"input_mask": tf.ones_like, "segment_ids": tf.zeros_like}
-    made = {k: make(ids) for k, make in defaults.items() if k not in batch}
-    given = {k: batch[k] for k in defaults if k in batch}
-    return batch | made | {k: tf.cast(x, tf.int32) for k, x in given.items()}
+def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
+    """Return a batch whose mask defaults to ones and segments to zeros.
+
+    Args:
+      ids: the ids, or a dict of the whole batch.
+      mask: the `input_mask`, or None.
+      segments: the `segment_ids`, or None.
+    """
+    values = dict(zip(INPUTS, (ids, mask, segments), strict=True))
+    batch = ids if isinstance(ids, Mapping) else values
+    batch = {name: x for name, x in batch.items() if x is not None}
+    make = {"input_mask": tf.ones_like, "segment_ids": tf.zeros_like}
+    return batch | {
+        name: tf.cast(batch[name], tf.int32)
+        if name in batch
+        else default(batch["input_ids"])
+        for name, default in make.items()
+    }
 
 
 class TakesIds:
-    """Checks a batch of token ids before Keras does, whose errors are long."""
+    """Checks batches of ids before Keras, whose messages are long, does.
+
+    A batch is passed as a dict, or as `input_ids` and keywords. Mask and
+    segments may have the names of Hugging Face, see `ALIASES`.
+    """
 
     def named_inputs(self, inputs: Any, others: dict) -> dict:
         """Return a checked batch under the model's own names.
 
         Args:
-          inputs: the ids, or a dict of all that the batch has, by our names
-            or those of Hugging Face; tensors, their specs, arrays or lists.
-          others: what else was passed, None where it was not.
+          inputs: the ids, or a dict of the whole batch: tensors, their specs,
+            arrays or lists.
+          others: further inputs by their names; None stands for the default.
         """
         raise NotImplementedError
 
     def __call__(self, *args, **kwargs):
-        if args:
-            batch = self.named_inputs(args[0], {})
-            named = isinstance(args[0], Mapping)
-            args = (batch if named else batch["input_ids"], *args[1:])
-        return super().__call__(*args, **kwargs)
+        given = dict(zip(INPUTS, args, strict=False))
+        for name in {*INPUTS, *ALIASES} & kwargs.keys() - given.keys():
+            given[name] = kwargs.pop(name)
+        ids = given.pop("input_ids", {})
+        batch = self.named_inputs(ids, given)
+        named = isinstance(ids, Mapping)
+        first = batch if named else batch.pop("input_ids")
+        rest = {} if named else batch
+        more = [rest.pop(name, None) for name in INPUTS[1 : len(args)]]
+        more += args[len(INPUTS) :]
+        return super().__call__(first, *more, **kwargs, **rest)
 
 
 class AlbertNetwork(TakesIds, ConfiguredLayer):
@@ -199,7 +220,10 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         self.seed_generator = keras.random.SeedGenerator(first)
 
     def check_inputs(self, batch: dict) -> None:
-        """Refuse types and lengths that the model cannot take."""
+        """Raise `InputError` for types and shapes that the model cannot take.
+
+        Shapes are checked as far as they are known.
+        """
         ids, limit = batch["input_ids"], self.config.max_position_embeddings
         dtype = str(getattr(ids.dtype, "name", ids.dtype))
         require(
@@ -209,16 +233,28 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             'model. A `keras.Input` for ids needs dtype="int32".',
             dtype=dtype,
         )
+        shape = tf.TensorShape(ids.shape)
+        rule = "`input_ids` must be batches of rows, [B, T]."
+        require(shape.rank is None or shape.rank >= 2, rule, shape=shape)
         require(
-            (ids.shape[-1] or 0) <= limit,
+            (shape[-1] or 0) <= limit,
             f"`input_ids` must have at most `max_position_embeddings`, "
             f"{limit}, tokens.",
-            shape=tuple(ids.shape),
+            shape=shape,
         )
+        for name in batch.keys() & {*INPUTS[1:]}:
+            rule = f"`{name}` must have the shape of `input_ids`."
+            shapes = {"input_ids": shape, name: batch[name].shape}
+            require(shape.is_compatible_with(shapes[name]), rule, **shapes)
 
     def named_inputs(self, inputs, others, further=None):
-        batch = {k: x for k, x in others.items() if x is not None}
-        batch |= inputs if isinstance(inputs, Mapping) else {INPUTS[0]: inputs}
+        others = {name: x for name, x in others.items() if x is not None}
+        batch = inputs if isinstance(inputs, Mapping) else {INPUTS[0]: inputs}
+        batch = {**batch}
+        rule = "A batch must have each input once. Received twice: "
+        twice = sorted(batch.keys() & others.keys())
+        require(not twice, f"{rule}{', '.join(twice)}")
+        batch |= others
         for theirs in ALIASES.keys() & batch.keys():
             ours = ALIASES[theirs]
             rule = f"A batch must have one of `{ours}` and `{theirs}`."
@@ -245,8 +281,6 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         training=None,
         seed=None,
         places=None,
-        attention_mask=None,
-        token_type_ids=None,
         **further,
     ):
         """Return what `compute` does.
@@ -259,20 +293,9 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             for each call and replica; Keras gives it under `fit`.
           seed: of dropout, see `dropout.py`, as the project's loop gives it.
           places: int32 [B, P], of an `AlbertModel`, see there.
-          attention_mask: another name of `input_mask`.
-          token_type_ids: another name of `segment_ids`.
           **further: the class's `further_inputs`, and options of `compute`.
         """
-        batch = self.named_inputs(
-            input_ids,
-            {
-                "input_mask": input_mask,
-                "segment_ids": segment_ids,
-                "attention_mask": attention_mask,
-                "token_type_ids": token_type_ids,
-            },
-        )
-        batch = with_defaults(batch)
+        batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = drawn(self.seed_generator)
         if places is not None:  # tensors do not mix with options for Keras

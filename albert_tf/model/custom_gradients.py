@@ -1,7 +1,7 @@
-"""Custom gradients that are freed with the graph that they belong to.
+"""Custom gradients that are freed with their graph.
 
 TensorFlow registers the custom gradients of a graph for the life of the
-process. They refer to their graph, and it to the model.
+process. They refer to their graph, which refers to the model.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from tensorflow.python.framework import ops
 
 
 class WeakGradient:
-    """A registered gradient that something else keeps alive."""
+    """A registered gradient that its graph keeps alive."""
 
     def __init__(self, gradient: Callable):
         self.gradient = weakref.ref(gradient)
@@ -27,14 +27,15 @@ class WeakGradient:
 def freed_with_graph() -> Iterator[None]:
     """Let the graph own the custom gradients that it registers in the block.
 
-    Use it around code of others that has custom gradients, such as an
-    all-reduce; functions of our own are decorated with `custom_gradient`.
+    Use it around other libraries' code with custom gradients, such as an
+    all-reduce; our own functions are decorated with `custom_gradient`.
     """
+    if tf.executing_eagerly():  # registers nothing
+        yield
+        return
     registry = ops.gradient_registry._registry
     known = set(registry)
     yield
-    if tf.executing_eagerly():  # registers nothing
-        return
     graph = tf.compat.v1.get_default_graph()
     owned = list(getattr(graph, "albert_gradients", ()))
     for name in registry.keys() - known:
@@ -49,7 +50,7 @@ def freed_with_graph() -> Iterator[None]:
 def custom_gradient(function: Callable) -> Callable:
     """Decorate a function of tensors as `tf.custom_gradient` does.
 
-    It differs in memory alone: graphs that call the function can be freed.
+    The one difference: graphs that call the function can be freed.
     """
     registered = tf.custom_gradient(function)
 

@@ -1,4 +1,4 @@
-"""Texts as vectors: means over tokens, of length one, if not asked otherwise.
+"""Texts as vectors: by default, means over tokens with length one.
 
 Shapes: B batch, C texts of an example, T tokens, H hidden width.
 """
@@ -19,7 +19,7 @@ def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the largest of each number [B, H] of vectors [B, T, H]."""
+    """Return the maximum over tokens [B, H] of vectors [B, T, H]."""
     return tf.reduce_max(tf.where(mask[..., None] > 0, x, x.dtype.min), 1)
 
 
@@ -33,13 +33,13 @@ POOLINGS = {
 def pooled(
     x: tf.Tensor, mask: tf.Tensor, pooling: str = "mean", unit: bool = True
 ) -> tf.Tensor:
-    """Return one vector [B, H] of vectors [B, T, H], float32.
+    """Return the vector of each text, float32 [B, H].
 
     Args:
-      x: the vectors of the tokens.
+      x: the vectors of tokens, [B, T, H].
       mask: [B, T], 1 at tokens.
       pooling: a key of `POOLINGS`.
-      unit: whether it has length one, so that products are cosines.
+      unit: whether to scale vectors to length one; products are then cosines.
     """
     vector = POOLINGS[pooling](tf.cast(x, tf.float32), mask)
     return tf.math.l2_normalize(vector, -1) if unit else vector

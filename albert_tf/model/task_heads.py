@@ -21,7 +21,7 @@ class AlbertWithHead(AlbertNetwork):
     """What all heads share: an encoder, and dropout before the head.
 
     Attributes:
-      reads_pooled: whether the head gets the pooled output.
+      reads_pooled: whether the head reads the pooled output.
 
     Args:
       config: the architecture.

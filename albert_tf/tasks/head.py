@@ -33,6 +33,7 @@ class Head(abc.ABC):
       token_outputs: which outputs have an axis of tokens, with what the model
         itself says at padding.
       further_inputs: what a batch may have beside `INPUTS` and the labels.
+      label_dtype: of labels, unless they are shares of classes, float32.
       model_class: makes the model from a config, `sizes`, and the rest.
     """
 
@@ -42,6 +43,7 @@ class Head(abc.ABC):
     averages: ClassVar[bool] = True
     token_outputs: ClassVar[dict[str, float]] = {}
     further_inputs: ClassVar[tuple[str, ...]] = ()
+    label_dtype: ClassVar[str] = "int32"
     model_class: ClassVar[type[AlbertWithHead]]
 
     def __init__(self, task: Any):

@@ -58,6 +58,8 @@ class ClassHead(Head):
 class SetHead(ClassHead):
     """Any number of several classes, each apart."""
 
+    label_dtype = "float32"
+
     def _weights(self, batch):
         """Return float32 [B, C], the weight of each yes and no."""
         return batch.get(LABEL_WEIGHTS, tf.ones_like(batch["labels"]))
@@ -91,6 +93,7 @@ class NumberHead(Head):
     """A number or several, learnt by squared errors as in the release."""
 
     model_class, metrics, smooths = AlbertClassifier, (), False
+    label_dtype = "float32"
 
     def sizes(self):
         return (max(1, len(self.task.labels)),)
@@ -238,7 +241,7 @@ class EmbeddingHead(Head):
     """
 
     model_class, metrics = AlbertEmbedder, ()
-    further_inputs = ("is_rated",)
+    further_inputs, label_dtype = ("is_rated",), "float32"
     smooths = averages = False
 
     def sizes(self):

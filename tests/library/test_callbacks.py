@@ -15,7 +15,7 @@ METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
 UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
 calls = keras.callbacks
 
-# What makes each in a folder, and the files that some leave there.
+# Functions that make each for a folder, and the files that it writes there.
 CALLBACKS = {
     "BackupAndRestore": lambda p: calls.BackupAndRestore(p / "backup"),
     "CSVLogger": lambda p: calls.CSVLogger(p / "log.csv"),
@@ -49,7 +49,7 @@ HOW = {"validation_data": (TEXTS, NAMES), "verbose": 0}
 
 
 def compiled(path, rate=RATE):
-    """Return a model that keeps averages of its weights, as Keras's Adam."""
+    """Return a model whose Adam keeps averages of the weights."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(path, LABELS)
     optimizer = keras.optimizers.Adam(rate, use_ema=True)
@@ -59,18 +59,18 @@ def compiled(path, rate=RATE):
 
 @pytest.fixture(scope="module")
 def model(shallow):
-    """A model that all callbacks meet, one after the other."""
+    """One model for the tests of all callbacks."""
     return compiled(shallow)
 
 
 def test_the_table_is_whole():
-    """A new callback of Keras needs a row."""
+    """A new callback of Keras fails here until it has a row."""
     assert set(CALLBACKS) == {n for n in dir(calls) if n[0].isupper()}
 
 
 @pytest.mark.parametrize("name", [n for n, make in CALLBACKS.items() if make])
 def test_a_callback_runs(name, model, tmp_path):
-    """It sees all metrics, official ones too, and leaves its file."""
+    """It sees all metrics, official ones too, and writes its file."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -91,7 +91,7 @@ def test_every_metric_has_a_direction(model):
 
 
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
-    """Without learning nothing does, and the second epoch is the last."""
+    """Without learning nothing improves, so the second epoch is the last."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
     how = HOW | {"callbacks": [stop], "epochs": 9}
     history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history

@@ -17,13 +17,13 @@ BATCH = {"batch_size": 8, "shuffle": False, "verbose": 0}
 
 
 def probabilities(model):
-    """Return what `predict` does, without a graph."""
+    """Return the probabilities of all texts, computed eagerly."""
     return tf.nn.softmax(model(model.tokenizer(TEXTS))).numpy()
 
 
 @pytest.fixture
 def low_rank(shallow):
-    """A model that has learnt low-rank matrices for an epoch."""
+    """A model that learned low-rank matrices for an epoch."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(
         shallow, LABELS, lora_rank=3, classifier_dropout=0.0
@@ -34,7 +34,7 @@ def low_rank(shallow):
 
 
 def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
-    """Kernels stay; the change of what is computed is that of A B."""
+    """Kernels stay; outputs change as A B changes the kernels."""
     learnt = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
     assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
@@ -63,7 +63,7 @@ def test_a_folder_has_the_sum(low_rank, tmp_path):
 
 
 def test_a_keras_file_learns_on(low_rank, tmp_path):
-    """A further epoch ends with the weights of one without an interruption."""
+    """Another epoch gives the weights of an uninterrupted run."""
     low_rank.save(tmp_path / "a.keras")
     again = keras.models.load_model(tmp_path / "a.keras")
     again.run_eagerly = True
@@ -76,7 +76,7 @@ def test_a_keras_file_learns_on(low_rank, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_has_the_sum(low_rank, tmp_path):
-    """The SavedModel gives the probabilities of the model."""
+    """The SavedModel returns the probabilities of the model."""
     low_rank.export(tmp_path / "saved")
     saved = tf.saved_model.load(str(tmp_path / "saved"))
     found = saved.signatures["serving_default"](tf.constant(TEXTS))
@@ -85,7 +85,7 @@ def test_an_export_has_the_sum(low_rank, tmp_path):
 
 
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
-    """Of any dense layer, with a scale of its own."""
+    """LoRA of any dense layer, with its own scale."""
     model = Classifier.load(shallow, LABELS)
     dense = model.albert.encoder.ffn_0_0.intermediate
     dense.enable_lora(2, lora_alpha=6)
@@ -103,7 +103,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A `.keras` file gives it again; a folder is refused and not begun."""
+    """A `.keras` file restores it; saving a folder fails and writes nothing."""
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -120,7 +120,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
-    """Before anything is learnt."""
+    """The error comes while the model loads."""
     with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 

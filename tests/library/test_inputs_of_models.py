@@ -1,4 +1,4 @@
-"""What models take: ids by any of their names, texts where texts belong."""
+"""Inputs of models: ids under each of their names, texts where they belong."""
 
 import collections
 
@@ -27,7 +27,7 @@ def model(shallow):
 
 
 def of_others(batch):
-    """Return a batch by Hugging Face's names."""
+    """Return a batch under Hugging Face's names."""
     theirs = {ours: name for name, ours in ALIASES.items()}
     return {theirs.get(name, name): x for name, x in batch.items()}
 
@@ -82,7 +82,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
     ],
 )
 def test_other_names_are_refused(model, method, name, message):
-    """A key that the network does not know would change nothing, unseen."""
+    """An unknown key would be ignored in silence."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = batch | {name: batch["input_mask"]}
     if method == "fit_stream":
@@ -92,8 +92,51 @@ def test_other_names_are_refused(model, method, name, message):
         getattr(model, method)(x)
 
 
+@pytest.mark.parametrize("form", [np.array, tf.constant, np.ndarray.tolist])
+@pytest.mark.parametrize(
+    "name", ["input_mask", "attention_mask", "segment_ids"]
+)
+@pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
+def test_masks_have_the_shape_of_the_ids(model, form, name, part):
+    """In a dict or as a keyword; a mask of one row would be broadcast."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    x = form(batch[ALIASES.get(name, name)][part])
+    ids = form(batch["input_ids"])
+    rule = f"^`{ALIASES.get(name, name)}` must have the shape of `input_ids`"
+    for call in (
+        lambda: model(ids, **{name: x}),
+        lambda: model({"input_ids": ids, name: x}),
+    ):
+        with pytest.raises(InputError, match=rule):
+            call()
+
+
+def test_ids_are_rows(model):
+    """A scalar or a single row fails; shapes may be unknown."""
+    for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
+        with pytest.raises(InputError, match="must be batches of rows"):
+            model(ids)
+    spec = {"input_ids": tf.TensorSpec(None, tf.int32)}
+    assert model.named_inputs(spec, {}) == spec
+
+
+def test_an_input_comes_once(model):
+    """Under one of its names, and either in the dict or beside it."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    ids, mask, _ = batch.values()
+    for call, message in (
+        (lambda: model(ids, mask, attention_mask=mask), "^A batch must have"),
+        (lambda: model(batch, input_mask=mask), "twice: input_mask$"),
+        (lambda: model(input_mask=mask), "must have `input_ids`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+    found = model(input_ids=ids.tolist(), input_mask=mask.tolist())
+    np.testing.assert_array_equal(found, model(ids, mask))
+
+
 def test_choices_have_a_mask_of_their_own(shallow):
-    """What a kind of task takes beside the ids is a legal name."""
+    """Further inputs of a kind of task are legal names."""
     model = MultipleChoice.load(shallow)
     ids = np.ones([1, 3, 4], "int32")
     masked = model({"input_ids": ids, "choice_mask": np.array([[1.0, 1, 0]])})
@@ -104,6 +147,7 @@ def test_choices_have_a_mask_of_their_own(shallow):
 CALLS = [
     lambda m, a, x: m(x),
     lambda m, a, x: m({"input_ids": x}),
+    lambda m, a, x: m(input_ids=x),
     lambda m, a, x: m.network(x),
     lambda m, a, x: a(x),
     lambda m, a, x: a.albert(x),
@@ -118,7 +162,7 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
-    """One line says what makes ids of texts, or what takes texts."""
+    """The error is one line: what makes ids of texts, or what takes texts."""
     with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
         call(model, load(shallow), form(TEXTS))
     assert "\n" not in str(error.value)
@@ -133,7 +177,7 @@ def test_rows_in_lists_are_ids(model):
 
 
 def test_a_lone_text_has_one_answer(model, shallow):
-    """That of a list with this text, without the axis of examples."""
+    """It is that of a list with this text, without the axis of examples."""
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])
@@ -147,10 +191,11 @@ def test_a_lone_text_has_one_answer(model, shallow):
     np.testing.assert_array_equal(albert.embed(one), albert.embed([one])[0])
     with pytest.raises(InputError, match="the path of an existing table"):
         single.predict("missing.tsv")
+    assert single.predict("https://t.co/a so good", verbose=0).shape == (2,)
 
 
 def test_probabilities_have_a_name(model):
-    """Of ids too, for which `predict` returns logits."""
+    """`predict_proba` takes ids too, for which `predict` returns logits."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)

@@ -26,13 +26,13 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 
 
 def model_of(name, kind, words, **changes):
-    """Return a model that was never computed, which is quick."""
+    """Return a model quickly: its network never runs."""
     task = dataclasses.replace(find(kind).with_length(16), **changes)
     return getattr(albert_tf, name)(tiny.CONFIG, task, words)
 
 
 def ways(columns, path):
-    """Yield a table as people have it: in memory, in a frame, in files."""
+    """Yield a table in memory, as a frame, and in files."""
     rows = [
         dict(zip(columns, row, strict=True))
         for row in zip(*columns.values(), strict=True)
@@ -81,7 +81,7 @@ def framed(columns):
 def test_labels_of_a_frame_stand_by_their_names(
     words, form, model, kind, y, rows
 ):
-    """One column is the labels; several are in any order, and none is left."""
+    """Labels are one column, or one for each label in any order."""
     model = model_of(model, kind, words, labels=NAMES)
     found, _ = model.weighted_examples(TEXTS, form(y), None, "eval")
     wanted, _ = model.weighted_examples(
@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Beside texts, in a column and in a file they are the same classes."""
+    """Labels beside texts, in a column and in a file are the same classes."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]
@@ -135,7 +135,7 @@ def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
     ],
 )
 def test_tags_by_name_or_number(words, tmp_path, tags):
-    """Lists and columns of either, in a table of words or of texts."""
+    """In lists and columns, in tables of words or of texts."""
     model = model_of(*TAGGER, words, labels=TAGS)
     sources = [(WORDS, tags), (TEXTS, tags)]
     for texts in (WORDS, TEXTS):
@@ -234,7 +234,7 @@ def test_a_mistake_is_named_as_it_was_passed(
 
 
 def test_a_batch_of_raw_texts_is_not_a_sentence(words):
-    """Of a data set; alone, in batches, with tags or without."""
+    """In a data set of examples or batches, with tags or without."""
     model = model_of(*TAGGER, words, labels=TAGS)
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 

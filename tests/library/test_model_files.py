@@ -11,7 +11,7 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """Old rows stay; a new one is the mean of its text's; all is saved."""
+    """Old rows stay, new ones are means of old ones, and all are saved."""
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size
@@ -37,7 +37,7 @@ def test_added_pieces_get_rows(pretrained_dir, tmp_path):
 
 
 def test_a_task_takes_added_pieces_too(pretrained_dir):
-    """With a new head, whose texts have them."""
+    """A model with a new head encodes texts with them."""
     model = Classifier.load(pretrained_dir, ["a", "b"], added_pieces=["[E1]"])
     ids = model.tokenizer([TEXT])
     assert model.tokenizer.vocab_size - 1 in ids["input_ids"]
@@ -53,7 +53,7 @@ def test_a_task_takes_added_pieces_too(pretrained_dir):
     ],
 )
 def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
-    """Before anything is built."""
+    """The error comes before a model is built."""
     with pytest.raises(InputError, match=message):
         albert_tf.load(pretrained_dir, added_pieces=pieces)
 
@@ -62,7 +62,7 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """What no save writes is named, and all of the folder stays."""
+    """The error names the other file, and the folder is unchanged."""
     model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
     model.save(folder)
     model.save(f"{folder}/", overwrite=True)
@@ -72,7 +72,9 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
     path.parent.mkdir(exist_ok=True)
     path.mkdir() if name.endswith("/") else path.write_text("mine")
     there = {*folder.rglob("*")}
-    with pytest.raises(InputError, match=f"nothing else.*{name.rstrip('/')}"):
+    with pytest.raises(
+        InputError, match=f"nothing else in it.*{name.rstrip('/')}"
+    ):
         model.save(folder, overwrite=True)
     assert {*folder.rglob("*")} == there
 

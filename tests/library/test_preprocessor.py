@@ -64,7 +64,7 @@ def test_what_keras_passes_is_read(layer, tokenizer):
 
 
 def test_a_copy_has_the_vocabulary(layer):
-    """`from_config` makes an equal layer of what JSON has."""
+    """`from_config` makes an equal layer from JSON."""
     config = json.loads(json.dumps(layer.get_config()))
     agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
 

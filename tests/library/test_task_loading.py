@@ -59,7 +59,7 @@ def test_a_setting_of_another_type_is_refused(pretrained, settings, message):
 
 
 def test_classes_without_names_are_counted(pretrained, finished):
-    """Their names are their numbers; a fine-tuned model has its own."""
+    """They are named by number; a fine-tuned model keeps its names."""
     for cls in (Classifier, Tagger):
         assert cls.load(pretrained, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
@@ -76,7 +76,7 @@ def test_classes_without_names_are_counted(pretrained, finished):
 
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
-    """A model made with them is saved, and is the same again."""
+    """A model made with them can be saved and loaded."""
     half = np.float32(0.25)
     model = Classifier.load(
         pretrained,
@@ -110,7 +110,7 @@ def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
 
 
 def test_optimizers_and_schedules_take_numbers_of_numpy():
-    """What Keras writes of them is JSON, with Python's own numbers."""
+    """Their configs are JSON, with Python's own numbers."""
     schedule = WarmupDecay(
         np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
     )
@@ -158,7 +158,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(call, message):
-    """A name that is missing says what was probably meant."""
+    """The error has the name that was probably meant."""
     with pytest.raises(AttributeError, match=message):
         call()
     assert not hasattr(keras.Model, "from_pretrained")

@@ -1,4 +1,4 @@
-"""Losses and metrics of `compile`, against those worked out from logits."""
+"""Losses and metrics of `compile`, compared with ones computed from logits."""
 
 import functools
 
@@ -12,13 +12,13 @@ from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.reading_models import QuestionAnswerer, Tagger
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.library.training_metrics import (
     Adapted,
     chosen,
     mean_of_words,
     takes_probabilities,
-    words_alone,
+    words_only,
 )
 from albert_tf.tasks.heads import TagHead
 from albert_tf.training.optimization.keras_optimizers import AdamW
@@ -76,13 +76,13 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """Logits would give it other numbers, in silence."""
+    """From logits it would be wrong, in silence."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
 
 def measured(model, metrics, y=NUMBERS, **compiled):
-    """Return the values of metrics of Keras by their names."""
+    """Return {name: value} of Keras's metrics."""
     model.compile(AdamW(0.0), metrics=metrics, run_eagerly=True, **compiled)
     return model.evaluate(TEXTS, y, verbose=0, return_dict=True)
 
@@ -97,7 +97,7 @@ def threshold(model):
 
 
 def test_metrics_of_one_decision_are_about_class_1(classifier):
-    """Two classes: the probability of the second is what counts."""
+    """With two classes, the probability of the second counts."""
     half = threshold(classifier)
     shares = classifier.predict(TEXTS, verbose=0)[:, 1]
     found = measured(
@@ -127,7 +127,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """Each class is a decision, by its probability and not its logit."""
+    """Each class is a decision, made by probability, not by logit."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -146,7 +146,7 @@ def test_metrics_of_a_set_of_classes(shallow):
 
 
 def test_official_metrics_are_those_of_score(classifier):
-    """They are of all examples, not means of batches; not of training."""
+    """They come from all validation examples, and are not means of batches."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
     classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
     how = {"batch_size": 5, "epochs": 2, "verbose": 0}
@@ -174,7 +174,7 @@ def test_official_metrics_are_those_of_score(classifier):
 
 
 def test_a_file_keeps_the_metrics(classifier, tmp_path):
-    """Official metrics, and Keras's own, are there again."""
+    """Official metrics and Keras's own are restored."""
     metrics = ["accuracy", "f1", measures.AUC(name="auc")]
     classifier.compile(
         AdamW(0.0), metrics=metrics, label_smoothing=0.2, run_eagerly=True
@@ -188,8 +188,43 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     assert again.label_smoothing == 0.2
 
 
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        ("array", "uint8"),
+        pytest.param("array", "float64", marks=pytest.mark.slow),
+        pytest.param("stream", "int64", marks=pytest.mark.slow),
+        pytest.param("stream", bool, marks=pytest.mark.slow),
+    ],
+)
+def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
+    """Labels have any type, in a row or a column; loss and accuracy agree."""
+    flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
+    row = np.array([1, 0, 1, 1], dtype)
+    cases = [
+        (Classifier, {"num_labels": 2}, [row, row[:, None]]),
+        (Regressor, {}, [row, row[:, None]]),
+        (Regressor, {"num_labels": 2}, [flags]),
+        (Classifier, {"num_labels": 2, "multilabel": True}, [flags]),
+    ]
+    for cls, how, labels in cases:
+        keras.utils.set_random_seed(1)
+        model = cls.load(shallow, classifier_dropout=0.0, **how)
+        metrics = model.task.head.metrics
+        model.compile(AdamW(0.0), metrics=[*metrics], run_eagerly=True)
+        texts = TEXTS[: len(row)]
+        ids = model.tokenizer(texts, max_length=16)
+        for y in labels:
+            wanted = model.evaluate(texts, y.astype(int).tolist(), verbose=0)
+            data = ids, y
+            if form == "stream":
+                data = tf.data.Dataset.from_tensor_slices(data).batch(4), None
+            found = model.evaluate(*data, verbose=0)
+            assert found == pytest.approx(wanted, rel=1e-5)
+
+
 def test_official_metrics_need_texts(classifier):
-    """Ids do not tell what a text was labelled with."""
+    """They cannot be computed from ids."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
     ids = classifier.tokenizer(TEXTS)
     for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
@@ -215,12 +250,12 @@ def test_smoothed_labels_are_of_training_alone(shallow):
     for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
         with pytest.raises(InputError, match="`label_smoothing` must"):
             model.compile(**how)
-    with pytest.raises(InputError, match="of the own loss of a task with"):
+    with pytest.raises(InputError, match="needs a task of classes"):
         QuestionAnswerer.load(shallow).compile(label_smoothing=0.1)
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Keras's categorical cross entropy is the sparse one of numbers."""
+    """Keras's categorical cross entropy equals the sparse one."""
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)
@@ -231,7 +266,7 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Keras's losses and metrics see words alone, as the task's own."""
+    """Keras's losses and metrics see only words, as the task's own do."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
@@ -247,7 +282,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 
 def test_xla_leaves_out_tokens_without_a_tag():
-    """Losses and metrics of Keras are those of the words, by their weights."""
+    """Keras's losses and metrics follow from the words and their weights."""
     rng = np.random.default_rng(2)
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")
@@ -259,7 +294,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
     @tf.function(jit_compile=True)
     def compiled(tags, logits, weights):
-        y, y_pred, shares = words_alone(head, tags, logits, weights)
+        y, y_pred, shares = words_only(head, tags, logits, weights)
         metric.update_state(tags, logits, weights)
         return loss(y, y_pred, mean_of_words(head, tags, shares))
 
@@ -279,7 +314,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
 @pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
 def test_a_metric_that_nobody_has_is_refused(shallow, metric):
-    """With the names of those of the task."""
+    """The error has the names of the task's metrics."""
     model = Classifier.load(shallow, ["a", "b", "c"])
     message = "may be accuracy, .*, and those of Keras. Received: metrics="
     with pytest.raises(InputError, match=message):
@@ -309,7 +344,7 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):
-    """Before anything is learnt."""
+    """The error comes from `compile`."""
     with pytest.raises(InputError, match="`loss` must be one of Keras"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
 

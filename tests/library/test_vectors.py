@@ -1,4 +1,4 @@
-"""Cosines and search, beside scikit-learn's."""
+"""Cosines and search, compared with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 
 
 def test_similarity_is_the_cosine():
-    """Of any lengths, also of vectors of zeros and of large numbers."""
+    """Vectors have any length; they may be zeros or have large numbers."""
     first = np.concatenate([3 * QUERIES, np.zeros([1, 4])])
     wanted = cosine_similarity(first, VECTORS)
     found = albert_tf.similarity(first.astype("f4"), VECTORS)
@@ -25,7 +25,7 @@ def test_similarity_is_the_cosine():
 @pytest.mark.parametrize("block", [1, 40, 1 << 20])
 @pytest.mark.parametrize("number", [1, 3, 99])
 def test_search_sorts_the_cosines(monkeypatch, block, number):
-    """In blocks of any size; all vectors where fewer than asked for."""
+    """In blocks of any size; if there are too few vectors, all are found."""
     monkeypatch.setattr(vectors, "BLOCK", block)
     found = albert_tf.search(QUERIES, VECTORS, number)
     scores = cosine_similarity(QUERIES, VECTORS)
@@ -66,6 +66,6 @@ def test_a_lone_vector_has_a_lone_answer():
     ],
 )
 def test_refuses_what_are_no_vectors(action, message):
-    """With the name of the argument."""
+    """The error has the name of the argument."""
     with pytest.raises(InputError, match=message):
         action()

@@ -1,4 +1,4 @@
-"""What a graph registers with TensorFlow goes when the graph goes."""
+"""Gradients that a graph registers with TensorFlow are freed with it."""
 
 import gc
 import weakref
@@ -40,7 +40,7 @@ def looped(x):
 
 
 def others(x):
-    """Code of others that registers a gradient."""
+    """Another library's code, which registers a gradient."""
     with custom_gradients.freed_with_graph():
         return tf.nn.silu(x)
 
@@ -63,7 +63,7 @@ def gradient(function, x):
 
 
 def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
-    """Return the gradient that a graph computes, and the graph."""
+    """Return the gradient that a graph computes, and a weak reference to it."""
     step = tf.function(lambda x: gradient(function, x), autograph=False)
     concrete = step.get_concrete_function(tf.TensorSpec([3, 8]))
     return concrete(tf.constant(X)).numpy(), weakref.ref(concrete.graph)
@@ -71,7 +71,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """Nothing is registered any more, and gradients are those of eager mode."""
+    """The registry is as before, and gradients are those of eager mode."""
     gc.collect()  # graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)
@@ -83,7 +83,7 @@ def test_a_graph_is_freed_with_its_gradients(function):
 
 
 def test_optimizers_of_equal_settings_share_a_graph():
-    """A second optimizer leaves no graph, and no further trace of its rule."""
+    """A second optimizer leaves no graph and adds no trace of its rule."""
     traces = []
     for _ in range(2):
         kernel = keras.Variable(tf.ones([FUSED_SIZE // 64, 64]))
