@@ -50,6 +50,7 @@ from albert_tf.text.added_pieces import (
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.wordpiece import is_punctuation
 
 SETTINGS_OFF = ("do_lower_case", "strip_accents", "replace_quotes")
 # The chain of rules that `TextConfig` is.
@@ -110,14 +111,6 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
                 found = python_pattern(rule["pattern"])
                 text = found.sub(lambda _, r=rule: r["content"], text)
     return text.replace(WORD_MARK, " ") != "a b"
-
-
-def is_punctuation(character: str) -> bool:
-    """Return whether the library `tokenizers` splits at a character."""
-    ascii_mark = character.isascii() and character.isprintable()
-    if ascii_mark and not character.isalnum():
-        return character != " "
-    return unicodedata.category(character).startswith("P")
 
 
 def is_digit(character: str) -> bool:
@@ -246,11 +239,7 @@ class SentencePieceReader:
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
         if not hub.rules_alone:
-            if hub.flag("keep_accents") is not None:
-                known["strip_accents"] = not hub.flag("keep_accents")
-            for name in SETTINGS_OFF:
-                if hub.flag(name) is not None:
-                    known[name] = hub.flag(name)
+            known |= hub.accents() | hub.flags(*SETTINGS_OFF)
         return TextConfig(**known, digit_comma=self.digit_comma())
 
     def _split_pieces(self) -> list[dict]:
@@ -342,8 +331,9 @@ class SentencePieceReader:
         pieces = self.proto.pieces
         config = self.text_config()
         for row in self.hub.content.get("added_tokens", ()):
-            inside = row["id"] < len(pieces) and not row.get("special")
-            if inside and pieces[row["id"]].type == NORMAL:
+            id, special = row["id"], flag_of(row, "special", False)
+            inside = id < len(pieces) and pieces[id].type == NORMAL
+            if inside and not special:
                 self._cannot(f"the added {row['content']}, of the vocabulary")
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]

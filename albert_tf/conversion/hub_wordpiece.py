@@ -16,6 +16,8 @@ from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import KINDS, Tokenizer
 from albert_tf.text.wordpiece import vocabulary_lines
 
+CHINESE = "tokenize_chinese_chars"  # of `tokenizer_config.json`
+
 
 def wordpiece_tokenizer(
     hub: HubFiles, path: str | None, rows: int | None
@@ -97,16 +99,13 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
     known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
-    if hub.flag("keep_accents") is not None:
-        known["strip_accents"] = not hub.flag("keep_accents")
+    known |= hub.accents()
     strips = flag_of(bert, "strip_accents", False)
     if not hub.rules_alone:
-        for name in ("do_lower_case", "strip_accents"):
-            if hub.flag(name) is not None:
-                known[name] = hub.flag(name)
-        strips = strips or hub.flag("strip_accents")
-        if hub.flag("tokenize_chinese_chars") is not None:
-            apart = hub.flag("tokenize_chinese_chars")
+        given = hub.flags("do_lower_case", "strip_accents")
+        known |= given
+        strips = strips or given.get("strip_accents")
+        apart = hub.flags(CHINESE).get(CHINESE, apart)
     if strips and not known.get("do_lower_case", True):
         cannot.append("StripAccents without Lowercase")
     for name in [*cannot, *_other_splits(hub)]:
@@ -117,7 +116,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
     if not apart:
         hub.differences.append(
             "here each Chinese character is a word; there "
-            "tokenize_chinese_chars is false, and ids of Chinese differ"
+            f"{CHINESE} is false, and ids of Chinese differ"
         )
     return TextConfig(**known)
 

@@ -20,7 +20,7 @@ FLAGS = {
     "pooling_mode_max_tokens": "max",
 }
 LENGTHS = "sentence_*_config.json"
-PROMPTS = "config_sentence_transformers.json"
+SETTINGS = "config_sentence_transformers.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,16 +125,16 @@ def read_modules(folder: str) -> Modules | None:
     encoder = files.join(folder, kinds["Transformer"] or ".")
     pooling = files.join(folder, kinds["Pooling"], "config.json")
     values = files.read_json_object(pooling, "The pooling module")
-    lengths = {}
+    settings = {}
     for name in files.matches(LENGTHS, encoder):
-        lengths |= files.read_json_object(name, "The encoder's settings")
+        settings |= files.read_json_object(name, "The encoder's settings")
     return Modules(
         encoder,
         _pooling(values, pooling),
         "Normalize" in kinds,
-        lengths.get("max_seq_length"),
-        bool(lengths.get("do_lower_case")),
-        _prompt(read_if_there(folder, PROMPTS)),
+        settings.get("max_seq_length"),
+        bool(files.flag_in(settings, "do_lower_case", encoder)),
+        _prompt(read_if_there(folder, SETTINGS)),
     )
 
 

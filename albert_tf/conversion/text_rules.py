@@ -21,6 +21,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from albert_tf.conversion.tokenizer_files import flag_of
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.wordpiece import IDEOGRAPH
 
@@ -105,9 +106,10 @@ def only_spaces(pattern: dict, content: str) -> bool:
 
 
 def _bert(rule: dict) -> Function:
-    lower = rule.get("lowercase", True)
-    strip = rule.get("strip_accents")
-    strip = lower if strip is None else strip
+    lower = flag_of(rule, "lowercase", True)
+    strip = flag_of(rule, "strip_accents", lower)
+    cleans = flag_of(rule, "clean_text", True)
+    sets_apart = flag_of(rule, "handle_chinese_chars", True)
 
     def clean(character: str) -> str:
         category = unicodedata.category(character)
@@ -117,9 +119,9 @@ def _bert(rule: dict) -> Function:
         return "" if odd else character
 
     def function(text: str) -> str:
-        if rule.get("clean_text", True):
+        if cleans:
             text = "".join(map(clean, text))
-        if rule.get("handle_chinese_chars", True):
+        if sets_apart:
             text = IDEOGRAPH.sub(r" \g<0> ", text)
         if strip:
             text = drop_nonspacing(unicodedata.normalize("NFD", text))

@@ -117,10 +117,16 @@ class HubFiles:
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
-    def flag(self, name: str) -> bool | None:
-        """Return a setting that is true, false, or not given."""
+    def flags(self, *names: str) -> dict[str, bool]:
+        """Return those of some boolean settings that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
-        return files.flag_in(self.settings, name, path)
+        flags = {n: files.flag_in(self.settings, n, path) for n in names}
+        return {name: x for name, x in flags.items() if x is not None}
+
+    def accents(self) -> dict[str, bool]:
+        """Return `strip_accents`, if the files set its opposite."""
+        keep = self.flags("keep_accents")
+        return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
         """Return what stands behind a vocabulary of a size, by number."""
@@ -132,7 +138,7 @@ class HubFiles:
         decoder = self.settings.get("added_tokens_decoder") or {}
         rows = [{**row, "id": int(id)} for id, row in decoder.items()]
         for row in [*rows, *self.content.get("added_tokens", ())]:
-            special = row.get("special", False)
+            special = flag_of(row, "special", False)
             found[row["id"]] = Added(row["id"], row["content"], special)
         return [found[id] for id in sorted(found) if id >= size]
 

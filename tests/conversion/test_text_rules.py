@@ -7,9 +7,11 @@ import unicodedata
 import pytest
 import sentencepiece
 import vocabularies
+from hub_tokenizers import replace
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.conversion.text_rules import (
+    MAKERS,
     charsmap_keys,
     charsmap_of,
     flat,
@@ -35,10 +37,6 @@ def regex(pattern: str, content: str) -> dict:
         "pattern": {"Regex": pattern},
         "content": content,
     }
-
-
-def string(text: str, content: str) -> dict:
-    return {"type": "Replace", "pattern": {"String": text}, "content": content}
 
 
 NFKC, LOWER = {"type": "NFKC"}, {"type": "Lowercase"}
@@ -69,7 +67,7 @@ TEXTS = [
             lambda text: unicodedata.normalize("NFKC", text).lower(),
         ),
         (
-            [string("``", '"'), string("''", '"')],
+            [replace("``", '"'), replace("''", '"')],
             lambda text: text.replace("``", '"').replace("''", '"'),
         ),
         (
@@ -103,6 +101,17 @@ def test_a_map_does_what_the_rules_do(rules, function):
     normalize = normalizer_of(charsmap_of(table))
     for text in TEXTS:
         assert normalize(text) == function(text), text
+
+
+@pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
+def test_flags_of_bert_may_be_texts(name):
+    """A flag written as text has the meaning of the JSON boolean."""
+    text = "\x07É中"
+    on, off, text_on, text_off = (
+        MAKERS["BertNormalizer"](BERT | {name: flag})(text)
+        for flag in (True, False, "true", "false")
+    )
+    assert (text_on, text_off) == (on, off) and on != off
 
 
 @pytest.mark.slow
