@@ -44,8 +44,6 @@ from albert_tf.training.optimization.weight_average import AVERAGE
 HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
-
-
 ENCODER, TF1_ENCODER = "albert/", "bert/"
 
 
@@ -235,12 +233,12 @@ OTHERS = {
     "have other names; convert what it was made of: for TF-Hub's albert_en "
     "the archive of google-research/albert with the same weights, for an "
     "export its model directory",
-    "model.safetensors.index.json": "a Hugging Face folder with its weights "
-    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
-    "transformers writes one",
-    "pytorch_model.bin.index.json": "a Hugging Face folder with its weights "
-    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
-    "transformers writes one",
+    **{
+        f"{name}.index.json": "a Hugging Face folder with its weights in "
+        "several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
+        "transformers writes one"
+        for name in huggingface.WEIGHTS
+    },
     "flax_model.msgpack": "a Hugging Face folder with the weights of Flax; "
     "`from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW)` of "
     "transformers 4 writes those of PyTorch",
