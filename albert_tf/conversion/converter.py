@@ -34,9 +34,7 @@ def convert(
     input: str,
     output: str,
     to: str,
-    config_file: str | None = None,
-    pairs: bool = False,
-    **further: bool | str | None,
+    **how: bool | str | None,
 ) -> list[str]:
     """Convert a model; return lines that say what was found and done.
 
@@ -44,9 +42,7 @@ def convert(
       input: a folder or a checkpoint's prefix.
       output: a folder that is new or empty.
       to: a key of `TARGETS`.
-      config_file: a config to use instead of the one beside the weights.
-      pairs: whether a classifier that does not say so is of pairs of texts.
-      **further: `encoder_only`, `strict` and `task`, see `Reading`.
+      **how: the fields of `Reading`.
 
     Raises:
       InputError: anything does not fit; then there is no output folder.
@@ -54,8 +50,9 @@ def convert(
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
     with files.atomic_folder(output) as temporary:
-        source = open_source(input, Reading(config_file, pairs, **further))
-        _check(source, pairs)
+        reading = Reading(**how)
+        source = open_source(input, reading)
+        _check(source, reading.pairs)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
