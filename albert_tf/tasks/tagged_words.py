@@ -14,7 +14,11 @@ from typing import Any
 from albert_tf.base.errors import require
 from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.tables import Row, cell
-from albert_tf.text.wordpiece import clean_character, is_punctuation
+from albert_tf.text.wordpiece import (
+    IDEOGRAPH,
+    is_punctuation,
+    split_punctuation,
+)
 
 WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
@@ -56,27 +60,22 @@ class Sentence:
         return f"{self.path}:{line}"
 
 
+def is_word(character: str) -> bool:
+    """Return whether a character is always a word by itself."""
+    return is_punctuation(character) or bool(IDEOGRAPH.match(character))
+
+
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return start and end of the words of raw text.
 
     A word is a run of letters and digits, and every punctuation mark or
     ideograph by itself.
     """
-    words: list[tuple[int, int]] = []
-    goes_on = False
-    for i, character in enumerate(text):
-        if character.isspace():
-            goes_on = False
-            continue
-        single = (
-            is_punctuation(character) or clean_character(character)[:1] == " "
-        )
-        if goes_on and not single:
-            words[-1] = (words[-1][0], i + 1)
-        else:
-            words.append((i, i + 1))
-        goes_on = not single
-    return words
+    return [
+        (run.start() + start, run.start() + end)
+        for run in re.finditer(r"\S+", text)
+        for start, end in split_punctuation(run[0], is_word)
+    ]
 
 
 def divided(text: str) -> list[str]:
