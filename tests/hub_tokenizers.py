@@ -43,7 +43,7 @@ def replace(text: str, content: str) -> dict:
 
 
 def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
-    """Return what transformers 5 writes of a SentencePiece model."""
+    """Return the `tokenizer.json` of transformers 5 for a tokenizer."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}

@@ -22,8 +22,7 @@ def _check(source: Source, pairs: bool) -> None:
     """Raise `InputError` if a source's parts do not fit each other."""
     require(
         not pairs or getattr(source.task, "is_pair", False),
-        "`pairs` must stand with a classifier of Hugging Face or of a TF1 "
-        "checkpoint alone.",
+        "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
         pairs=pairs,
     )
     if source.tokenizer:
@@ -49,8 +48,8 @@ def convert(
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
+    reading = Reading(**how)
     with files.atomic_folder(output) as temporary:
-        reading = Reading(**how)
         source = open_source(input, reading)
         _check(source, reading.pairs)
         try:
@@ -90,19 +89,19 @@ class ConversionConfig(Checked):
     )
     pairs: bool = setting(
         False,
-        "Whether the classifier of a Hugging Face folder or a TF1 checkpoint, "
-        "which do not say so, is of pairs of texts.",
+        "Whether a classifier from Hugging Face or a TF1 checkpoint takes "
+        "pairs of texts; its files do not tell.",
     )
     task: str | None = setting(
         None,
-        "Task of the head in a TF1 checkpoint, which has no labels: a name as "
-        "for finetune.py. Default: classification, or SQuAD.",
+        "Task of the head in a TF1 checkpoint, which has no labels; named as "
+        "for finetune.py. Default: classification or SQuAD.",
     )
     encoder_only: bool = setting(
-        False, "Whether to leave out every head, also one that is unknown."
+        False, "Whether to keep only the encoder, whatever head it has."
     )
     strict: bool = setting(
         False,
-        "Whether to fail where the tokenizer of a Hugging Face folder has "
-        "something that has no equal here, rather than warn.",
+        "Whether to fail, rather than warn, if a Hugging Face tokenizer has "
+        "rules without an equivalent here.",
     )

@@ -1,4 +1,4 @@
-"""A WordPiece tokenizer made of a Hugging Face folder's."""
+"""A WordPiece tokenizer made from a Hugging Face folder's."""
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -39,8 +39,8 @@ def wordpiece_tokenizer(
         name = text_of_piece(Like("wordpiece", config), piece.piece)
         if not piece.special and name is None:
             hub.differences.append(
-                f"the added {piece.piece} is not found in texts, for WordPiece "
-                "splits it"
+                f"the added {piece.piece} is never found in texts, because "
+                "WordPiece splits it"
             )
         fresh = name and not piece.special and name not in lines
         lines.append(name if fresh else piece.piece)
@@ -62,8 +62,8 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
     """Read the normalizer of `tokenizer.json`.
 
     Returns:
-      the settings of `TextConfig` that its rules say, its `BertNormalizer`, {}
-      without one, and what WordPiece has no setting for.
+      the settings of `TextConfig` that its rules imply; its `BertNormalizer`,
+      or {}; and the rules for which WordPiece has no setting.
     """
     rules = [
         rule
@@ -81,7 +81,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # Accents go with capitals where nothing is said of them.
+            # By default accents are stripped along with capitals.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -95,7 +95,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
 
 
 def wordpiece_config(hub: HubFiles) -> TextConfig:
-    """Return the settings of WordPiece, and note what they cannot say."""
+    """Return the settings of WordPiece; note what they cannot express."""
     known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
@@ -110,7 +110,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
         cannot.append("StripAccents without Lowercase")
     for name in [*cannot, *_other_splits(hub)]:
         hub.differences.append(
-            f"ids may differ: WordPiece here has nothing like {name} of "
+            f"ids may differ: WordPiece here has no equivalent for {name}, of "
             f"{TOKENIZER_JSON}"
         )
     if not apart:

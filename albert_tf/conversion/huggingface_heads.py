@@ -103,8 +103,8 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     known = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}; `encoder_only` "
-        "keeps the encoder of another class.",
+        f"`architectures` must be one of {', '.join(known)}; with another, "
+        "`encoder_only` keeps the encoder.",
         architectures=architecture,
     )
     if kinds[0] not in PROBLEMS:

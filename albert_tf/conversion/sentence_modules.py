@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: an encoder, how its vectors are pooled."""
+"""Folders of sentence-transformers: an encoder and how it is pooled."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
 }
-LENGTHS = "sentence_*_config.json"
+ENCODER_SETTINGS = "sentence_*_config.json"
 SETTINGS = "config_sentence_transformers.json"
 
 
@@ -31,9 +31,9 @@ class Modules:
       folder: where the encoder is.
       pooling: one of `POOLINGS`.
       unit_length: whether vectors have length one.
-      length: most tokens of a text, None if that is not said.
+      length: the most tokens of a text, None if not set.
       lowers: whether texts are lower-cased before they are tokenized.
-      prompt: what each text begins with if nothing else is said.
+      prompt: the default prefix of each text, "" for none.
     """
 
     folder: str
@@ -45,13 +45,13 @@ class Modules:
 
     @property
     def warnings(self) -> list[str]:
-        """What the vectors depend on that has no place here."""
+        """Settings that change vectors and have no equivalent here."""
         rule = "there each text begins with the prompt"
         more = "put it in front of yours"
         return [f"{rule} {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
-        """Return the task that has these vectors."""
+        """Return the task that computes these vectors."""
         limit = read_if_there(self.folder, TOKENIZER_CONFIG)
         limit = self.length or limit.get("model_max_length") or positions
         how = TaskConfig(pooling=self.pooling, unit_length=self.unit_length)
@@ -67,7 +67,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return the one way of pooling that a module has."""
+    """Return the pooling of a module, which must have exactly one."""
     modes = values.get("pooling_mode")
     if modes is None:
         active = [name for name, on in values.items() if on is True]
@@ -75,8 +75,8 @@ def _pooling(values: dict, path: str) -> str:
     modes = [modes] if isinstance(modes, str) else modes
     require(
         len(modes) == 1 and modes[0] in POOLINGS,
-        f"The pooling must be one of {', '.join(POOLINGS)}; `encoder_only` "
-        "keeps the encoder of another.",
+        f"The pooling must be one of {', '.join(POOLINGS)}; with another, "
+        "`encoder_only` keeps the encoder.",
         pooling=f"{', '.join(modes)} in {path}",
     )
     return modes[0]
@@ -107,7 +107,7 @@ def read_modules(folder: str) -> Modules | None:
     """Return the modules of a folder, None if it has none.
 
     Raises:
-      InputError: there are modules that have no place here.
+      InputError: a module is missing, or has no equivalent here.
     """
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
@@ -118,15 +118,15 @@ def read_modules(folder: str) -> Modules | None:
     require(
         not others and {"Transformer", "Pooling"} <= {*kinds},
         "The modules of a sentence-transformers folder must be Transformer, "
-        "Pooling and, if vectors have length one, Normalize; `encoder_only` "
-        "keeps the encoder.",
+        "Pooling and perhaps Normalize; with others, `encoder_only` keeps the "
+        "encoder.",
         modules=f"{', '.join(kinds)} in {path}",
     )
     encoder = files.join(folder, kinds["Transformer"] or ".")
     pooling = files.join(folder, kinds["Pooling"], "config.json")
     values = files.read_json_object(pooling, "The pooling module")
     settings = {}
-    for name in files.matches(LENGTHS, encoder):
+    for name in files.matches(ENCODER_SETTINGS, encoder):
         settings |= files.read_json_object(name, "The encoder's settings")
     return Modules(
         encoder,

@@ -95,7 +95,7 @@ def is_punctuation(character: str) -> bool:
 def split_punctuation(
     word: str, is_part: Callable[[str], bool] = is_punctuation
 ) -> list[tuple[int, int]]:
-    """Return the spans of a word's parts; each punctuation is a part.
+    """Return the spans of a word's parts; a punctuation mark is a part.
 
     Args:
       word: without white space.

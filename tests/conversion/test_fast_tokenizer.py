@@ -24,7 +24,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_settings_go_there_and_back(golden, tmp_path):
-    """A tokenizer of a folder that we wrote has all of its settings."""
+    """A folder that we wrote keeps all settings of its tokenizer."""
     for i, settings in enumerate(
         ({"replace_quotes": True}, {"digit_comma": "strip"}, {})
     ):

@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Of a class with settings, texts are treated as those say."""
+    """The settings of `AlbertTokenizer` decide about capitals."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -69,7 +69,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Whatever the rules are, ids are those of the text that they make."""
+    """Ids are those of the text that the rules produce."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -100,7 +100,7 @@ def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
     ],
 )
 def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
-    """No piece crosses what is divided there."""
+    """No piece crosses a split."""
     vocabulary = vocabularies.english()
     content = of_transformers(vocabulary)
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
@@ -121,7 +121,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """Of two vocabularies that differ the one that transformers reads."""
+    """If two vocabularies differ, the one that transformers reads counts."""
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -134,7 +134,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """Quotes of two marks become one, if nothing says otherwise."""
+    """Quotes of two marks become one by default."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
@@ -148,7 +148,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """One that is in the vocabulary too, lower-cased, has the new number."""
+    """An added piece that lower-casing makes an old one has the new id."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size
@@ -163,7 +163,7 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """And so is a mark of words that is not SentencePiece's."""
+    """So is a word mark other than SentencePiece's."""
     content = of_transformers(vocabularies.english())
     piece = next(
         i

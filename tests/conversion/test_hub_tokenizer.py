@@ -43,7 +43,7 @@ def test_special_pieces_of_other_names(tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
-    """Those of `added_tokens.json` get their ids, gaps being filled."""
+    """Those in `added_tokens.json` get their ids; gaps are filled."""
     tokenizer = getattr(vocabularies, make)()
     size = tokenizer.vocab_size
     folder = write(tmp_path, tokenizer_json(tokenizer))
@@ -71,7 +71,7 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
 
 
 def test_other_files(tmp_path):
-    """Another model has no tokenizer here, and a broken file is an error."""
+    """Another model gives a warning, and a broken file is an error."""
     assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
     tokenizer, (warning,) = read_tokenizer(folder)
@@ -98,7 +98,7 @@ def test_other_files(tmp_path):
     ],
 )
 def test_another_packing_is_named(change, tmp_path):
-    """Also of pairs alone, of their segments, and where nothing is added."""
+    """Also if only pairs or their segments differ, or nothing is added."""
     usual = tokenizer_json(vocabularies.english())
     rule = usual["post_processor"]
     for same in (
@@ -115,7 +115,7 @@ def test_another_packing_is_named(change, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_the_left_side_is_named(make, tmp_path):
-    """Where texts are cut, or padded, at the beginning."""
+    """A message says that texts are cut or padded at the beginning."""
     content = tokenizer_json(getattr(vocabularies, make)())
     for name, word in (("padding_side", "padded"), ("truncation_side", "cut")):
         folder = write(tmp_path, content, **{name: "left"})

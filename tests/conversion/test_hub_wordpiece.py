@@ -26,10 +26,8 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
         (BERT | {"lowercase": "false", "strip_accents": "0"}, {}, False, False),
     ],
 )
-def test_word_pieces_are_treated_as_there(
-    rule, settings, lower, strip, tmp_path
-):
-    """What the settings do not say, the rules do."""
+def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
+    """The rules decide whatever the settings leave open."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower
@@ -55,7 +53,7 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
     ("changes", "named"),
     [
         ({}, None),
-        ({"normalizer": {"type": "NFKC"}}, "nothing like NFKC"),
+        ({"normalizer": {"type": "NFKC"}}, "no equivalent for NFKC"),
         (
             {"normalizer": BERT | {"lowercase": False, "strip_accents": True}},
             "StripAccents without Lowercase",
@@ -81,7 +79,7 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
     ],
 )
 def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
-    """Each is named in a warning, and an error where none is allowed."""
+    """Each is named in a warning, or in an error with `strict`."""
     folder = write(tmp_path, word_pieces(**changes))
     _, warnings = read_tokenizer(folder)
     if named is None:
@@ -93,7 +91,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 
 def test_numbers_of_word_pieces_stay(tmp_path):
-    """Where a vocabulary leaves numbers out, the others are as they were."""
+    """Ids stay as they are if the vocabulary skips some."""
     content = word_pieces()
     vocab = content["model"]["vocab"]
     moved = {piece: id + 3 * (id > 9) for piece, id in vocab.items()}

@@ -138,7 +138,7 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
     task = load_task(out)
     assert task.is_pair and task.config.max_seq_length == 20
     assert not Classifier.load(classifier).task.is_pair
-    with pytest.raises(InputError, match="`pairs` must stand with"):
+    with pytest.raises(InputError, match="`pairs` needs a classifier"):
         convert(pretrained_dir, str(tmp_path / "x"), "model_dir", pairs=True)
     edit(classifier / "tokenizer_config.json", model_max_length="20")
     with pytest.raises(InputError, match="`model_max_length` must be a number"):

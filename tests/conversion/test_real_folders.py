@@ -32,7 +32,7 @@ def weights_of(folder) -> dict[str, np.ndarray]:
 
 
 def keras_name(name: str) -> str:
-    """Return the name that transformers' classes for TensorFlow give."""
+    """Return the name in transformers' classes for TensorFlow."""
     *scope, last = name.split(".")
     for group in ("albert_layer_groups", "albert_layers"):
         if group in scope:
@@ -66,15 +66,15 @@ def as_h5(folder, tensors: dict, model: str) -> None:
 
 
 def test_weights_of_keras(golden, tmp_path, monkeypatch):
-    """They become the bits that they came from, with both heads."""
+    """They are converted bit by bit, with both heads."""
     folder, tensors = huggingface(tmp_path, golden)
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
     with h5py.File(folder / "tf_model.h5", "a") as file:
-        # The one of two biases that there has no effect.
+        # Of two biases, the one that has no effect there.
         name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
         file[name][:] = 7.0
-    # Without torch a pickle beside them is not opened.
+    # Without torch, a pickle beside them is not opened.
     (folder / "pytorch_model.bin").write_bytes(b"not read")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     convert(str(folder), str(tmp_path / "b"), "model_dir")
@@ -126,7 +126,7 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
 @pytest.mark.parametrize("scope", ["", "module/"])
 @pytest.mark.parametrize("number", [3, 1])
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
-    """Logits are those of the release's product; its optimizer is left."""
+    """Logits are the release's; the optimizer is dropped."""
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size
     weights = rng.normal(size=(number, width)).astype("f4")
@@ -135,7 +135,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     source = finetuned_release(tmp_path, golden, head, scope)
     out = str(tmp_path / "out")
     if number == 1:
-        refuse(tmp_path, source, "`task` says which: regression")
+        refuse(tmp_path, source, "`task` must say which: regression")
     convert(source, out, "model_dir", task="sts-b" if number == 1 else None)
     model = (Regressor if number == 1 else Classifier).load(out)
     names = ("input_ids", "input_mask", "segment_ids")
@@ -151,7 +151,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
 
 
 def test_tasks_of_heads(golden, tmp_path):
-    """A task names the labels; one that does not fit is refused."""
+    """A task names the labels; one that does not fit is an error."""
     width = golden.config.hidden_size
     head = {"output_bias": np.ones(3, "f4")}
     head["output_weights"] = np.ones((3, width), "f4")
@@ -166,8 +166,8 @@ def test_tasks_of_heads(golden, tmp_path):
     assert convert_as("classification", pairs=True).is_pair
     for task, message in (
         ("sst-2", "an output for each label"),
-        ("race", "has a head with one output"),
-        ("squad-1.1", "`task` must be one of classification"),
+        ("race", "must have one output"),
+        ("squad-1.1", "`task` must fit the head, which is for class"),
         ("nothing", "`task` must be one of"),
     ):
         with pytest.raises(InputError, match=message):
@@ -193,7 +193,7 @@ def beam_head(width: int) -> dict[str, np.ndarray]:
     return {n: rng.normal(size=s).astype("f4") for n, s in shapes.items()}
 
 
-# Ours, which test_task_heads.py compares with the release, and the released.
+# Our layers, compared with the release in test_task_heads.py: their names.
 BEAM_LAYERS = {
     "start": "start_logits/dense",
     "end_transform": "end_logits/dense_0",
@@ -250,7 +250,7 @@ def test_heads_of_run_squad(golden, tmp_path):
 
 @pytest.mark.parametrize("kind", ["huggingface", "tf1", "model_dir"])
 def test_the_encoder_alone(kind, golden, tmp_path):
-    """It is kept, bit by bit, of models whose heads nobody knows."""
+    """It is kept bit by bit, whatever unknown head the model has."""
     config, width = golden.config, golden.config.hidden_size
     plain = release(tmp_path / "plain", config, golden.weights)
     convert(plain, str(tmp_path / "ours"), "model_dir")
@@ -300,7 +300,7 @@ def test_other_folders_are_named(name, message, tmp_path):
 
 
 def test_a_saved_model_is_no_model_directory(golden, tmp_path):
-    """Its checkpoint is one of objects, and its message says what it is."""
+    """The message names it, although its checkpoint looks like ours."""
     source = release(tmp_path / "plain", golden.config, golden.weights)
     convert(source, str(tmp_path / "ours"), "model_dir")
     (tmp_path / "hub" / "variables").mkdir(parents=True)
@@ -411,7 +411,7 @@ def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """Its flag counts, whatever the tokenizer's own; also as text."""
+    """Its flag, even as text, overrides the tokenizer's own."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})
@@ -421,7 +421,7 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
 
 
 def test_modules_that_have_no_place(golden, tmp_path):
-    """They are named; the encoder can be kept."""
+    """The message names them; the encoder can be kept."""
     kinds = ["Transformer", "Pooling", "Dense"]
     home = sentence_folder(tmp_path, golden, kinds=kinds)
     refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")
@@ -445,7 +445,7 @@ def test_a_prompt_is_named(golden, tmp_path):
 
 @pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
 def test_modules_that_are_none(rows, golden, tmp_path):
-    """They are refused in one line."""
+    """They are an error of one line."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
     refuse(tmp_path, home, "must be a list of modules")

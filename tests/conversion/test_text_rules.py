@@ -116,7 +116,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters go, spaces become plain, ideographs stand apart."""
+    """Control characters go, spaces are unified, ideographs stand apart."""
     table, _ = table_of([BERT])
     assert normalizer_of(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -155,7 +155,7 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """It is left out, and the other rules are not."""
+    """Only such a rule is left out."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"
