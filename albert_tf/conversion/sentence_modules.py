@@ -5,6 +5,7 @@ import dataclasses
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion.fast_tokenizer import TOKENIZER_CONFIG, read_if_there
+from albert_tf.conversion.tokenizer_files import length_of
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import POOLINGS, TaskConfig
@@ -52,8 +53,9 @@ class Modules:
 
     def task(self, positions: int) -> Task:
         """Return the task that computes these vectors."""
-        limit = read_if_there(self.folder, TOKENIZER_CONFIG)
-        limit = self.length or limit.get("model_max_length") or positions
+        of_tokenizer = read_if_there(self.folder, TOKENIZER_CONFIG)
+        limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
+        limit = self.length or limit or positions
         how = TaskConfig(pooling=self.pooling, unit_length=self.unit_length)
         task = find("embedding").with_config(how)
         return task.with_length(min(limit, positions))
@@ -70,8 +72,9 @@ def _pooling(values: dict, path: str) -> str:
     """Return the pooling of a module, which must have exactly one."""
     modes = values.get("pooling_mode")
     if modes is None:
-        active = [name for name, on in values.items() if on is True]
-        modes = [FLAGS.get(n, n) for n in active if n.startswith("pooling_")]
+        names = [name for name in values if name.startswith("pooling_mode_")]
+        active = [n for n in names if files.flag_in(values, n, path)]
+        modes = [FLAGS.get(name, name) for name in active]
     modes = [modes] if isinstance(modes, str) else modes
     require(
         len(modes) == 1 and modes[0] in POOLINGS,
@@ -132,7 +135,7 @@ def read_modules(folder: str) -> Modules | None:
         encoder,
         _pooling(values, pooling),
         "Normalize" in kinds,
-        settings.get("max_seq_length"),
+        length_of(settings, "max_seq_length", encoder),
         bool(files.flag_in(settings, "do_lower_case", encoder)),
         _prompt(read_if_there(folder, SETTINGS)),
     )

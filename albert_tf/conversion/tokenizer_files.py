@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 
 from albert_tf.base import files
@@ -49,6 +50,15 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
     """Return a boolean field of a part of `tokenizer.json`."""
     flag = files.flag_in(part, name, TOKENIZER_JSON)
     return default if flag is None else flag
+
+
+def length_of(values: dict, name: str, where: str) -> int | None:
+    """Return a field that limits the tokens of a text, None if missing."""
+    limit = values.get(name)
+    number = isinstance(limit, int | float) and limit >= 1
+    rule = f"{where}: `{name}` must be a number."
+    require(number or limit is None, rule, **{name: repr(limit)})
+    return limit and int(min(limit, sys.maxsize))  # 1e30 stands for no limit
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:

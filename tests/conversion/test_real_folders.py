@@ -347,7 +347,13 @@ def sentence_folder(tmp_path, golden, **changes):
     ("pooling", "name"),
     [
         ({"pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode_cls_token": True}, "cls"),
+        (
+            {
+                "pooling_mode_cls_token": "true",
+                "pooling_mode_mean_tokens": "false",
+            },
+            "cls",
+        ),
         ({"pooling_mode": "max", "embedding_dimension": 32}, "max"),
     ],
 )
@@ -404,6 +410,24 @@ def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)
     assert modules.task(40).config.max_seq_length == length
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ],
+)
+def test_lengths_must_be_numbers(file, name, golden, tmp_path):
+    """A length that is a text is an error that names it."""
+    home = sentence_folder(tmp_path, golden)
+    encoder = home / "0_Transformer"
+    (encoder / "sentence_bert_config.json").write_text("{}")
+    assert read_modules(str(home)).task(40).config.max_seq_length == 40
+    (encoder / file).write_text(json.dumps({name: "24"}))
+    with pytest.raises(InputError, match=f"`{name}` must be a number"):
+        read_modules(str(home)).task(40)
 
 
 @pytest.mark.parametrize(
