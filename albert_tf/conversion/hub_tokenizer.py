@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face folder, as its files describe it.
 
 `tokenizer.json` has the text rules and the vocabulary, `spiece.model` or
-`vocab.txt` the vocabulary alone, `tokenizer_config.json` settings and names.
+`vocab.txt` only the vocabulary, `tokenizer_config.json` settings and names.
 Whatever has no equivalent here is named in a warning.
 """
 
