@@ -84,7 +84,8 @@ def together(data_dir, finished, tmp_path_factory):
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=50)
-    values["learning_rate"] = 0.003
+    # With these, both tasks are learned completely from any of six seeds.
+    values |= {"learning_rate": 0.003, "bias_correction": True, "beta_2": 0.98}
     worsen = iter([0.0, 1.0])
 
     def measured(jobs, judges):
