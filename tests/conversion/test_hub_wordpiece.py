@@ -90,6 +90,16 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
     assert any(re.search(named, line) for line in warnings)
 
 
+@pytest.mark.parametrize("setting", [True, "false"])
+def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
+    """A warning says that ids of Chinese differ only if it is off."""
+    apart = setting is True
+    content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
+    folder = write(tmp_path, content, tokenize_chinese_chars=setting)
+    _, warnings = read_tokenizer(folder)
+    assert any("ids of Chinese" in line for line in warnings) != apart
+
+
 def test_numbers_of_word_pieces_stay(tmp_path):
     """Ids stay as they are if the vocabulary skips some."""
     content = word_pieces()

@@ -173,6 +173,14 @@ def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
     assert [s.words[:2] for s in found] == [("[", "1"), ("[", "1")]
 
 
+def test_a_text_without_tags_is_divided_into_words(tmp_path):
+    """White space, punctuation marks and ideographs divide it."""
+    text = json.dumps({"tokens": "In\u00a0\u5317\u4eac2, (e.g.)\n n\u00e9e"})
+    found = read(tmp_path, text + "\n", tags=False, name="t.jsonl")
+    wanted = "In \u5317 \u4eac 2 , ( e . g . ) n\u00e9e".split()
+    assert found[0].words == tuple(wanted)
+
+
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     """A hash that is a word is not counted, whatever its tag."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
