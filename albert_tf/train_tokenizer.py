@@ -22,7 +22,7 @@ class TrainedTokenizer:
     Attributes:
       output_dir: the folder of the tokenizer's files.
       sentences: how many were read.
-      long: how many of these were left out, at least in part, as too long.
+      long: how many of these were too long and left out, at least in part.
     """
 
     output_dir: str

@@ -38,9 +38,9 @@ def _fail(message: str, status: int = 1) -> int:
 
 
 def _end_at_second_interrupt() -> Callable[[int], None]:
-    """Return a function of signals that ends the program at the second Ctrl-C.
+    """Return a signal handler that ends the program at the second Ctrl-C.
 
-    Python raises `KeyboardInterrupt` only once a library's C++ code returns.
+    Python raises `KeyboardInterrupt` only after a library's C++ code returns.
     """
     numbers = itertools.count(1)
 
@@ -82,7 +82,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     # At its end Python looks through all objects of all libraries, for which
     # TensorFlow's take a second, and scikit-learn's a third of one.
     atexit.register(gc.freeze)
-    # Names that the console cannot print come as escapes.
+    # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     # The programs print; what TensorFlow logs at lower levels is noise.
@@ -105,7 +105,7 @@ class _NumberOrWord(flags.ArgumentParser):
 
 
 class _SwitchOrWord(flags.BooleanParser):
-    """Parses a boolean, and leaves a word for `check_setting` to judge."""
+    """Parses a boolean; `check_setting` checks any other word."""
 
     def parse(self, argument):
         try:
@@ -142,7 +142,7 @@ def _from_home(value: Any) -> Any:
     return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
-# How a type of setting becomes a flag, see `settings.KINDS`.
+# Functions that define the flag of each kind in `settings.KINDS`.
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
     (bool, str): _define_switch_or_word,

@@ -27,6 +27,6 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """Return the end of a sentence: a full stop, or a name that was meant."""
+    """Return "; did you mean ...?" if a legal name is close, otherwise "."."""
     found = difflib.get_close_matches(name, list(legal), 1, 0.5)
     return f"; did you mean `{found[0]}`?" if found else "."

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
-STANDARD_INPUT = "-"  # as a file's name
+STANDARD_INPUT = "-"  # the file name that means it
 
 
 def is_remote(path: str) -> bool:
@@ -53,7 +53,7 @@ def is_file(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is read once only: standard input or a pipe."""
+    """Return whether a path is standard input or a pipe, read only once."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)
@@ -199,9 +199,9 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace what a folder holds by what a local one does.
+    """Replace the contents of a folder with those of a local one.
 
-    All of it is there, under other names, before anything goes.
+    All new files are copied, under temporary names, before an old one goes.
     """
     whole: dict[str, str] = {}  # {temporary name: name}
     try:
@@ -305,8 +305,8 @@ def write_bytes(path: str, content: bytes) -> None:
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, making its folder if it is missing.
 
-    What UTF-8 cannot write, such as a file name of other bytes, becomes an
-    escape, which in JSON means the same.
+    Surrogates, as in file names that are not UTF-8, become escapes, which JSON
+    reads as the same characters.
     """
     make_folder(os.path.dirname(path) or ".")
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
@@ -359,8 +359,8 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 def flag_in(values: dict, name: str, where: str) -> bool | None:
     """Return a boolean field of a JSON object, None if it is missing.
 
-    JSON's booleans count, 0 and 1, and all of those as texts: programs write
-    them too, and the text "false" must not mean yes.
+    Booleans, 0 and 1 are accepted, also as strings: some programs write them
+    so, and the string "false" must not count as true.
     """
     value = values.get(name)
     if value is None or value == "":
@@ -385,7 +385,7 @@ def listed(paths: str) -> list[str]:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Return paths in order, one for each file; warn of its other names."""
+    """Return one path for each file, in order; warn if a file has several."""
     first: dict[Any, str] = {}
     twice = []
     for path in dict.fromkeys(paths):
@@ -396,7 +396,7 @@ def distinct(paths: Iterable[str]) -> list[str]:
         if first.setdefault(key, path) != path:
             twice.append(f"{path} is {first[key]}")
     if twice:
-        more = f" (and {len(twice) - 1} others)" if twice[1:] else ""
+        more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
         print(
             f"Warning: a file with two names is read once: {twice[0]}{more}",
             flush=True,
@@ -415,7 +415,7 @@ def glob(
     Args:
       what: names it in errors.
       legal_folder: returns whether a folder may be among the files.
-      left_out: returns whether a pattern does not mean a path it matches.
+      left_out: returns whether to leave out a path that a pattern matches.
     """
     paths: list[str] = []
     entries = listed(patterns)

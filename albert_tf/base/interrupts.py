@@ -1,7 +1,7 @@
-"""Signals, seen as soon as they come.
+"""Signals, noticed as soon as they arrive.
 
-Python runs its handlers in the main thread, once that is back from C++. In
-TensorFlow that may take minutes, in which several signals become one.
+Python runs signal handlers in the main thread, after it returns from C++. In
+TensorFlow that may take minutes, and repeated signals become one.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-STATUS = 130  # what a shell calls a program that Ctrl-C ended
+STATUS = 130  # the exit status of a program that Ctrl-C ended
 
 
 def end(stderr: int = 2) -> None:
-    """End this process at once, as Ctrl-C ends a command: with one line.
+    """End this process at once, with the message and status of Ctrl-C.
 
     Args:
       stderr: the file descriptor to write to.
@@ -31,14 +31,14 @@ def in_main_thread() -> bool:
 
 @contextlib.contextmanager
 def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
-    """Call a function for each signal that the process gets in the body.
+    """Call a function as soon as a signal arrives while the body runs.
 
-    The body must run in the main thread. Blocks nest: the outer functions are
-    called too.
+    The body must run in the main thread. Blocks nest: the functions of outer
+    blocks are called too.
 
     Args:
-      see: called in another thread with the number of each signal that has a
-        handler in Python.
+      see: called in another thread with the number of each signal for which
+        Python has a handler.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)

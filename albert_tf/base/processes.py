@@ -29,7 +29,7 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
     """Return a way to start processes that is safe where threads run.
 
     A server, which starts at once, imports a module; its children are forked
-    there. Ctrl-C reaches none of them: the program that uses them ends them.
+    there. They ignore Ctrl-C: the program that uses them ends them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -59,7 +59,7 @@ def _main_left_out() -> Iterator[None]:
 
 
 def _end_when_told(told: connection.Connection) -> None:
-    """End this process once it is told to, or the one that uses it ends."""
+    """End this process when it is told to, or when its user ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends = [told, multiprocessing.parent_process().sentinel]
 
@@ -108,7 +108,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
             if kind is KeyboardInterrupt:
-                self._tell.send(None)  # which none reads, so that all see it
+                self._tell.send(None)  # never read, so every process sees it
             self._pool.shutdown(cancel_futures=True)
 
     def map(

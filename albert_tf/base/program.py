@@ -75,7 +75,7 @@ def is_command() -> bool:
 def _ended_by_interrupt(stderr: int) -> Iterator[None]:
     """Let Ctrl-C end a command with one line while the body imports.
 
-    Libraries catch, or print, a `KeyboardInterrupt` that meets their imports.
+    Some libraries catch or print a `KeyboardInterrupt` during their import.
 
     Args:
       stderr: the file descriptor to write to.

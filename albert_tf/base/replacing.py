@@ -1,4 +1,4 @@
-"""Folders that are replaced only if a program wrote all that they hold."""
+"""Folders that are replaced only if a program wrote everything in them."""
 
 import os
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from albert_tf.base.errors import require
 
 
 class Contents(NamedTuple):
-    """What a program writes into a folder.
+    """The files that a program writes into a folder.
 
     Attributes:
-      needed: files without which a folder is none of the program's.
-      patterns: of all files, those too.
+      needed: files that every such folder has.
+      patterns: of all files that it may have, the needed ones included.
     """
 
     needed: frozenset[str]
@@ -22,12 +22,12 @@ class Contents(NamedTuple):
 
 
 def contents(folder: str) -> list[str]:
-    """Return the paths in a folder: files, links, folders with nothing."""
+    """Return the paths of files, links and empty folders in a folder."""
     found = []
     for place, folders, names in files.walk(folder):
         place = files.join(place.rstrip("/"), "")
         inner = place.removeprefix(files.join(folder, ""))
-        # What a link leads to is not walked through.
+        # `walk` does not follow links to folders.
         links = [x for x in folders if os.path.islink(place + x)]
         found += [inner + name for name in (*names, *links)]
         if inner and not (folders or names):
@@ -36,16 +36,17 @@ def contents(folder: str) -> list[str]:
 
 
 def foreign_files(folder: str, forms: Iterable[Contents]) -> list[str]:
-    """Return what lies in a folder and no program writes, of the likeliest.
+    """Return the files in a folder that are not part of any form.
 
-    All of it is foreign where a file that is needed is missing.
+    The form with the fewest such files counts. All files are foreign to a form
+    whose needed files are missing.
     """
-    there = contents(folder)
+    found = contents(folder)
     return min(
         (
-            [x for x in there if not any(fnmatchcase(x, p) for p in patterns)]
-            if needed <= {*there}
-            else there
+            [x for x in found if not any(fnmatchcase(x, p) for p in patterns)]
+            if needed <= {*found}
+            else found
             for needed, patterns in forms
         ),
         key=len,
@@ -55,18 +56,18 @@ def foreign_files(folder: str, forms: Iterable[Contents]) -> list[str]:
 def check_replaceable(
     name: str, folder: str, forms: Iterable[Contents], rule: str
 ) -> None:
-    """Refuse a folder, neither new nor empty, that holds anything foreign.
+    """Raise `InputError` if a folder has files that no program wrote.
 
     Args:
-      name: of the setting.
-      folder: what would be replaced.
-      forms: what a program writes.
-      rule: what the folder must be.
+      name: of the setting, for the error.
+      folder: the folder to replace, if it exists.
+      forms: the contents that it may have.
+      rule: what the folder must be, for the error.
     """
     if files.is_free(folder):
         return
     require(files.is_folder(folder), rule, **{name: folder})
     foreign = foreign_files(folder, forms)
     more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-    there = f"{folder} with {', '.join(foreign[:3])}{more}"
-    require(not foreign, rule, **{name: there})
+    received = f"{folder} with {', '.join(foreign[:3])}{more}"
+    require(not foreign, rule, **{name: received})

@@ -22,10 +22,10 @@ TEXTS = (str, os.PathLike)
 
 
 def plain(value: Any) -> Any:
-    """Return values of NumPy, pandas or TensorFlow as Python's own.
+    """Convert values of NumPy, pandas or TensorFlow to plain Python.
 
-    Scalars become numbers and texts, arrays lists; lists, tuples and dicts
-    are converted entry by entry, and anything else comes back unchanged.
+    Scalars become numbers or strings, and arrays become lists. Lists, tuples
+    and dicts are converted entry by entry; other values are not changed.
     """
     if isinstance(value, Mapping):
         return {plain(k): plain(x) for k, x in value.items()}
@@ -53,8 +53,8 @@ def setting(
     Args:
       default: the value without the flag; `None` means "not given".
       help: one sentence for `--help`; name the unit.
-      choices: the legal strings, normally the keys of a dispatch dict; True
-        and False stand before the words that a switch takes too.
+      choices: the legal strings, normally the keys of a dispatch dict; for a
+        switch that also takes words, True and False come first.
       minimum: the smallest legal number, itself legal.
       maximum: the largest legal number, itself legal.
       required: whether the flag must be given on the command line.
@@ -85,7 +85,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _is_list(value: Any) -> bool:
-    """Return whether a value is a text, a path, or a list of entries."""
+    """Return whether a value is a text or path, or a list of entries."""
     entries = isinstance(value, list | tuple)
     return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
 
@@ -99,11 +99,11 @@ def _entries(value: Any) -> tuple[str, ...]:
 
 
 class Kind(NamedTuple):
-    """What the values of a type of setting are."""
+    """A kind of setting: which values are legal, and how they are converted."""
 
-    legal: Callable[[Any], bool]  # whether a value is one
-    typed: Callable[[Any], Any]  # a legal value, as the flag would have it
-    words: str
+    legal: Callable[[Any], bool]  # whether a value is legal
+    typed: Callable[[Any], Any]  # converts a legal value as its flag would
+    words: str  # names the kind in errors
 
 
 KINDS: dict[tuple[type, ...], Kind] = {
@@ -126,15 +126,15 @@ KINDS: dict[tuple[type, ...], Kind] = {
 
 
 def as_type(name: str, value: Any, *types: type) -> Any:
-    """Return a value that Python code passes, as its flag would have it.
+    """Convert a value passed from Python as its flag would.
 
     Args:
       name: of the setting or argument, for the message.
-      value: Python's own, or of NumPy, pandas or TensorFlow.
+      value: of Python, NumPy, pandas or TensorFlow.
       *types: a key of `KINDS`.
 
     Raises:
-      InputError: it is of another type.
+      InputError: the value is of another type.
     """
     kind, value = KINDS[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
@@ -149,13 +149,13 @@ def as_type(name: str, value: Any, *types: type) -> Any:
 
 
 def types_of(field: dataclasses.Field) -> tuple[type, ...]:
-    """Return the key of `KINDS` of a field; a flag takes nothing else."""
+    """Return a field's key in `KINDS`: the types that flags can have."""
     types = getattr(field.type, "__args__", (field.type,))
     return tuple(t for t in types if any(t in kind for kind in KINDS))
 
 
 def typed(field: dataclasses.Field, value: Any) -> Any:
-    """Return what `as_type` does, or what the field's `convert` does."""
+    """Convert a field's value, with its own `convert` if it has one."""
     if convert := field.metadata["convert"]:
         return convert(field.name, value)
     return as_type(field.name, value, *types_of(field))

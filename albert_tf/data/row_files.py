@@ -1,13 +1,14 @@
 """Rows of CSV, TSV and JSON lines, one at a time, each with its place.
 
-TSV is split at tabs and knows no quotes, as GLUE's files; CSV has quotes.
+TSV is split at tabs and has no quoting, like GLUE's files; CSV has quoting.
 """
 
 import csv
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
@@ -17,19 +18,19 @@ LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
 Lines = Iterator[tuple[int, str]]  # (line number, text)
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
 
-# What happens to what cannot be used: takes the error and the bytes of a line
-# that is not UTF-8, and raises, or returns a text to read instead, or None.
+# Handles an item that cannot be used. Takes the error and the bytes of a line
+# that is not UTF-8; raises, or returns a text to read instead, or None.
 Handler = Callable[[BadData, bytes], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table: its values by column, and where it stands.
+    """One row of a table: its values by column, and its place.
 
     Attributes:
       where: as the user knows it: "file:line", "frame, row 3", "x[3]".
       values: by column.
-      where_label: where its label is, if that was passed apart: "y[3]".
+      where_label: where its label is, if labels were passed separately: "y[3]".
     """
 
     where: str
@@ -38,17 +39,17 @@ class Row:
 
     @property
     def label_where(self) -> str:
-        """Where the label of the row stands."""
+        """The place of the row's label."""
         return self.where_label or self.where
 
 
 def stop(error: BadData, line: bytes = b"") -> None:
-    """Raise an error: nothing that cannot be used is skipped."""
+    """Raise the error: no item is skipped."""
     raise error
 
 
 def _decoded(source: Source, path: str, bad: Handler) -> Lines:
-    """Yield lines without their line feed, which alone ends them."""
+    """Yield lines, which end only at a line feed, without it."""
     for number, line in enumerate(source.file, start=1):
         try:
             text = line.decode("utf-8")
@@ -67,7 +68,7 @@ def _tsv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
 
 
 def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
-    """Yield the cells of each record; a quoted cell may hold line feeds."""
+    """Yield the cells of each record; a quoted cell may have line feeds."""
     last = 0
 
     def feed() -> Iterator[str]:
@@ -76,21 +77,20 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    limit = csv.field_size_limit(LONGEST_FIELD)
-    try:
-        while True:
-            first = last + 1
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                rule = "a CSV record must be well-formed"
-                bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
-                continue
-            if cells is None:
-                return
-            yield first, cells or [""]
-    finally:
-        csv.field_size_limit(limit)
+    # The limit is the whole process's: other files may be read meanwhile, so
+    # it stays.
+    csv.field_size_limit(LONGEST_FIELD)
+    while True:
+        first = last + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            rule = "a CSV record must be well-formed"
+            bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
+            continue
+        if cells is None:
+            return
+        yield first, cells or [""]
 
 
 def _without_last_blanks(cells: Cells) -> Cells:
@@ -103,6 +103,13 @@ def _without_last_blanks(cells: Cells) -> Cells:
         yield from ((blank, [""]) for blank in blanks)
         blanks.clear()
         yield number, values
+
+
+def delimiter_hint(names: Sequence[str]) -> str:
+    """Return the end of an error if the only column's name has a delimiter."""
+    if len(names) != 1 or not re.search("[;,|\t]", names[0]):
+        return ""
+    return "; the delimiter must be a comma in .csv, a tab in .tsv files"
 
 
 def _named_rows(
@@ -121,7 +128,8 @@ def _named_rows(
             continue
         error = (
             f"{where}: every line must have {len(names)} columns "
-            f"({', '.join(names)}). Received: {len(values)} columns"
+            f"({', '.join(names)}){delimiter_hint(names)}. "
+            f"Received: {len(values)} columns"
         )
         bad(BadData(error), b"")
 
@@ -138,7 +146,7 @@ def header_names(where: str, values: list[str], header: bool) -> list[str]:
 
 
 def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
-    """Yield the object on each line; blank lines are none."""
+    """Yield the object on each line that is not blank."""
     for number, line in lines:
         if not line.strip():
             continue

@@ -4,7 +4,7 @@ A source is a file (Parquet, CSV, TSV, JSON lines), a folder that `save_to_disk`
 wrote, or an object in memory: a pandas DataFrame, a Dataset or IterableDataset
 of `datasets`, a pyarrow Table, a dict of columns, a list of dicts. Rows count
 from 0, as in `frame.iloc[0]` and `dataset[0]`, and in text files by the line
-they begin on. Classes that a data set gives names to come as their names.
+they begin on. Named classes of a data set are read as their names.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
+from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import (
     ARROW,
@@ -45,9 +46,9 @@ class TableObject:
     Args:
       data: the table.
       setting: the name of what it was passed for.
-      labels: the name of what its labels were passed for, if they stood
-        apart; both are then lists with a value for each row.
-      is_batch: whether more of the same data comes before and after it.
+      labels: the name of what its labels were passed for, if separately; both
+        are then lists with a value for each row.
+      is_batch: whether it is one of several batches of the same data.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class TableObject:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return where a row is, and its label if that stands apart."""
+        """Return where a row is, and its label if passed separately."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -85,7 +86,7 @@ def is_saved_dataset(path: str) -> bool:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether `rows_of` alone reads a source: none of text files."""
+    """Return whether a source is a table that only `rows_of` can read."""
     if not isinstance(source, str):
         return True
     kind = file_kinds.kind_of(source)
@@ -208,7 +209,8 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
     require(
         column in names,
         f"{where}: `text_field` must name one of the columns "
-        f"{' '.join(', '.join(names).split())[:200]}.",
+        f"{' '.join(', '.join(names).split())[:200]}"
+        f"{row_files.delimiter_hint(names)}.",
         text_field=column,
     )
 
@@ -245,13 +247,6 @@ def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
         yield Row(f"{path}, row {number}", row.values)
 
 
-def _plain(value: Any) -> Any:
-    """Return a cell as Python's own value."""
-    return (
-        value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    )
-
-
 def _frame_rows(frame: Any) -> Iterator[dict]:
     names = list(frame.columns)
     there = frame.notna().itertuples(index=False, name=None)
@@ -259,7 +254,7 @@ def _frame_rows(frame: Any) -> Iterator[dict]:
     for values, known in zip(cells, there, strict=True):
         row = zip(names, values, known, strict=True)
         yield {
-            name: _plain(x) if is_known else None for name, x, is_known in row
+            name: plain(x) if is_known else None for name, x, is_known in row
         }
 
 
@@ -306,7 +301,7 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
     rule = "The columns of a table must have the same length."
     require(len(set(sizes.values())) == 1, rule, **sizes)
     for cells in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, map(_plain, cells), strict=True))
+        yield dict(zip(columns, map(plain, cells), strict=True))
 
 
 def as_source(setting: str, value: Any) -> str | TableObject:
@@ -360,10 +355,10 @@ def rows_of(
     Args:
       source: see the head of this module; files are read a batch at a time.
       column: of a file, the only one to read.
-      bad: what happens to rows of text files that cannot be read.
+      bad: handles rows of text files that cannot be read; see `Handler`.
 
     Raises:
-      InputError: it is no table, or damaged; the message names the source.
+      InputError: it is not a table, or damaged; the message names the source.
     """
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)
@@ -385,14 +380,14 @@ def texts_in(
     Args:
       rows: of a table.
       column: its name.
-      bad: what happens to rows without a text.
+      bad: handles rows without a text.
 
     Raises:
       InputError: a cell has no text; the message names source and row.
     """
     found = False
     for row in rows:
-        if not found:  # objects of JSON may have other fields each
+        if not found:  # only the first: objects of JSON may have any fields
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)

@@ -40,7 +40,7 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 # The trainer leaves out longer sentences; its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
 
-# More of the bytes than this left out for that is warned of.
+# A larger share of the bytes left out as too long causes a warning.
 MUCH_LONG = 0.01
 
 # From more sentences, this many are drawn.
@@ -103,7 +103,7 @@ def _ends(character: str) -> bool:
 
 
 def _long_word(word: str) -> Iterator[str]:
-    """Cut a word behind signs and characters that are words of their own."""
+    """Cut a word after characters that are words, such as punctuation."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
         places = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
@@ -118,8 +118,8 @@ def _long_word(word: str) -> Iterator[str]:
 def cut(line: str) -> Iterator[str]:
     """Cut a line into pieces that are short enough for the trainer.
 
-    It is cut between words, which the trainer takes apart anyway. What has
-    neither spaces nor signs stays long.
+    It is cut between words, which the trainer separates anyway. Runs without
+    spaces or punctuation stay long.
     """
     if len(line) * 4 <= MAX_SENTENCE_BYTES:
         yield line
@@ -142,8 +142,8 @@ class Sentences:
     The trainer takes an error of its input for the end, so it is kept.
 
     Attributes:
-      counts: `sentences`, and how many have something too `long` for the
-        trainer; the `bytes` of all, and those left out as `long_bytes`.
+      counts: `sentences`, and how many have a run too `long` for the trainer;
+        the `bytes` of all, and the `long_bytes` that are left out.
       letters: counted before accents are dropped.
       error: what stopped the reading, None if it came to the end.
     """
@@ -175,7 +175,7 @@ class Sentences:
 def _read_again(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
-    """Yield settings whose text can be read as often as they need it."""
+    """Yield settings whose text can be read twice if `auto` needs that."""
     source = config.input_file
     once = isinstance(source, str) and text_blocks.has_pipes(source)
     if config.strip_accents != AUTO or not once:
@@ -187,7 +187,7 @@ def _read_again(
 
 
 def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
-    """Return the settings with the choice that `auto` means for the text."""
+    """Return the settings with `strip_accents=auto` decided by the text."""
     if config.strip_accents != AUTO:
         return config
     letters = Letters(has_marks, True)
@@ -291,7 +291,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
 
 
 def warnings(counts: Counter) -> Iterator[str]:
-    """Yield what a user should know of a text, and what to change."""
+    """Yield warnings about a text, and what to change."""
     marked, beyond = shares(counts)
     dropped = marked if counts["accents_dropped"] else 0.0
     yield from letters.warnings(dropped, beyond)
@@ -299,6 +299,6 @@ def warnings(counts: Counter) -> Iterator[str]:
         yield (
             f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "
             "left out, in lines with more than "
-            f"{MAX_SENTENCE_BYTES} bytes without a space; separate words by "
-            "spaces"
+            f"{MAX_SENTENCE_BYTES} bytes without a space; put spaces between "
+            "words"
         )

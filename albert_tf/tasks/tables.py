@@ -34,7 +34,8 @@ def cell(row: Row, column: str, flag: str) -> Any:
         return row.values[column]
     raise InputError(
         f"{row.where}: `{flag}` must name one of the columns "
-        f"{', '.join(row.values)}. Received: {flag}={column}"
+        f"{', '.join(row.values)}{row_files.delimiter_hint([*row.values])}. "
+        f"Received: {flag}={column}"
     )
 
 

@@ -20,11 +20,11 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
-    """Return the text in which a tokenizer finds an added piece, or None.
+    """Return an added piece as the tokenizer normalises it, or None.
 
-    It is the piece as the tokenizer normalises it: a piece `[E1]` is found in
-    `[E1]` and, by a tokenizer that lower-cases, in `[e1]`. WordPiece finds
-    single words alone, so that a piece with punctuation has no such text.
+    The piece `[E1]` is found in `[E1]` and, if the tokenizer lower-cases, in
+    `[e1]`. WordPiece finds only single words, so the result is None for a piece
+    with a space or punctuation.
     """
     if tokenizer.kind == "sentencepiece":
         return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)
@@ -40,24 +40,24 @@ def with_pieces(
     """Return a tokenizer with pieces appended to its vocabulary, in order.
 
     Args:
-      tokenizer: whose ids stay as they are.
-      pieces: texts that become one piece each, wherever they stand in a text;
-        of WordPiece, where they are a word.
-      control: whether the pieces are never found in a text, as `[CLS]`.
+      tokenizer: its ids stay as they are.
+      pieces: texts that become one piece each wherever they occur; with
+        WordPiece, only where they are a whole word.
+      control: whether the pieces, like `[CLS]`, are never found in a text.
 
     Raises:
       InputError: a piece exists, or WordPiece would never find it.
     """
-    known = set(tokenizer.pieces(range(tokenizer.vocab_size)))
+    taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []
     for piece in pieces:
         name = piece if control else text_of_piece(tokenizer, piece)
-        rule = "A piece to add must be one word without punctuation, for "
-        rule += "WordPiece splits every other text."
+        rule = "A piece to add must be one word without punctuation: "
+        rule += "WordPiece splits any other text."
         require(name, rule, piece=repr(piece))
         rule = "A piece to add must not be in the vocabulary."
-        require(name not in known, rule, piece=repr(piece))
-        known.add(name)
+        require(name not in taken, rule, piece=repr(piece))
+        taken.add(name)
         names.append(name)
     if tokenizer.kind == "wordpiece":
         lines = [*vocabulary_lines(tokenizer.content), *names]

@@ -16,7 +16,7 @@ from albert_tf.base.settings import Checked, setting
 # "none": the piece stays, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# Leaves a switch to the text, or to a vocabulary that was trained on it.
+# The value of a setting that the text, or its vocabulary, decides.
 AUTO = "auto"
 
 # Half of a UTF-16 pair is no character; UTF-8 cannot hold it.
@@ -28,8 +28,8 @@ REPLACEMENT = "\ufffd"
 class TextConfig(Checked):
     """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
 
-    The defaults are those of the released English models. A tokenizer puts
-    True or False in the place of `auto`.
+    The defaults are those of the released English models. A tokenizer replaces
+    `auto` with True or False.
     """
 
     do_lower_case: bool = setting(True, "Whether to lower-case the text.")
@@ -37,9 +37,9 @@ class TextConfig(Checked):
         True,
         "Whether to decompose characters and drop accents and other marks, "
         "which tell words apart in many languages; WordPiece does so only "
-        "when it lower-cases. With auto, marks stay if the tokenizer.json "
-        "beside the vocabulary says so, or without one if its pieces have "
-        "any; a new vocabulary keeps those of a text that has more than a few.",
+        "when it lower-cases. auto follows the tokenizer.json beside the "
+        "vocabulary or, without one, keeps marks if a piece has any; a new "
+        "vocabulary keeps them if its text has more than a few.",
         choices=(True, False, AUTO),
     )
     replace_quotes: bool = setting(

@@ -62,7 +62,7 @@ def checked_texts(values: Any, name: str) -> list[str]:
 
 
 def row_length(max_length: int | None) -> int | None:
-    """Return a length that a user asks for, None if it was not given."""
+    """Convert and check a user's row length; None means not given."""
     if max_length is None:
         return None
     length = as_type("max_length", max_length, int)

@@ -70,7 +70,7 @@ class Tokenizer(abc.ABC):
     kind: str  # in `tokenizer.json`
     file_name: str  # of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
-    has_marks: Callable[[str], bool]  # whether accents of a text can be dropped
+    has_marks: Callable[[str], bool]  # whether a text has accents to drop
     settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
     lone_mark: Sequence[int | None] = ()  # the id that only begins a word
 
@@ -189,7 +189,7 @@ class Tokenizer(abc.ABC):
         return {"type": self.kind, **values}
 
     def get_config(self) -> dict:
-        """Return what `tokenizer_of` makes an equal one of, as JSON can."""
+        """Return JSON values from which `tokenizer_of` makes an equal one."""
         content = base64.b64encode(zlib.compress(self.content)).decode()
         return {**self.description(), "content": content}
 
@@ -238,7 +238,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f"Received: {len(content)} bytes of something else"
             ) from None
         pieces = self._model.id_to_piece(list(range(len(self._model))))
-        # The file says which pieces these two are, whatever their names.
+        # The file defines which pieces these two are, whatever their names.
         named = zip(
             (self._model.pad_id(), self._model.unk_id()),
             self.special,
@@ -254,13 +254,14 @@ class SentencePieceTokenizer(Tokenizer):
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def piece_shares(self) -> np.ndarray:
-        """Return how often pieces are in the text of the training, [V].
+        """Return each piece's share of the training text, [V].
 
-        The scores are logarithms of that, but for BPE, where all are alike.
+        The scores are logarithms of these, except in BPE models: there all
+        pieces get the same share.
         """
         scores = np.array(self._model.get_score(list(range(self.vocab_size))))
         ranks = np.array_equal(scores, np.round(scores))
-        # Symbols that are set have no score.
+        # Predefined symbols have no score.
         weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
         return weights / max(weights.sum(), np.finfo(float).tiny)
 
@@ -339,7 +340,7 @@ KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Return the tokenizer that `Tokenizer.get_config` described, if any."""
+    """Return the tokenizer of a `Tokenizer.get_config`; None for None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -357,9 +358,9 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 
 
 def description_beside(path: str, kind: str) -> dict:
-    """Return the `tokenizer.json` beside a vocabulary, {} if there is none.
+    """Return the `tokenizer.json` beside a vocabulary, {} if it has none.
 
-    Other libraries have a file of this name, without this type.
+    Files of this name by other libraries, without this type, do not count.
     """
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
     found = files.read_json(place, "A file") if files.exists(place) else {}

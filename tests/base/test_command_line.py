@@ -81,7 +81,7 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     ],
 )
 def test_a_switch_may_take_a_word(word, value):
-    """It stays a switch, with and without `no`; a keyword takes the same."""
+    """Flags work with and without `no`; keywords take the same values."""
 
     @dataclasses.dataclass(frozen=True)
     class Either:
@@ -305,7 +305,7 @@ def test_hooks_must_be_hooks(name):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_names_that_the_console_cannot_print(encoding):
-    """They come as escapes, in what is printed and in errors."""
+    """They become escapes, in output and in errors."""
     name = "a é 文 \udce9"
     code = (
         "from albert_tf.base import command_line\n"

@@ -314,7 +314,7 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """As escapes, which JSON reads as the same name."""
+    """They become escapes, which JSON reads as the same name."""
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}

@@ -1,4 +1,4 @@
-"""Signals are seen while C++ keeps the main thread; a second Ctrl-C ends."""
+"""Signals are noticed while C++ runs; a second Ctrl-C ends a program."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from albert_tf.base.interrupts import seen_at_once
 
 
 def stay_in_c(rounds):
-    """Work for some time without a return to Python."""
+    """Work for some time without returning to Python."""
     hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
 
 
@@ -28,7 +28,7 @@ def handled():
 
 
 def test_a_signal_is_seen_before_it_is_handled(handled):
-    """In the inner and the outer block, while the main thread is in C."""
+    """The inner and the outer block see it while the main thread is in C."""
     seen = []
 
     def see(number):
@@ -47,7 +47,7 @@ def test_a_signal_is_seen_before_it_is_handled(handled):
 
 
 def test_an_earlier_block_is_back_after_an_inner_one(handled):
-    """Signals between the ends of two nested blocks are the outer one's."""
+    """Signals after the inner block has ended reach the outer one."""
     inner, outer = [], []
     with seen_at_once(outer.append):
         with seen_at_once(inner.append):
@@ -69,7 +69,7 @@ command_line.run(main)
 
 
 def test_a_second_interrupt_ends_a_program_at_once():
-    """Also inside C++, with the status that shells have for it."""
+    """Also inside C++, with the status that shells use for Ctrl-C."""
     program = subprocess.Popen(
         [sys.executable, "-c", STUCK],
         stdout=subprocess.PIPE,

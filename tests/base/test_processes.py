@@ -78,6 +78,16 @@ def alive(pid: int) -> bool:
     return False
 
 
+def start(code: str, **settings) -> subprocess.Popen:
+    """Start a program that finds this module and the package."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
+        stdout=subprocess.PIPE,
+        **settings,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="asks Linux")
 def test_processes_end_with_the_one_that_uses_them():
@@ -88,11 +98,7 @@ def test_processes_end_with_the_one_that_uses_them():
         "for _, pid in workers.map(here.square, range(10**6)):\n"
         "    print(pid, flush=True)"
     )
-    program = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
-        stdout=subprocess.PIPE,
-    )
+    program = start(code)
     pids = {int(program.stdout.readline()) for _ in range(200)}
     assert pids and all(map(alive, pids))
     program.kill()
@@ -105,16 +111,16 @@ def test_processes_end_with_the_one_that_uses_them():
 
 
 def never(n: int) -> None:
-    """Say so, and work for longer than anybody waits."""
+    """Print a line, and work for longer than any test waits."""
     print("begun", flush=True)
     time.sleep(3600)
 
 
 @pytest.mark.parametrize("whom", ["all", "the program"])
 def test_an_interrupt_ends_all_processes_quietly(whom):
-    """At once, though they are at work, and with one line of the program's.
+    """It ends them at once, while they work; only the program prints a line.
 
-    A terminal sends Ctrl-C to all of them, `kill` to one.
+    A terminal sends Ctrl-C to all processes, `kill` to one.
     """
     code = (
         "import test_processes as here\n"
@@ -124,18 +130,13 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
         "        list(workers.map(here.never, range(9)))\n"
         "command_line.run(main)"
     )
-    program = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    program = start(
+        code, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert [program.stdout.readline() for _ in "ab"] == ["begun\n"] * 2
     kill = os.killpg if whom == "all" else os.kill
     kill(program.pid, signal.SIGINT)
-    told = program.communicate(timeout=30)[1]  # till none has the pipe
+    told = program.communicate(timeout=30)[1]  # until all have closed the pipe
     assert (program.returncode, told) == (130, "error: interrupted\n")
 
 

@@ -94,7 +94,7 @@ def test_a_users_environment_wins(monkeypatch):
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-# A stand-in for a library whose import takes long, and eats exceptions.
+# A stand-in for a library whose import is slow and swallows exceptions.
 SLOW_LIBRARY = """
 import os, time
 os.write(1, b"importing\\n")
@@ -114,7 +114,7 @@ except KeyboardInterrupt:
 
 
 def _interrupted(folder, library, arguments):
-    """Return the process that Ctrl-C ended in the import of a library."""
+    """Return a process that Ctrl-C ended while it imported a library."""
     (folder / library).mkdir()
     (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
     places = os.pathsep.join([str(folder), os.getcwd()])
@@ -156,7 +156,7 @@ def test_an_installed_command_is_one_too(tmp_path):
 
 
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
-    """In a user's own program it is the exception that Python raises."""
+    """A user's own program gets the exception that Python raises."""
     library = "import os\nos.kill(os.getpid(), 2)\n"
     (tmp_path / "tensorflow.py").write_text(library)
     done = subprocess.run(

@@ -117,7 +117,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_setting_takes_scalars_of_numpy(cls):
-    """They become Python's own, so that files can be written of them."""
+    """They become plain Python values, which can be written to files."""
     for field in dataclasses.fields(cls):
         value = field.default
         if value in (None, (), "") or value is dataclasses.MISSING:
@@ -146,6 +146,6 @@ def test_lists_of_numpy_are_lists():
     ],
 )
 def test_python_gets_the_checks_of_flags(cls, values, message):
-    """A setting of another type is refused where the object is made."""
+    """A setting of another type is an error when the object is made."""
     with pytest.raises(InputError, match=message):
         cls(**values)

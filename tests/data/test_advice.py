@@ -36,7 +36,8 @@ def statistics(text=None, made=None, held_out=None, probe=PROBE):
         "train": Counter(dict(MADE) | (made or {})),
         "eval": Counter(dict(MADE) | (held_out or {})),
     }
-    return summarize(TEXT | Counter(text or {}), made, MaskingConfig(), probe)
+    text = TEXT | Counter(text or {})
+    return summarize(text, made, MaskingConfig(), probe, 0.0)
 
 
 def test_statistics_by_hand():
@@ -121,13 +122,13 @@ def test_what_words_tell_is_no_fault():
 def test_few_held_out_records():
     """A held-out split too small to measure on is named."""
     few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
-    found = summarize(TEXT, few, MaskingConfig(), PROBE)
+    found = summarize(TEXT, few, MaskingConfig(), PROBE, 0.0)
     (warning,) = warnings(found, MaskingConfig(), 128)
     assert "only 7 examples are held out" in warning
 
 
 def held_out_warnings(asked, share, records, **text):
-    """Return what is said of so many records, a share of the text."""
+    """Return the warnings for some held-out records, a share of the text."""
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
         split: Counter(dict(MADE) | {"tokens": round(number)})
@@ -140,7 +141,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A share that differs by more than a half is told with the one asked."""
+    """A warning names both shares if they differ by more than half."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -157,10 +158,10 @@ def test_held_out_share_is_compared():
 
 @pytest.mark.parametrize(
     "share, advice",
-    [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "give more")],
+    [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """Few examples of a small share want more of it, of a large more text."""
+    """For few examples, a small share is raised; a large one needs text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 

@@ -37,9 +37,9 @@ def files_in(folder):
     "changes, number", [({}, 8), ({"input_format": "files"}, None)]
 )
 def test_beam_writes_the_same_bytes(corpus, changes, number):
-    """A pipeline of whole shards gives the files that one process gives.
+    """A pipeline of whole shards writes the same files as one process.
 
-    Also where a document is divided to hold out a part of it.
+    Also if a document is divided to hold out part of it.
     """
     pytest.importorskip("apache_beam")
     here = run(corpus, "here", **changes)

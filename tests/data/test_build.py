@@ -143,7 +143,7 @@ RELEASED = {"compat": "google", "do_permutation": True}
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     """Two processes write the same bytes as one.
 
-    Also where a document is divided, and where other documents are drawn.
+    Also if a document is divided, and if other documents are drawn.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):

@@ -47,7 +47,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """Whatever the name, braces and names of fields are no text."""
+    """Under any name, braces and names of fields are not text."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
@@ -160,7 +160,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     [
         ("folder", None, "must name files. Received a directory"),
         ("no*thing", None, "must match at least one file"),
-        ("empty.txt", b"", "must not hold empty files"),
+        ("empty.txt", b"", "must name files that are not empty"),
         ("cut.gz", CUT, "damaged .gz file"),
         ("other.gz", b"w1 \xff\xf0 w2 .\n", "damaged .gz file"),
         ("x.jsonl", b'{"text": "w1"}\n{"a": 1}\n', "x.jsonl, line 2$"),
@@ -234,7 +234,7 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
 
 @pytest.fixture
 def bad_in_the_middle(corpus, tmp_path):
-    """Return JSON lines of which one, far on, has no text."""
+    """Return a file of JSON lines; line 21 has no text."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"text": text}) for text in texts]
     path = tmp_path / "x"
@@ -246,7 +246,7 @@ def bad_in_the_middle(corpus, tmp_path):
 def test_one_bad_row_costs_no_work(
     corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
 ):
-    """A run that skips it goes on from the shards before, to the same bytes.
+    """A run that skips it continues from earlier shards, to the same bytes.
 
     The warning names it.
     """
@@ -274,7 +274,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """Mended text starts anew, and nothing of the first pass stays."""
+    """A corrected text starts again, and nothing of the first pass stays."""
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):
@@ -290,7 +290,7 @@ def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(corpus, tmp_path, monkeypatch, pack):
-    """Text of a pipe makes the records that it makes as a file."""
+    """Text from a pipe makes the same records as from a file."""
     text = (corpus / "a.txt").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
     shared = {
@@ -307,20 +307,24 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
         assert found[name] == wanted[name]
 
 
-def test_a_glob_that_matches_the_output(corpus, tmp_path):
-    """A build among its text is resumed, and made again, as the same."""
+@pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
+def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
+    """A build in the folder of its text is resumed and repeated unchanged."""
     shutil.copy(corpus / "a.txt", tmp_path)
-    changes = {"input_file": f"{tmp_path}/*"}
+    changes = {"input_file": f"{tmp_path}/**"}
+    if scratch:
+        changes["scratch_dir"] = str(tmp_path / scratch)
+    output = tmp_path / output
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "write", full)
         with pytest.raises(OSError, match="run the same command again"):
-            build.run(*settings(corpus, tmp_path, **changes))
-    first = build.run(*settings(corpus, tmp_path, **changes))
-    assert build.run(*settings(corpus, tmp_path, **changes)) == first
+            build.run(*settings(corpus, output, **changes))
+    first = build.run(*settings(corpus, output, **changes))
+    assert build.run(*settings(corpus, output, **changes)) == first
 
 
 def test_one_document(corpus, tmp_path):
-    """It is divided, or an error where it is too short for that."""
+    """It is divided; if it is too short for that, it is an error."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
@@ -346,7 +350,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """A bad row's error says what stands there, and what to do, once."""
+    """A bad row's error names its value, and what to do, once."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

@@ -140,7 +140,7 @@ def test_rows_without_a_text(corpus, tmp_path):
             build(corpus, tmp_path / "out", source, text_field="text")
         with pytest.raises(InputError, match=f"{name}, row 0: column n must"):
             build(corpus, tmp_path / "out", source, text_field="n")
-    with pytest.raises(InputError, match=r"empty table.*=input_file \(T"):
+    with pytest.raises(InputError, match=r"one text.*=input_file \(T.*=0$"):
         build(corpus, tmp_path / "out", bad[:0])
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left <= {"tokenizer.json", "vocab.txt"}
@@ -176,20 +176,34 @@ def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
         assert contents(tmp_path / "a") == contents(tmp_path / name)
 
 
-def test_rows_without_a_text_are_skipped(corpus, texts, wanted, tmp_path):
-    """In memory and in files they are counted, and the rest is the same."""
+def test_rows_without_a_text_are_skipped(
+    corpus, texts, wanted, tmp_path, capsys
+):
+    """In memory and in files they are counted; the records are the same.
+
+    The warning names the first by its table, not by a file made of it.
+    """
     from pyarrow.parquet import write_table
 
     rows = pyarrow.table({"body": [None, *texts[:9], None, *texts[9:]]})
     write_table(rows, tmp_path / "x.parquet")
-    for number, source in enumerate((rows, tmp_path / "x.parquet")):
+    for number, (source, name) in enumerate(
+        [(rows, "input_file (Table)"), (tmp_path / "x.parquet", "x.parquet")]
+    ):
         made = build(corpus, tmp_path / f"{number}", source, on_bad_text="skip")
         assert records(made.output_dir) == wanted
         assert made.metadata.statistics["bad_rows"] == 2
+        (said,) = [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if "2 rows were without a readable text. The first" in line
+        ]
+        assert f"{name}, row 0: column body" in said
+        assert "/input-" not in said
 
 
 def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
-    """With `lines`, empty rows part documents, also in memory."""
+    """With `lines`, empty rows separate documents, also in memory."""
     rows = "\n\n".join(texts).split("\n")
     made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
     assert records(made.output_dir) == wanted

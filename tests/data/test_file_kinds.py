@@ -1,7 +1,8 @@
-"""What a file is follows from what is in it, and then from its name."""
+"""Files of all kinds are recognised by their bytes, then by their name."""
 
 import bz2
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -16,11 +17,13 @@ import threading
 import zipfile
 from collections import Counter
 
+import h5py
+import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
-from albert_tf.data import file_kinds
+from albert_tf.data import file_kinds, table_sources
 from albert_tf.data.builder import text_blocks, text_files
 from albert_tf.data.builder.text_files import ReadingConfig
 
@@ -35,7 +38,7 @@ def zstd(data):
 
 PACKERS = {
     "gz": gzip.compress,
-    "bz2": bz2.compress,
+    "bz2": lambda data: bz2.compress(data, 1),
     "xz": lambda data: lzma.compress(data, preset=0),
     "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
     "zst": zstd,
@@ -43,7 +46,7 @@ PACKERS = {
 
 
 def read(path, **settings):
-    """Return the documents of a file, and what was counted."""
+    """Return the documents of a file, and the counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     for block in text_blocks.blocks(str(path), 1, config):
         documents = text_blocks.read_documents(block, config, counts)
@@ -82,7 +85,7 @@ def test_compressed_text(tmp_path, packer, name):
 
 
 def test_a_compressed_name_of_plain_text(tmp_path):
-    """Text that a browser has unpacked is text."""
+    """Text that a browser has decompressed is text."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
 
 
@@ -99,6 +102,45 @@ def test_damaged_files(tmp_path, packer):
     assert counts["bad_files"] == 1
     assert "damaged" in text_files.first_bad_item(counts)
     assert found == [lines[: len(found[0])]] and len(found[0]) > 20_000
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("name", ["x.txt", "x.csv"])
+def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
+    """`skip` reads it, both lines and rows, also in files of one block."""
+    rows = [os.urandom(40).hex() for _ in range(8_000)]
+    text = "\n".join(rows).encode()
+    data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
+    path = write(tmp_path / f"{name}.{packer}", data[: len(data) * 4 // 5])
+    for size in (1 << 20, 1 << 16):
+        monkeypatch.setattr(text_blocks, "BLOCK_BYTES", size)
+        documents, counts = read(path, on_bad_text="skip")
+        found = [line for document in documents for line in document]
+        assert counts["bad_files"] == 1 and len(found) > 4_000
+        assert found == rows[: len(found)]
+
+
+@pytest.mark.parametrize("layout", [None, "lines"])
+@pytest.mark.parametrize("fault", ["row", "damage"])
+def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
+    """A run that skips the fault has the same, so it can continue."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
+    rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
+    for place in range(20, 30):
+        lines = comma_separated(rows).splitlines(keepends=True)
+        if fault == "row":
+            lines.insert(place, b"1,2,3\n")
+        data = gzip.compress(b"".join(lines), 0)
+        data = data[: place * 60] if fault == "damage" else data
+        path = str(write(tmp_path / "x.csv.gz", data))
+        found, config = [], ReadingConfig(input_format=layout)
+        with pytest.raises(InputError, match="on_bad_text=skip"):
+            found.extend(text_blocks.blocks(path, 1, config))
+        config = dataclasses.replace(config, on_bad_text="skip")
+        wanted = list(text_blocks.blocks(path, 1, config))
+        assert 2 < len(found) < len(wanted)
+        assert found == wanted[: len(found)]
 
 
 def zipped(data):
@@ -118,7 +160,7 @@ def tarred(data):
 
 
 def database():
-    """Return a database whose lines are UTF-8 for the most part."""
+    """Return a database, most lines of which are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -127,6 +169,19 @@ def database():
         connection.close()
         with open(f"{folder}/x.db", "rb") as file:
             return file.read()
+
+
+def hdf5():
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file["text"] = [TEXT] * 20
+    return content.getvalue()
+
+
+def integers():
+    content = io.BytesIO()
+    np.save(content, np.arange(999))
+    return content.getvalue()
 
 
 FOREIGN = {
@@ -142,6 +197,8 @@ FOREIGN = {
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0\4" * 99, "7z archive"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\x80" * 99, "lz4 -d"),
+    "HDF5": (hdf5(), "binary format"),
+    "NumPy": (integers(), "binary format"),
     "PDF": (b"%PDF-1.7\n", "pdftotext"),
     "JSON array": ('[{"text": "a"},\n {"text": "b"}]\n', "jq -c"),
     "JSON over lines": ('{\n  "text": "a"\n}\n', "jq -c"),
@@ -151,7 +208,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """They are named with what converts them, whatever `on_bad_text` is."""
+    """Errors name them, for any `on_bad_text`, and how to convert them."""
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -160,8 +217,14 @@ def test_foreign_formats(tmp_path, kind, packer):
         assert re.search(message, found), found
 
 
+def test_text_with_some_zero_bytes(tmp_path):
+    """A few of them do not make a text a binary file."""
+    rows = ["one\0", "two words", "three more words"]
+    assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
+
+
 def test_some_lines_that_are_not_utf8(tmp_path):
-    """Only where they are most of a file is it refused, wherever they are."""
+    """They are an error only if they are most of a file, in any order."""
     bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
     for data in (bad + good, good + bad):
         path = write(tmp_path / "x", data)
@@ -174,7 +237,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The message names the extra, and the command that needs none."""
+    """The message names the extra, and a command that works without it."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -203,9 +266,10 @@ def parquet(rows, field="text"):
     return content.getvalue()
 
 
-def feather(rows, field="text"):
+def feather(rows, field="text", **columns):
     pyarrow = pytest.importorskip("pyarrow")
-    content, table = io.BytesIO(), pyarrow.table({field: list(rows)})
+    table = pyarrow.table({**columns, field: list(rows)})
+    content = io.BytesIO()
     with pyarrow.ipc.new_file(content, table.schema) as file:
         file.write_table(table)
     return content.getvalue()
@@ -239,11 +303,52 @@ def test_tables(tmp_path, monkeypatch, name, make):
     assert read(many)[0] == DOCUMENTS * 50
 
 
+@pytest.mark.parametrize("kind", ["int16", "int64"])
+def test_a_table_of_small_numbers(tmp_path, kind):
+    """Its text is read, though many of its first bytes are zero."""
+    numbers = np.arange(30_000, dtype=kind) % 200
+    rows = feather(["a b"] * len(numbers), n=numbers)
+    found, _ = read(write(tmp_path / "x", rows))
+    assert found == [["a b"]] * len(numbers)
+
+
 def test_tabs(tmp_path):
-    """A TSV is split at tabs, and knows no quotes."""
+    """A TSV is split at tabs and has no quoting."""
     data = 'id\ttext\n1\t"a" b\n2\tc, d\n\n\n'
     path = write(tmp_path / "x.TSV.gz", gzip.compress(data.encode()))
     assert read(path)[0] == [['"a" b'], ["c, d"]]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("x.csv", "text;label\nHello;1\n"),
+        ("x.csv", "text;label\nHello, world;1\n"),
+        ("x.csv", "text\tlabel\nHello\t1\n"),
+        ("x.tsv", "text,label\nHello,1\n"),
+    ],
+)
+def test_another_delimiter(tmp_path, name, content):
+    """The error names the right one, whichever line shows the mistake."""
+    with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
+        read(write(tmp_path / name, content))
+    good = write(tmp_path / "good.csv", "text,label\nHello\n")
+    with pytest.raises(InputError) as error:
+        read(good)
+    assert "must be a comma" not in str(error.value)
+
+
+def test_long_fields_of_several_files(tmp_path):
+    """The end of one CSV file does not limit another that is being read."""
+    long = "x " * 70_000
+    paths = [
+        write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
+        for i in range(2)
+    ]
+    first, second = (table_sources.rows_of(str(path)) for path in paths)
+    assert next(second).values["text"] == ROWS[0]
+    assert [row.values["text"] for row in first] == [long]
+    assert [row.values["text"] for row in second] == [long]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +373,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table makes what the same lines make as a text file."""
+    """With `lines`, a table is read like a text file of the same lines."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",
@@ -315,7 +420,7 @@ def test_bad_rows(tmp_path, make, bad, places):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    """Its first bytes tell its kind, and are not lost."""
+    """Its first bytes determine its kind, and are not lost."""
     os.mkfifo(tmp_path / "pipe")
     for data in (TEXT.encode(), gzip.compress(json_lines(ROWS))):
         args = (tmp_path / "pipe", data)
@@ -323,6 +428,18 @@ def test_a_pipe_is_read_once(tmp_path):
         writer.start()
         assert read(tmp_path / "pipe")[0] == DOCUMENTS
         writer.join()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
+def test_a_copied_pipe_has_its_kind(tmp_path, name):
+    """The name of a pipe counts for its copy too."""
+    os.mkfifo(tmp_path / name)
+    args = (tmp_path / name, comma_separated(ROWS))
+    writer = threading.Thread(target=write, args=args)
+    writer.start()
+    copied = text_blocks.with_pipes_copied(f"{tmp_path / name}", str(tmp_path))
+    writer.join()
+    assert read(copied)[0] == DOCUMENTS
 
 
 def test_standard_input(monkeypatch):
@@ -343,12 +460,12 @@ def test_empty_files_are_left_out(tmp_path, capsys):
     assert found == [f"{tmp_path}/{name}" for name in "ad"]
     printed = capsys.readouterr().out
     assert "2 empty files" in printed and f"first {tmp_path}/b" in printed
-    with pytest.raises(InputError, match="empty files alone.*/b"):
+    with pytest.raises(InputError, match="that are not empty.*/b"):
         text_blocks.input_paths(f"{tmp_path}/b,{tmp_path}/c", None)
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and spellings of a path are no second file; copies are."""
+    """Links and other spellings of a path are the same file; copies are not."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")
@@ -385,14 +502,25 @@ def test_what_is_made_is_no_text(tmp_path, output):
     assert named == [f"{folder}/vocab.txt"]
 
 
+def test_scratch_is_no_text(tmp_path):
+    """The files of a first pass in another folder are left out too."""
+    scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
+    scratch.mkdir(parents=True)
+    write(scratch / "shard-00000", "made")
+    text = write(tmp_path / "a.txt", "text")
+    made = f"{tmp_path}/out", f"{tmp_path}/fast"
+    found = text_blocks.input_paths(f"{tmp_path}/**", *made)
+    assert found == [str(text)]
+
+
 def test_kinds_without_reading_a_pipe(tmp_path):
-    """The name of a pipe tells its kind, for its bytes come once."""
+    """The name of a pipe determines its kind: its bytes come only once."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """`skip` would skip everything, so it is refused whatever the flag."""
+    """`skip` would skip everything, so it is an error with any flag."""
     path = write(tmp_path / "x", json_lines(ROWS, "body"))
     for choice in ("fail", "skip"):
         found = refusal(path, on_bad_text=choice)
@@ -412,7 +540,7 @@ def test_damaged_parquet(tmp_path, cut):
 
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 def test_a_wrong_column_is_found_first(tmp_path, make):
-    """Before any text is read, in whichever file it is."""
+    """It is raised before any text is read, whichever file has it."""
     good = write(tmp_path / "a.csv", make(ROWS, "body"))
     other = write(tmp_path / "b.csv", make(ROWS, "content"))
     paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")
@@ -430,12 +558,12 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` skips what is wrong with a file, not what is wrong outside."""
+    """`skip` skips the faults of a file, not those of its connection."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):
         raise RemoteError("connection lost")
 
-    monkeypatch.setattr(gzip.GzipFile, "read", broken)
+    monkeypatch.setattr(gzip.GzipFile, "read1", broken)
     with pytest.raises(RemoteError, match="connection lost"):
         read(packed, on_bad_text="skip")

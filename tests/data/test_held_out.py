@@ -1,4 +1,4 @@
-"""How much of a text is held out, and how it is kept from training."""
+"""How much text is held out, and how it is separated from training text."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ CORPORA = {
 
 
 def recipe(**reading):
-    """Return a recipe of long texts, whose every token has its own id."""
+    """Return a recipe for long texts in which every token has its own id."""
     return Recipe(
         BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
         PairsConfig(max_seq_length=128),
@@ -69,11 +69,11 @@ def deal(folder, documents, size, seed):
 
 
 def choose(how, paths, fraction):
-    """Return what is held out of shards."""
+    """Return the held-out text of shards."""
     items = list(enumerate(paths))
     measured = held_out.add_up(held_out.measure(how, item) for item in items)
     found = held_out.hold_out(fraction, measured)
-    # In any order, as many workers give them.
+    # In any order, as from many workers.
     parts = [held_out.measure_parts(how, item, found) for item in items[::-1]]
     return held_out.divide(how, parts, found)
 
@@ -90,7 +90,7 @@ def read(how, path, found, split):
 @pytest.mark.parametrize("fraction", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("name", CORPORA)
 def test_the_share_is_met(tmp_path, name, fraction, seed):
-    """What is held out is within a third of what was asked for.
+    """The held-out share is within a third of the one asked for.
 
     No text is in both splits, nor beside text of the other one; all else is
     in one of them, and shards are listed where they have text of a split.
@@ -117,7 +117,7 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 
 
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
-    """Nothing is divided where whole documents come near the share."""
+    """Nothing is divided if whole documents come near the share."""
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)
     found = choose(how, paths, 0.02)
@@ -127,15 +127,33 @@ def test_whole_documents_stay_whole_where_they_fit(tmp_path):
     assert len(ids) == 250 * len(np.unique(document[ids])) == 0.02 * 1e5
 
 
-def test_copies_stay_together(tmp_path):
-    """A document that is divided is divided alike in all its copies."""
-    how = recipe()
-    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+def copy_documents(paths):
+    """Put a second copy of each part into its shard."""
     for path in paths:
         with open(path, "rb") as file:
             content = file.read()
         with open(path, "ab") as file:
             file.write(content)
+
+
+def test_copies_that_are_dropped_count_nothing(tmp_path):
+    """With `drop_duplicates` the border is that of the text without copies."""
+    how = recipe(drop_duplicates=True)
+    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+    wanted = choose(how, paths, 0.1)
+    assert wanted.border.tokens > 0
+    copy_documents(paths)
+    found = choose(how, paths, 0.1)
+    assert (found.border, found.shards) == (wanted.border, wanted.shards)
+    divided = "divided_document_tokens"
+    assert found.counts[divided] == wanted.counts[divided] > 0
+
+
+def test_copies_stay_together(tmp_path):
+    """A document that is divided is divided alike in all its copies."""
+    how = recipe()
+    paths, _ = deal(tmp_path, [900, 700], 10, 1)
+    copy_documents(paths)
     found = choose(how, paths, 0.1)
     ids = {
         split: np.concatenate(

@@ -2,6 +2,8 @@
 
 import os
 import unicodedata
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -10,8 +12,9 @@ from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import vocabulary_training
-from albert_tf.data.builder import boundaries, build
+from albert_tf.data.builder import boundaries, build, dealing
 from albert_tf.data.builder.letters import Letters, shares, warnings
+from albert_tf.data.builder.text_files import ReadingConfig
 from albert_tf.data.vocabulary_training import (
     TrainTokenizerConfig,
     choose_accents,
@@ -26,7 +29,7 @@ from albert_tf.text.tokenizers import (
 )
 
 # Article 1 of the Universal Declaration of Human Rights, in languages with
-# marks that tell words apart.
+# marks that distinguish words.
 MARKED = {
     "vi": "Tất cả mọi người sinh ra đều được tự do và bình đẳng về nhân phẩm "
     "và quyền. Mọi con người đều được tạo hoá ban cho lý trí và lương tâm.",
@@ -43,7 +46,7 @@ MARKED = {
     "fr": "Tous les êtres humains naissent libres et égaux en dignité et en "
     "droits. Ils sont doués de raison et de conscience.",
 }
-# And in languages where none is lost by dropping them.
+# And in languages in which dropping marks loses none.
 PLAIN = {
     "en": "All human beings are born free and equal in dignity and rights. "
     "They are endowed with reason and conscience and should act towards one "
@@ -51,7 +54,7 @@ PLAIN = {
     "zh": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。",
     "sw": "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa.",
 }
-# Where the English rule begins words inside words, marks kept or dropped.
+# The English rule begins words inside words, with marks or without.
 BEYOND = {"vi", "ru", "hi", "th"}
 
 
@@ -62,7 +65,7 @@ def letters_of(text):
 
 
 def counted(text, strip):
-    """Return what is warned of for a text, joined."""
+    """Return the warnings for a text, joined."""
     letters = Letters(has_marks, strip)
     letters.add(text)
     dropped, beyond = shares(letters.counts())
@@ -72,9 +75,9 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """Marks are kept by `auto`, and warned of by default, where they matter.
+    """Where marks matter, `auto` keeps them; by default there is a warning.
 
-    However the text is composed.
+    Also if the text is decomposed.
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
     (tmp_path / "text").write_text(text)
@@ -96,7 +99,7 @@ def model_of(text):
 
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
-    """With `auto` no letter is lost of which the vocabulary has a piece."""
+    """With `auto` no letter is lost that has a piece in the vocabulary."""
     text = (MARKED | PLAIN)[name]
     content = model_of(text if name in MARKED else text[:150])
     (tmp_path / "spiece.model").write_bytes(content)
@@ -112,14 +115,14 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     # Each of its characters is a word by either rule.
     rule = "unicode" if name in MARKED.keys() - {"ja"} else None
     assert boundaries.chosen("auto", tokenizer) == rule
-    # What is written beside it goes first.
+    # The file beside it goes first.
     tokenizer = SentencePieceTokenizer(content, TextConfig())
     tokenizer.save(str(tmp_path))
     assert build_tokenizer(auto).config.strip_accents is True
 
 
 def test_released_vocabularies_stay_as_they_are():
-    """Pieces without marks, of either kind, have accents dropped by `auto`."""
+    """With pieces without marks, of either kind, `auto` drops accents."""
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] cafe ##e 中".split()
     content = "\n".join(pieces).encode()
     for extra, strip in ((b"", True), ("\n##é".encode(), False)):
@@ -130,6 +133,19 @@ def test_released_vocabularies_stay_as_they_are():
         assert boundaries.chosen("auto", tokenizer) is None
     with pytest.raises(InputError, match="one of True, False, auto"):
         TextConfig(strip_accents="never")
+
+
+@pytest.mark.parametrize(
+    "lower, strip, marks",
+    [(True, True, 2), (True, False, 0), (False, True, 0)],
+)
+def test_marks_that_wordpiece_drops(lower, strip, marks):
+    """Only a vocabulary that lower-cases loses them; its words are its own."""
+    config = TextConfig(do_lower_case=lower, strip_accents=strip)
+    tokenizer = type(chinese())(chinese().content, config)
+    recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
+    found = dealing._count_letters(recipe, ["Ünï cafe", "é"])
+    assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
 
 
 @pytest.fixture
@@ -149,7 +165,8 @@ def vietnamese(tmp_path):
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     """By default records lose the tones, and a warning names both flags.
 
-    With `auto`, for the vocabulary and the records, nothing is lost or said.
+    With `auto`, for the vocabulary and the records, no tone is lost and there
+    is no warning.
     """
     said, unknown = {}, {}
     for choice in (True, "auto"):
@@ -190,7 +207,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
 def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
-    """The builder's default is refused with the flag that takes the choice."""
+    """The builder's default is an error that names the right flag."""
     train_tokenizer(
         TrainTokenizerConfig(
             input_file=vietnamese,
@@ -209,7 +226,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
-    """`train_tokenizer` looks at the text too."""
+    """`train_tokenizer` checks the text too."""
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
@@ -218,7 +235,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):
-    """The choice from the text of a pipe is that from the text of a file."""
+    """`auto` decides the same for a pipe as for a file."""
     text = "\n".join([MARKED["vi"]] * 50).encode()
     (tmp_path / "x.txt").write_bytes(text)
     reader, writer = os.pipe()

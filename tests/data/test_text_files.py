@@ -169,7 +169,7 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """One is skipped and counted, the first by its place; `fail` says how.
+    """It is skipped and counted, and the first is named; `fail` says how.
 
     A line left out for its bytes still counts in that place.
     """
@@ -202,7 +202,7 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 
 def test_longest_json(tmp_path, monkeypatch):
-    """An object over the limit is named by its line, or left out alone."""
+    """An object over the limit is named by its line, or only it is left out."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_files.FORMATS, "jsonl", short)
@@ -280,7 +280,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Those of languages that have a code of three letters alone too."""
+    """Also of languages that have only a code of three letters."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 

@@ -1,4 +1,4 @@
-"""Pieces that are appended to a vocabulary are found, and move no id."""
+"""Pieces appended to a vocabulary are found, and no other id changes."""
 
 import pytest
 from vocabularies import TEXTS, chinese, english
@@ -9,7 +9,7 @@ from albert_tf.text.added_pieces import with_pieces
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_other_ids_stay(make):
-    """Texts without the new pieces have the ids that they had."""
+    """Texts without the new pieces keep their ids."""
     before = make()
     after = with_pieces(before, ["newword", "Other"])
     assert after.vocab_size == before.vocab_size + 2
@@ -61,6 +61,6 @@ def test_control_pieces_are_in_no_text():
     ],
 )
 def test_pieces_that_cannot_be_added(make, pieces, message):
-    """What exists, and what would never be found, is an error."""
+    """A piece that exists, or would never be found, is an error."""
     with pytest.raises(InputError, match=message):
         with_pieces(make(), pieces)

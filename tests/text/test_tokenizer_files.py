@@ -76,7 +76,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
     "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
 )
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
-    """Padding and unknown text have the pieces that the model says.
+    """Padding and unknown text have the pieces that the model defines.
 
     The ids are those of the same model with the usual names.
     """
@@ -97,7 +97,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """So it is with models as SentencePiece writes them."""
+    """A model that the trainer wrote with other names has the same ids."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -188,7 +188,7 @@ def test_bad_description(description, message, tmp_path):
 
 
 def test_a_flag_that_is_written_as_text(tmp_path):
-    """The text "false" is no, in a file that was edited by hand."""
+    """The text "false" in a file edited by hand means False."""
     english().save(str(tmp_path))
     path = tmp_path / "tokenizer.json"
     for value in ("false", False, 0, "0", "False"):

@@ -28,12 +28,12 @@ CHANCE = 4.0  # standard deviations
 # (measured: 49 to 53 % on novels, encyclopedia and docstrings).
 LEAK = 0.53
 
-# Fewer held-out records than this measure a loss badly; more than this share
-# of the text is better trained on.
+# The loss of fewer held-out records than this is a poor estimate; a larger
+# share of the text than this is better used for training.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 
-# The held-out share may miss what was asked for by this much of it.
+# The largest difference of the held-out share, relative to the one asked for.
 HELD_OUT_MISS = 0.5
 
 
@@ -121,24 +121,23 @@ def _held_out(statistics: dict) -> Iterator[str]:
         yield (
             f"{share:.2%} of the tokens are held out instead of {asked:.2%}: "
             "the text is too short, or its lines are too long, to divide it "
-            "more finely; give more text, or split it (--split_sentences)"
+            "more finely; add text, or split it (--split_sentences)"
         )
     divided = statistics["divided_document_tokens"]
     kept = statistics["tokens"] - statistics["duplicate_tokens"]
     divided /= max(kept, 1)
     if divided > asked:
         yield (
-            f"one document has {divided:.0%} of the "
-            "tokens, more than the share to hold out: a part of it is held "
-            "out, and the rest is trained on; if it is several documents, put "
-            "a blank line between them"
+            f"one document has {divided:.0%} of the tokens, more than the "
+            "share to hold out: part of it is held out, and training uses the "
+            "rest; if it is several documents, put blank lines between them"
         )
     if 0 < records < FEW_HELD_OUT:
         enough = share * FEW_HELD_OUT / records
         yield f"only {records} examples are held out; " + (
             f"--eval_fraction={enough:.2g} holds out about {FEW_HELD_OUT}"
             if 0 < enough <= MUCH_HELD_OUT
-            else "give more text"
+            else "add text"
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.text.normalization import AUTO
 from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
@@ -201,11 +202,8 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# Chooses a rule by the vocabulary.
-AUTO = "auto"
-
-# If more of the pieces in a text have a letter beyond a to z, or a mark, that
-# can go on with a word, the English rule does not fit the language.
+# The English rule does not fit a language if more than this share of the pieces
+# in its text have a mark, or a letter beyond a to z, that can continue a word.
 MANY_BEYOND_ENGLISH = 0.01
 
 # The released rules; each needs its kind of vocabulary.
@@ -213,9 +211,9 @@ RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 
 def beyond_english(character: str) -> bool:
-    """Return whether a letter or mark goes on with a word, but not in English.
+    """Return whether a letter or mark can continue a word, but not in English.
 
-    The English rule begins a word at each.
+    The English rule begins a word at each of these.
     """
     letter = unicodedata.category(character)[0] in "LM"
     if not letter or character.lower() in ENGLISH:
@@ -224,7 +222,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return a rule, or that which `auto` means for a vocabulary."""
+    """Return a rule, None for the default; `auto` looks at the vocabulary."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))

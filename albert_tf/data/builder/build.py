@@ -28,7 +28,11 @@ from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize
 from albert_tf.data.builder.text_blocks import check_files, input_paths
-from albert_tf.data.builder.text_files import ReadingConfig, warn_of_bad_items
+from albert_tf.data.builder.text_files import (
+    ReadingConfig,
+    merge,
+    warn_of_bad_items,
+)
 from albert_tf.data.file_kinds import PACKED_ENDINGS
 from albert_tf.data.masking import (
     DYNAMIC,
@@ -77,7 +81,7 @@ def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
     }
     rule = "Text settings must be those of the vocabulary's tokenizer.json."
     if "strip_accents" in others:
-        rule += " --strip_accents=auto takes it from there."
+        rule += " --strip_accents=auto uses the one written there."
     require(not others, rule, **others)
 
 
@@ -170,8 +174,8 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
             f"The text must give {split} records: two sentences of a "
             "document, one on each line, must fit `max_seq_length` (and with "
             "--random_next_sentence another B be as long); see "
-            "--split_sentences and --eval_fraction, and for rows of a table "
-            "that are sentences --input_format=lines. Sentences that stand "
+            "--split_sentences and --eval_fraction, and --input_format=lines "
+            "if rows of a table are sentences. Sentences that stand "
             "alone, as posts and queries do, want "
             "--single_segment_policy=keep.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
@@ -217,10 +221,16 @@ def describe(
 
 
 def _make(
-    runner, recipe: Recipe, paths: list[str], folder: BuildFolder
+    runner,
+    recipe: Recipe,
+    paths: list[str],
+    folder: BuildFolder,
+    skipped: Counter | None,
 ) -> None:
     """Run both passes, or what is left of them; write the metadata last."""
-    text, held_out = runner.deal(recipe, paths, folder.scratch)
+    text = Counter(skipped)
+    counts, held_out = runner.deal(recipe, paths, folder.scratch)
+    merge(text, counts)
     warn_of_bad_items(text, recipe.reading.on_bad_text)
     _check_documents(recipe.build, text, held_out)
     jobs = file_jobs(recipe, held_out, folder.scratch)
@@ -258,14 +268,19 @@ def run(
     pairs: PairsConfig,
     masking: MaskingConfig,
     reading: ReadingConfig,
+    skipped: Counter | None = None,
 ) -> records.Metadata:
     """Make the records of a corpus, or go on making them.
 
     An interruption leaves what the next run needs to go on. A text that
     cannot be used (`InputError`) leaves no records and can be mended.
+
+    Args:
+      build, tokenization, pairs, masking, reading: the settings.
+      skipped: counts of bad items that were left out of the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.runner:  # else this machine opens no text
+    if not build.runner:  # with one, this machine opens no text
         check_files(paths, reading)
     # Processes start while the tokenizer is read.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
@@ -280,7 +295,7 @@ def run(
                 scratch = files.held(folder.scratch, "scratch_dir")
                 with scratch, folder.given_up_if_refused():
                     tokenizer.save(build.output_dir)
-                    _make(runner, recipe, paths, folder)
+                    _make(runner, recipe, paths, folder, skipped)
             folder.clean()
     return records.load_metadata(build.output_dir)
 

@@ -37,8 +37,8 @@ class BuildConfig:
     )
     eval_fraction: float = setting(
         0.02,
-        "Share of the tokens to hold out, in whole documents or, where they "
-        "are too large, a part of one; 0 holds out none.",
+        "Share of the tokens to hold out: whole documents or, if they are too "
+        "large, part of one; 0 holds out nothing.",
         minimum=0.0,
         maximum=0.9,
     )

@@ -14,8 +14,8 @@ from albert_tf.data.records.metadata import METADATA_FILE
 
 MANIFEST_FILE = "manifest.json"
 
-# A first pass that stopped at what it could not read is right up to there for
-# the other values of `on_bad_text` too.
+# Up to the item at which it stopped, a first pass with this setting is the same
+# as with the others.
 STRICT = {"on_bad_text": "fail"}
 
 
@@ -40,7 +40,7 @@ class BuildFolder:
     ):
         self.output_dir, self.identity = output_dir, identity
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        # No other build's: into this folder, and of these settings.
+        # Of this output folder and these settings only.
         self._place = scratch_dir or output_dir
         self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
         self.scratch = self._scratch_of(identity)
@@ -95,7 +95,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Keep the first pass of a run that stopped at what it skips now."""
+        """Continue a run that stopped at a bad item; remove other scratch."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -115,7 +115,7 @@ class BuildFolder:
     def given_up_if_refused(self) -> Iterator[None]:
         """Leave nothing of a build whose text cannot be used.
 
-        Shards stay where one item of the text cannot be used.
+        Shards are kept if only one item of the text cannot be used.
         """
         try:
             yield

@@ -19,7 +19,6 @@ with program.quiet_start():
         ReadingConfig,
         json_record,
     )
-    from albert_tf.data.file_kinds import BadData
     from albert_tf.data.masking import MaskingConfig
     from albert_tf.data.table_sources import TableObject, texts_of
     from albert_tf.text.tokenizers import TokenizerConfig
@@ -33,52 +32,54 @@ class Records:
     metadata: records.Metadata
 
 
-def _write_table(path: str, table: TableObject, reading: ReadingConfig) -> None:
-    """Write the texts of a table in memory as lines of JSON."""
-    check = BadItems(reading.on_bad_text, Counter())
+def _write_table(
+    path: str, table: TableObject, reading: ReadingConfig
+) -> Counter:
+    """Write the texts of a table in memory as JSON lines; count bad rows."""
+    skipped: Counter = Counter()
+    bad = BadItems(reading.on_bad_text, skipped)
     with files.opened(path, "wb") as file:
-
-        def write(text: str | None) -> None:
+        for text in texts_of(table, reading.text_field, bad):
             file.write(json_record(reading.text_field, text))
-
-        def skip(error: BadData, line: bytes) -> None:
-            check(error)
-            write(None)  # is counted when it is read
-
-        for text in texts_of(table, reading.text_field, skip):
-            write(text)
-    rule = "`input_file` must not be an empty table."
-    require(files.size(path), rule, input_file=table)
+    require(
+        files.size(path),
+        "`input_file` must be a table with at least one text.",
+        input_file=table,
+        rows_without_text=skipped["bad_rows"],
+    )
+    return skipped
 
 
 @contextlib.contextmanager
 def in_files(
     config: BuildConfig, reading: ReadingConfig
-) -> Iterator[tuple[BuildConfig, ReadingConfig]]:
-    """Yield settings whose text is in files.
+) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
+    """Yield settings whose text is in files, and counts of skipped rows.
 
-    A table in memory, standard input and pipes are written to files for the
-    body, in a folder that no other build of it uses: they are read twice, and
+    Tables in memory, standard input and pipes are written to files for the
+    body, in a folder that no other build of them uses: text is read twice, and
     by every process.
     """
     source = config.input_file
     named = isinstance(source, str)
     if named and not text_blocks.has_pipes(source):
-        yield config, reading
+        yield config, reading, Counter()
         return
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
     place = config.scratch_dir or config.output_dir
     folder = files.join(place, f"input-{name.hexdigest()}")
+    skipped: Counter = Counter()
     with files.held(folder, "output_dir"):
         try:
             if named:
                 paths = text_blocks.with_pipes_copied(source, folder)
             else:
                 paths = files.join(folder, f"{source}.jsonl")
-                _write_table(paths, source, reading)
+                skipped = _write_table(paths, source, reading)
                 if reading.input_format != "lines":
                     reading = dataclasses.replace(reading, input_format="jsonl")
-            yield dataclasses.replace(config, input_file=paths), reading
+            config = dataclasses.replace(config, input_file=paths)
+            yield config, reading, skipped
         finally:
             files.remove_folder(folder)
 
@@ -94,8 +95,10 @@ def create_pretraining_data(
     The keywords are the flags of `create_pretraining_data.py`; `input_file`
     may be a list of paths, or a table in memory.
     """
-    with in_files(config, reading) as (config, reading):
-        metadata = build.run(config, tokenization, pairs, masking, reading)
+    with in_files(config, reading) as (config, reading, skipped):
+        metadata = build.run(
+            config, tokenization, pairs, masking, reading, skipped
+        )
     print(build.summary(metadata, pairs, masking))
     return Records(config.output_dir, metadata)
 

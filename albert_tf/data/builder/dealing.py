@@ -19,7 +19,7 @@ from albert_tf.data.builder.text_blocks import (
 )
 from albert_tf.data.builder.text_files import split_sentences
 
-# Of so many lines the letters of one are counted.
+# Letters are counted in one of this many lines.
 SAMPLED = 16
 
 # What is known of a part: its sentences, and the fields of `Documents`. Parts
@@ -86,7 +86,7 @@ def _deal(
 
 
 def _count_letters(recipe: Recipe, lines: list[str]) -> Counter:
-    """Count the letters in some lines for which the settings do not fit."""
+    """Count the letters that the settings do not fit, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece drops accents only as it lower-cases.

@@ -46,7 +46,7 @@ class Documents:
     def keep(self, wanted: np.ndarray) -> "Documents":
         """Return the tokens where `wanted` [N] is true, in the same order.
 
-        Sentences and parts of which nothing is left go too.
+        Sentences and parts without a token left are removed.
         """
         sentence = np.repeat(np.arange(len(self.sentences)), self.sentences)
         sizes = np.bincount(sentence[wanted], minlength=len(self.sentences))

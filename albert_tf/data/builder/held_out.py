@@ -5,7 +5,7 @@ whole documents miss the share by more than a third, the one at the border is
 divided: some of its parts are held out, the last of them in part, each with a
 gap that keeps it from the training text around it.
 
-Any worker measures a shard by itself. The sums are enough to draw the border
+Workers measure shards independently. The sums are enough to draw the border
 between documents; a second look at the border document's parts divides it.
 
 Glossary: N tokens, D parts of documents.
@@ -27,15 +27,15 @@ from albert_tf.data.records import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# Whole documents may miss the share by so much of it.
+# How much whole documents may differ from the share, relative to it.
 TOLERANCE = 1 / 3
 
 # The gap at either side of held-out text, as a share of it; at least a
 # sentence, at most `max_seq_length`.
 GAP = 1 / 20
 
-# A shorter part is not divided unless it has that many sentences; a shorter
-# sentence is never cut.
+# A part with fewer words is divided only if it has that many sentences; a
+# shorter sentence is never cut.
 FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
@@ -104,8 +104,8 @@ class Border(NamedTuple):
 
     Attributes:
       below: documents in hash buckets below this one are held out.
-      key: in this bucket, so are the parts with a lower key; -1 if none is.
-      tokens: how many tokens of a part with this very key are held out.
+      key: so are parts with a lower key in this bucket; -1 holds out none.
+      tokens: how many tokens of the part with this key are held out.
     """
 
     below: int
@@ -122,16 +122,16 @@ class Border(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """What is held out.
+    """The held-out text.
 
     Attributes:
       border: where it ends.
-      wanted: tokens that are still to be held out of the bucket at the
-        border; see `divide`.
-      shards: the shards that hold text of each split.
-      counts: what was left out because it was there before, and the tokens
-        of what was divided.
-      pieces: [V] how often each stands in the text that is kept.
+      wanted: the tokens still to be held out from the bucket at the border;
+        see `divide`.
+      shards: the shards with text of each split.
+      counts: the duplicates that were left out, and the tokens of a divided
+        document.
+      pieces: [V] how often each occurs in the text that is kept.
     """
 
     border: Border
@@ -160,8 +160,8 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 def hold_out(fraction: float, measured: Measured) -> HeldOut:
     """Hold out whole documents with about a fraction of all tokens.
 
-    `border.below` is 0 and nothing is `wanted` where there is no text, or
-    where `fraction` is 0.
+    If there is no text, or `fraction` is 0, `border.below` is 0 and nothing is
+    `wanted`.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
@@ -269,8 +269,8 @@ def _cuts(
     Args:
       sizes: tokens of its sentences.
       starts: [N] bool, which of its tokens begin a word.
-      tokens: how many are to be cut out; a quarter is a long sentence.
-      fewest: with fewer places any word will do.
+      tokens: how many are to be cut out; sentences over a quarter are long.
+      fewest: with fewer such places, it may be cut before any word.
     """
     free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
     free[np.cumsum(sizes) - sizes] = True
@@ -304,7 +304,7 @@ def _held_range(
             after -= 1
         return min(max(after, least), most)
 
-    # Two sentences at least, for a pair, and one in each gap and before.
+    # At least two sentences for a pair, one in each gap and one before.
     end = nearest(size - gap, 3, len(cuts) - 1)
     begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
     before = nearest(int(cuts[begin]) - gap, 0, begin - 1)

@@ -10,11 +10,12 @@ import numpy as np
 from albert_tf.data.builder.boundaries import beyond_english
 from albert_tf.text.normalization import drop_marks
 
-# More letters than this lose a mark: marks tell words of the text apart.
+# Above this share of letters with a mark, marks distinguish words of the text.
 # English has 0.04 % (Wikipedia), Italian, which has few, 0.7 %.
 MANY_MARKS = 0.002
 
-# More letters than this, marks counted, begin a word wherever they stand.
+# The English rule does not fit a text with more letters and marks than this
+# that begin a word only by that rule.
 MANY_BEYOND = 0.01
 
 BUFFER = 1 << 20  # characters that are counted together
@@ -24,9 +25,9 @@ BUFFER = 1 << 20  # characters that are counted together
 def _kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether it is a letter or mark, loses a mark, is beyond English.
+    """Return whether it is a letter or mark, has a mark, is beyond English.
 
-    Letters are taken as they are after marks were dropped, if they are.
+    With `strip`, marks are dropped before the last of these is decided.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)
@@ -38,8 +39,9 @@ class Letters:
     """Counts the letters of texts.
 
     Args:
-      has_marks: whether the tokenizer can drop an accent of a text.
-      strip: whether it does.
+      has_marks: returns whether a text has accents that the tokenizer drops
+        if it is set to.
+      strip: whether it is.
     """
 
     def __init__(self, has_marks: Callable[[str], bool], strip: bool):
@@ -58,7 +60,7 @@ class Letters:
     def counts(self) -> Counter:
         """Return how many `letters`, `marked` and `beyond_english` there are.
 
-        The last are those that begin a word by the English rule alone.
+        The last are those that begin a word only by the English rule.
         """
         text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))
@@ -80,7 +82,7 @@ def shares(counts: Counter) -> tuple[float, float]:
 
 
 def has_many_marks(counts: Counter) -> bool:
-    """Return whether marks tell words of a text apart."""
+    """Return whether a text has enough marks to distinguish words."""
     return shares(counts)[0] > MANY_MARKS
 
 
@@ -89,19 +91,19 @@ def warnings(dropped: float, beyond: float) -> Iterator[str]:
 
     Args:
       dropped: the share of letters that lose a mark.
-      beyond: the share of letters that begin a word wherever they stand.
+      beyond: the share of letters that begin a word inside words too.
     """
     if dropped > MANY_MARKS:
         yield (
             f"{dropped:.1%} of the letters lose an accent or another mark, "
-            "which in many languages tells words apart; --nostrip_accents "
+            "which distinguishes words in many languages; --nostrip_accents "
             "keeps marks, with a vocabulary trained with the same flag "
-            "(--strip_accents=auto chooses)"
+            "(--strip_accents=auto decides)"
         )
     if beyond > MANY_BEYOND:
         yield (
             f"{beyond:.1%} of the letters are not a to z, and by the English "
-            "rule each piece with one begins a word, so that no whole words "
-            "are masked; make records with --word_boundaries=unicode (auto "
-            "chooses)"
+            "rule each piece with one begins a word, so whole words are not "
+            "masked; make records with --word_boundaries=unicode (auto "
+            "decides)"
         )

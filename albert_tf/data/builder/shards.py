@@ -105,7 +105,7 @@ def fill(
                 (store.counts["bytes"] >> 20) - before,
                 f"{store.counts['tokens']:,} tokens",
             )
-    except BadData:  # a run that skips it can go on from here
+    except BadData:  # a run that skips it can continue from here
         if store.counts:
             store.flush()
         raise

@@ -100,7 +100,7 @@ def summarize(
     made: dict[str, Counter],
     config: MaskingConfig,
     probe: dict,
-    eval_fraction: float = 0.0,
+    eval_fraction: float,
 ) -> dict:
     """Return the statistics of `metadata.json`.
 
@@ -111,7 +111,7 @@ def summarize(
       made: counted while making the records of each split.
       config: what was asked for.
       probe: what `leak_probe.probe` found in the training records.
-      eval_fraction: the share of the tokens that was to be held out.
+      eval_fraction: the share of the tokens to hold out, as asked for.
     """
     held_out = made[EVAL]["tokens"]
     shares = {

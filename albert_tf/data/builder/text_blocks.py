@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import itertools
+import os
 import re
 import shutil
 from collections import Counter
@@ -24,7 +25,7 @@ from albert_tf.data.builder.text_files import (
     layout_of,
     merge,
 )
-from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Source
+from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Refused, Source
 from albert_tf.data.table_sources import (
     data_files,
     is_saved_dataset,
@@ -58,6 +59,26 @@ def _inside_line(data: bytes) -> int:
     return len(data)
 
 
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a file, `BLOCK_BYTES` at a time.
+
+    If it is damaged, yield the bytes before the damage, then raise the error.
+    """
+    while True:
+        chunk, damage = b"", None
+        try:
+            while data := file.read1(BLOCK_BYTES - len(chunk)):
+                chunk += data
+        except BadData as error:
+            damage = error
+        if chunk:
+            yield chunk
+        if damage:
+            raise damage
+        if not chunk:
+            return
+
+
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
 
@@ -65,7 +86,7 @@ def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """
     rest = b""
     try:
-        while data := file.read(BLOCK_BYTES):
+        for data in _chunks(file):
             rest += data
             if len(rest) < BLOCK_BYTES:
                 continue
@@ -87,25 +108,31 @@ def _row_pieces(
     """Yield the texts of rows as lines of JSON, or as lines of text."""
     lines: list[bytes] = []
     size = 0
-    for place, text in texts:
-        if layout == "lines":
-            lines.append(encoded(f"{text.strip()}\n"))
-        else:
-            lines.append(json_record(field, text))
-        if len(lines[-1]) > RECORD_BYTES:
-            lines.pop()
-            rule = f"A text must have at most {RECORD_BYTES:,} bytes."
-            bad(BadData(f"{rule} Received: file={place}"))
-            continue
-        size += len(lines[-1])
-        if size >= BLOCK_BYTES:
-            yield b"".join(lines)
-            lines, size = [], 0
+    try:
+        for place, text in texts:
+            if layout == "lines":
+                line = encoded(f"{text.strip()}\n")
+            else:
+                line = json_record(field, text)
+            if len(line) > RECORD_BYTES:
+                rule = f"A text must have at most {RECORD_BYTES:,} bytes."
+                bad(BadData(f"{rule} Received: file={place}"))
+                continue
+            lines.append(line)
+            size += len(line)
+            if size >= BLOCK_BYTES:
+                yield b"".join(lines)
+                lines, size = [], 0
+    except Refused:  # a run that skips the row has other blocks from here
+        raise
+    except BadData as error:  # damage; rows before it can be used
+        yield b"".join(lines)
+        raise error
     yield b"".join(lines)
 
 
 def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
-    """Yield pieces of a file; its end is where it is damaged."""
+    """Yield the pieces of a file up to where it is damaged."""
     try:
         yield from pieces
     except BadData as error:
@@ -115,7 +142,7 @@ def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
 def _pieces_of(
     source: Source, path: str, layout: str, field: str, bad: BadItems
 ) -> Iterator[bytes]:
-    """Yield the pieces of an open file, or raise what its first row shows."""
+    """Return the pieces of an open file; check it by its first row."""
     if source.kind == JSONL:
         fields = source.fields()
         require(
@@ -148,9 +175,9 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise what is wrong with files as their first bytes show it.
+    """Raise an error if the beginning of a file shows one.
 
-    Pipes, which are read once, are not looked at.
+    Pipes can be read only once, so they are not checked.
     """
 
     def check(path: str) -> None:
@@ -192,7 +219,7 @@ def _lines_not_utf8(data: bytes) -> tuple[int, int]:
 
 
 def _require_utf8(bad: int, lines: int, path: str) -> None:
-    """Refuse a file most lines of which are not UTF-8, whatever the flag."""
+    """Raise `InputError` if most lines of a file are not UTF-8."""
     require(
         2 * bad <= lines,
         "`input_file` must be UTF-8 text, and most lines are not; convert it "
@@ -202,11 +229,11 @@ def _require_utf8(bad: int, lines: int, path: str) -> None:
 
 
 class _Place:
-    """How far a file was read: lines, bytes, and how many were not UTF-8."""
+    """How far a file was read, and how many of its lines were not UTF-8."""
 
     def __init__(self, path: str):
         self.path, self.line, self.offset = path, 1, 0
-        self.inside = False  # an object that is too long
+        self.inside = False  # whether inside an object that is too long
         self.bad = self.lines = 0
 
     def advance(self, data: bytes) -> None:
@@ -214,7 +241,7 @@ class _Place:
         self.offset += len(data)
 
     def skip_object(self, data: bytes) -> bytes:
-        """Return what comes after an object that is too long."""
+        """Return the bytes after an object that is too long."""
         if not self.inside:
             return data
         end = data.find(b"\n") + 1
@@ -224,7 +251,7 @@ class _Place:
         return data[end:]
 
     def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
-        """Skip an object, or raise an error, that is too long."""
+        """Begin to skip an object that is too long, or raise an error."""
         rule = f"A JSON object must have at most {longest:,} bytes."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
@@ -309,16 +336,18 @@ def read_documents(
 
 
 def has_pipes(patterns: str) -> bool:
-    """Return whether some of `input_file` can be read once only."""
+    """Return whether any of `input_file` can be read only once."""
     return any(map(files.is_stream, files.listed(patterns)))
 
 
 def with_pipes_copied(patterns: str, folder: str) -> str:
-    """Return `input_file` with the pipes copied to files of a folder."""
+    """Copy pipes to files in a folder; return `input_file` with these."""
     entries = files.listed(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
-            entries[number] = files.join(folder, f"pipe-{number}")
+            # The ending of its name may tell its kind.
+            name = f"pipe-{number}-{os.path.basename(entry)}"
+            entries[number] = files.join(folder, name)
             with (
                 file_kinds.raw(entry) as pipe,
                 files.opened(entries[number], "wb") as file,
@@ -327,7 +356,7 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
     return ",".join(entries)
 
 
-# Names of what programs write in `output_dir`, which are no text of the user's.
+# Names of the files and folders that programs write in `output_dir`.
 MADE = re.compile(
     r"(train|eval)-\d+-of-\d+\.tfrecord|(metadata|manifest|piece_counts)\.json"
     r"|tokenizer\.json|spiece\.(model|vocab)|vocab\.txt"
@@ -336,10 +365,11 @@ MADE = re.compile(
 
 
 def _is_made(pattern: str, path: str, folder: str) -> bool:
-    """Return whether a pattern matches what is made in a folder.
+    """Return whether a pattern matches a path because it was made in a folder.
 
-    A pattern for a folder above means nothing in it, one for that folder means
-    what programs do not write there, and a name means a file.
+    A pattern that begins above the folder leaves out everything in it. One that
+    begins inside leaves out what programs write there. A plain name leaves out
+    nothing.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False
@@ -354,8 +384,8 @@ def input_paths(
 ) -> list[str]:
     """Return the files that `input_file` names, which may be `-`.
 
-    Empty ones are left out with a warning, and so is what is made in
-    `output_dir` and `scratch_dir`.
+    Empty files are left out with a warning. What is made in `output_dir` and
+    `scratch_dir` is left out too.
 
     Raises:
       InputError: there are none.
@@ -374,7 +404,7 @@ def input_paths(
         for path in paths
         if not files.is_stream(path) and not files.size(path)
     ]
-    rule = "`input_file` must not hold empty files alone."
+    rule = "`input_file` must name files that are not empty."
     require(len(empty) < len(paths), rule, file=", ".join(empty[:1]))
     if empty:
         number = f"{len(empty):,} empty file{'s' * (len(empty) > 1)}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.data.builder.boundaries import AUTO, RULES
+from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
     JSONL,
     TEXT,
@@ -18,7 +18,7 @@ from albert_tf.data.file_kinds import (
     Refused,
     require_lines,
 )
-from albert_tf.text.normalization import REPLACEMENT, SURROGATE
+from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
 
 # A document in JSON must be read whole.
 RECORD_BYTES = 1 << 26
@@ -46,7 +46,7 @@ class Block:
     skipped: Counter = dataclasses.field(default_factory=Counter)
 
 
-# Counts of items that cannot be used: what was what.
+# {count of items that cannot be used: (item, what is wrong with it)}
 BAD_ITEMS = {
     "bad_lines": ("line", "not UTF-8"),
     "bad_rows": ("row", "without a readable text"),
@@ -185,7 +185,7 @@ def _parse_file(
 
 
 def _received(record: object, field: str) -> str:
-    """Return what stands in the place of a text, for errors."""
+    """Return what a record has instead of a text, for errors."""
     if not isinstance(record, dict):
         return "no object"
     if field in record:
@@ -212,15 +212,15 @@ def _text_of(line: str, field: str, place: str) -> str:
 
 
 def encoded(text: str) -> bytes:
-    """Return a text as UTF-8, in which half a pair is replaced."""
+    """Return a text as UTF-8, with lone surrogates replaced."""
     try:
         return text.encode()
     except UnicodeEncodeError:
         return SURROGATE.sub(REPLACEMENT, text).encode()
 
 
-def json_record(field: str, text: str | None) -> bytes:
-    """Return a document as a line of JSON; None is a row without a text."""
+def json_record(field: str, text: str) -> bytes:
+    """Return a document as a line of JSON."""
     return encoded(json.dumps({field: text}, ensure_ascii=False) + "\n")
 
 
@@ -256,8 +256,8 @@ class TextFilesConfig(Checked):
         None,
         "How documents lie in a file: lines (a blank line, or an empty row of "
         "a table, between documents), files (one document per file) or jsonl "
-        "(a JSON object per line). By default lines of text, and every row of "
-        "a table or object of JSON is a document.",
+        "(a JSON object per line). By default text is read as lines, and every "
+        "row of a table and every JSON object is a document.",
         choices=FORMATS,
     )
     text_field: str = setting(
@@ -294,7 +294,7 @@ def layout_of(kind: str, input_format: str | None, path: str) -> str:
 LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
 
 
-# Their two-letter codes, and three-letter ones for which there is a shorter.
+# The two-letter codes, and three-letter codes that have a two-letter one.
 ISO_639_1 = frozenset(
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce
     ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
@@ -314,9 +314,9 @@ SHORTER = frozenset(
 
 
 def is_language(code: str) -> bool:
-    """Return whether a code may name a language to sentencex.
+    """Return whether sentencex may know the language of a code.
 
-    It takes any other for English and says nothing.
+    It treats all others as English, without a warning.
     """
     name = code.lower().split("-")[0]
     known = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)
@@ -337,8 +337,8 @@ class SentencesConfig(TextFilesConfig):
         super().__post_init__()
         require(
             is_language(self.split_sentences or "en"),
-            "`split_sentences` must be an ISO 639 code, the two-letter one if "
-            "there is one, as en, zh or pt-br.",
+            "`split_sentences` must be an ISO 639 code, of two letters if the "
+            "language has one, such as en, zh or pt-br.",
             split_sentences=self.split_sentences,
         )
         require(
@@ -357,7 +357,7 @@ class ReadingConfig(SentencesConfig):
         None,
         "What a word is: by default english (the released rule) with a "
         "SentencePiece model and wordpiece with a vocabulary. chinese finds "
-        "words with jieba; in segmented text spaces part words; auto takes "
+        "words with jieba; in segmented text spaces part words; auto uses "
         "unicode for a SentencePiece model with letters beyond a to z.",
         choices=(*RULES, AUTO),
     )
