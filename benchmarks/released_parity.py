@@ -125,7 +125,7 @@ class Recording:
             os.path.join(folder, "ckpt", "model.ckpt-0"),
             self.model_dir,
             "model_dir",
-            os.path.join(folder, CONFIG_FILE),
+            config_file=os.path.join(folder, CONFIG_FILE),
         )
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:

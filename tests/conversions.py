@@ -58,7 +58,7 @@ def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
     """Check that a conversion fails with a message and leaves nothing."""
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(InputError, match=message) as caught:
-        convert(str(source), str(folder / "out"), to, config_file)
+        convert(str(source), str(folder / "out"), to, config_file=config_file)
     check_nothing_left(folder, before)
     return str(caught.value)
 

@@ -22,8 +22,7 @@ def _check(source: Source, pairs: bool) -> None:
     """Raise `InputError` if a source's parts do not fit each other."""
     require(
         not pairs or getattr(source.task, "is_pair", False),
-        "`pairs` must stand with a classifier of Hugging Face or of a TF1 "
-        "checkpoint alone.",
+        "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
         pairs=pairs,
     )
     if source.tokenizer:
@@ -34,9 +33,7 @@ def convert(
     input: str,
     output: str,
     to: str,
-    config_file: str | None = None,
-    pairs: bool = False,
-    **further: bool | str | None,
+    **how: bool | str | None,
 ) -> list[str]:
     """Convert a model; return lines that say what was found and done.
 
@@ -44,18 +41,17 @@ def convert(
       input: a folder or a checkpoint's prefix.
       output: a folder that is new or empty.
       to: a key of `TARGETS`.
-      config_file: a config to use instead of the one beside the weights.
-      pairs: whether a classifier that does not say so is of pairs of texts.
-      **further: `encoder_only`, `strict` and `task`, see `Reading`.
+      **how: the fields of `Reading`.
 
     Raises:
       InputError: anything does not fit; then there is no output folder.
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
+    reading = Reading(**how)
     with files.atomic_folder(output) as temporary:
-        source = open_source(input, Reading(config_file, pairs, **further))
-        _check(source, pairs)
+        source = open_source(input, reading)
+        _check(source, reading.pairs)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
@@ -93,19 +89,19 @@ class ConversionConfig(Checked):
     )
     pairs: bool = setting(
         False,
-        "Whether the classifier of a Hugging Face folder or a TF1 checkpoint, "
-        "which do not say so, is of pairs of texts.",
+        "Whether a classifier from Hugging Face or a TF1 checkpoint takes "
+        "pairs of texts; its files do not tell.",
     )
     task: str | None = setting(
         None,
-        "Task of the head in a TF1 checkpoint, which has no labels: a name as "
-        "for finetune.py. Default: classification, or SQuAD.",
+        "Task of the head in a TF1 checkpoint, which has no labels; named as "
+        "for finetune.py. Default: classification or SQuAD.",
     )
     encoder_only: bool = setting(
-        False, "Whether to leave out every head, also one that is unknown."
+        False, "Whether to keep only the encoder, whatever head it has."
     )
     strict: bool = setting(
         False,
-        "Whether to fail where the tokenizer of a Hugging Face folder has "
-        "something that has no equal here, rather than warn.",
+        "Whether to fail, rather than warn, if a Hugging Face tokenizer has "
+        "rules without an equivalent here.",
     )

@@ -1,7 +1,7 @@
-"""A SentencePiece model made of a Hugging Face folder's tokenizer.
+"""A SentencePiece model made from a Hugging Face folder's tokenizer.
 
-Its text rules are settings where `TextConfig` has them, and are compiled into
-the model's map of characters where it does not.
+Text rules become settings of `TextConfig` where it has them; all others are
+compiled into the model's map of characters.
 """
 
 import base64
@@ -50,9 +50,10 @@ from albert_tf.text.added_pieces import (
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.wordpiece import is_punctuation
 
 SETTINGS_OFF = ("do_lower_case", "strip_accents", "replace_quotes")
-# The chain of rules that `TextConfig` is.
+# The rules that `TextConfig` can express, in order.
 SETTINGS = re.compile(
     r"(Open Close )?((?:NFKD )StripAccents )?(Lowercase )?(?:Precompiled )?"
 )
@@ -60,13 +61,13 @@ QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
 
 
 def plain_settings(rules: list[dict], pieces: str) -> dict | None:
-    """Return the settings of `TextConfig` that are some rules, or None.
+    """Return the settings of `TextConfig` equivalent to rules, or None.
 
     Args:
       rules: of a normalizer.
-      pieces: all characters of the vocabulary. Marks that combine are those
-        of a class other than 0 here, nonspacing ones in the library; where
-        a vocabulary has one that differs, the rule is not ours.
+      pieces: all characters of the vocabulary. An accent is a character with
+        a combining class here, and a nonspacing mark in the library; if the
+        vocabulary has one on which they differ, no setting is equivalent.
     """
     names: list[str] = []
     for rule in rules:
@@ -97,7 +98,7 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
 
 
 def keeps_spaces(content: dict, rules: list[dict]) -> bool:
-    """Return whether spaces at the end, or in a row, stay in a text."""
+    """Return whether trailing or repeated spaces stay in a text."""
     splits = flat(content.get("pre_tokenizer"))
     if any(rule["type"] == "WhitespaceSplit" for rule in splits):
         return False
@@ -112,24 +113,17 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
     return text.replace(WORD_MARK, " ") != "a b"
 
 
-def is_punctuation(character: str) -> bool:
-    """Return whether the library `tokenizers` splits at a character."""
-    ascii_mark = character.isascii() and character.isprintable()
-    if ascii_mark and not character.isalnum():
-        return character != " "
-    return unicodedata.category(character).startswith("P")
-
-
 def is_digit(character: str) -> bool:
     """Return whether the library counts a character as a number."""
     return unicodedata.category(character).startswith("N")
 
 
 def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
-    """Return what a pre-tokenizer splits at, and whether at each of them.
+    """Return the characters that a pre-tokenizer splits off.
 
-    The second is false where runs stay together. None if it only splits at
-    white space.
+    Returns:
+      whether a character is one of them, and whether each is split off by
+      itself rather than in runs; None if only white space splits.
 
     Raises:
       NotExpressible: it is another kind.
@@ -155,7 +149,7 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """Makes a SentencePiece model of a folder's files."""
+    """Makes a SentencePiece model from a folder's files."""
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
@@ -208,7 +202,7 @@ class SentencePieceReader:
         proto.trainer_spec.byte_fallback = fallback
 
     def digit_comma(self) -> str:
-        """Return whose rule for numbers the scores of `tokenizer.json` are."""
+        """Return the setting that the scores in `tokenizer.json` imply."""
         given = self.hub.settings.get("digit_comma")
         scores = [
             score
@@ -220,17 +214,16 @@ class SentencePieceReader:
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:
-        """Return the settings of the text, with further rules compiled."""
+        """Return the text settings; compile the rules they do not cover."""
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
-            # As `AlbertTokenizer` treats a text; SentencePiece's own rules.
+            # The rules of `AlbertTokenizer`, beside SentencePiece's own.
             known = {"replace_quotes": True}
         else:
             more = self._split_pieces()
             if keeps_spaces(self.hub.content, rules):
                 self.hub.differences.append(
-                    "white space at the end of a text, and several spaces in "
-                    "a row, are pieces there and not here"
+                    "trailing and repeated spaces are pieces there and not here"
                 )
             used = "".join(piece.piece for piece in self.proto.pieces)
             known = plain_settings(rules, used)
@@ -246,18 +239,14 @@ class SentencePieceReader:
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
         if not hub.rules_alone:
-            if hub.flag("keep_accents") is not None:
-                known["strip_accents"] = not hub.flag("keep_accents")
-            for name in SETTINGS_OFF:
-                if hub.flag(name) is not None:
-                    known[name] = hub.flag(name)
+            known |= hub.accents() | hub.flags(*SETTINGS_OFF)
         return TextConfig(**known, digit_comma=self.digit_comma())
 
     def _split_pieces(self) -> list[dict]:
-        """Retire pieces that a pre-tokenizer splits; return rules of text.
+        """Apply the pre-tokenizer to the pieces; return rules for texts.
 
-        What splits a text before words are marked becomes spaces around, by
-        a rule; what splits words later leaves no piece across.
+        A split before `Metaspace` becomes a rule that puts spaces around
+        characters; a split after it retires the pieces that it would cut.
         """
         rules = list(flat(self.hub.content.get("pre_tokenizer")))
         marks = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
@@ -288,22 +277,23 @@ class SentencePieceReader:
                 elif found:
                     self._retire(lambda piece, f=found: _crosses(piece, *f))
                     self._cannot(
-                        f"{rule['type']}, which also divides what is not in "
-                        "the vocabulary"
+                        f"{rule['type']}, which also splits text that is not "
+                        "in the vocabulary"
                     )
             except NotExpressible as error:
                 self._cannot(f"the pre-tokenizer {error}")
         return before
 
     def _retire(self, splits: Callable[[str], bool]) -> None:
-        """Keep a text from having pieces that would have been split."""
+        """Mark as unused the pieces that would have been split."""
         for piece in self.proto.pieces:
             if piece.type == NORMAL and splits(piece.piece):
                 piece.type = UNUSED
 
     def _cannot(self, what: str) -> None:
         self.hub.differences.append(
-            f"ids may differ: nothing here is like {what}, of {TOKENIZER_JSON}"
+            f"ids may differ: no equivalent here for {what}, of "
+            f"{TOKENIZER_JSON}"
         )
 
     def _compile(self, rules: list[dict]) -> None:
@@ -328,7 +318,7 @@ class SentencePieceReader:
     def _score_symbols(self) -> None:
         """Let symbols compete with other pieces, as `tokenizer.json` does.
 
-        Those of a SentencePiece model are found before its map is applied.
+        A SentencePiece model finds its symbols before it applies its map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]
@@ -342,8 +332,9 @@ class SentencePieceReader:
         pieces = self.proto.pieces
         config = self.text_config()
         for row in self.hub.content.get("added_tokens", ()):
-            inside = row["id"] < len(pieces) and not row.get("special")
-            if inside and pieces[row["id"]].type == NORMAL:
+            id, special = row["id"], flag_of(row, "special", False)
+            inside = id < len(pieces) and pieces[id].type == NORMAL
+            if inside and not special:
                 self._cannot(f"the added {row['content']}, of the vocabulary")
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
@@ -361,7 +352,7 @@ class SentencePieceReader:
         return self.tokenizer_of(content, config)
 
     def _add(self, added: list[Added], rows, config: TextConfig) -> None:
-        """Append pieces, in the places of their ids."""
+        """Append pieces at their ids."""
         tokenizer_like = Like("sentencepiece", config)
         for piece in fitting(self.hub, added, rows):
             while len(self.proto.pieces) < piece.id:
@@ -372,6 +363,6 @@ class SentencePieceReader:
                 name = text_of_piece(tokenizer_like, name)
                 kind = USER_DEFINED
             for i, old in enumerate(self.proto.pieces):
-                if old.piece == name:  # which is no longer found
+                if old.piece == name:  # no longer found in texts
                     old.piece, old.type = f"[unused{i}]", UNUSED
             self.proto.pieces.add(piece=name, score=0.0, type=kind)

@@ -1,8 +1,8 @@
 """The tokenizer of a Hugging Face folder, as its files describe it.
 
 `tokenizer.json` has the text rules and the vocabulary, `spiece.model` or
-`vocab.txt` the vocabulary alone, `tokenizer_config.json` settings and names.
-What cannot be done here is named.
+`vocab.txt` only the vocabulary, `tokenizer_config.json` settings and names.
+Whatever has no equivalent here is named in a warning.
 """
 
 import re
@@ -20,10 +20,10 @@ from albert_tf.text.tokenizers import Tokenizer
 
 # By the type of the model in `tokenizer.json`: the kind of tokenizer.
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Classes that treat text as ours do where no `tokenizer.json` tells.
+# Classes that treat text as ours do if there is no `tokenizer.json`.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
-# What is always done at the end of a text here.
+# Texts are always padded and cut at the end here.
 SIDES = {
     "padding_side": "texts are padded at the beginning",
     "truncation_side": "texts are cut at the beginning",
@@ -35,7 +35,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return how `tokenizer.json` packs texts, if not as they are here."""
+    """Return how `tokenizer.json` packs texts if not as we do."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -56,8 +56,8 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
 def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
     """Return the kind of a folder's tokenizer, and its vocabulary's path.
 
-    The path is None where `tokenizer.json` alone has the vocabulary. Models
-    that cannot be read here are noted, and left out of `hub`.
+    The path is None if only `tokenizer.json` has the vocabulary. A model that
+    cannot be read here is noted and removed from `hub`.
     """
     kind, path = find_vocabulary([hub.folder]) or (None, None)
     type_there = hub.type if hub.content else None
@@ -80,7 +80,7 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
 
 
 def _note_layout(hub: HubFiles) -> None:
-    """Note where texts are packed, padded or cut in another way than here."""
+    """Note if texts are packed, padded or cut differently there."""
     if packed := _packs_otherwise(hub):
         hub.differences.append(
             f"texts are packed as {packed} there, and here as [CLS]:0 A:0 "
@@ -98,12 +98,11 @@ def read_tokenizer(
 
     Args:
       folder: where its files are.
-      rows: how many rows the word table has, None if that does not matter.
+      rows: of the word table; None accepts any number of pieces.
       strict: whether a difference from the tokenizer there is an error.
 
     Raises:
-      InputError: a file is not what it should be, or a difference is not
-        allowed.
+      InputError: a file is malformed, or `strict` is set and ids may differ.
     """
     hub, tokenizer = HubFiles.of(folder), None
     with whole(folder):
@@ -113,7 +112,7 @@ def read_tokenizer(
         elif kind == "wordpiece":
             tokenizer = wordpiece_tokenizer(hub, path, rows)
         _note_layout(hub)
-    rule = "With `strict` the tokenizer must be expressible here: "
+    rule = "With `strict` the tokenizer must have an equivalent here: "
     require(
         not (strict and hub.differences),
         f"{rule}{'; '.join(hub.differences)}.",

@@ -1,4 +1,4 @@
-"""A WordPiece tokenizer made of a Hugging Face folder's."""
+"""A WordPiece tokenizer made from a Hugging Face folder's."""
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -15,6 +15,8 @@ from albert_tf.text.added_pieces import text_of_piece
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import KINDS, Tokenizer
 from albert_tf.text.wordpiece import vocabulary_lines
+
+CHINESE = "tokenize_chinese_chars"  # of `tokenizer_config.json`
 
 
 def wordpiece_tokenizer(
@@ -37,8 +39,8 @@ def wordpiece_tokenizer(
         name = text_of_piece(Like("wordpiece", config), piece.piece)
         if not piece.special and name is None:
             hub.differences.append(
-                f"the added {piece.piece} is not found in texts, for WordPiece "
-                "splits it"
+                f"the added {piece.piece} is never found in texts, because "
+                "WordPiece splits it"
             )
         fresh = name and not piece.special and name not in lines
         lines.append(name if fresh else piece.piece)
@@ -60,8 +62,8 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
     """Read the normalizer of `tokenizer.json`.
 
     Returns:
-      the settings of `TextConfig` that its rules say, its `BertNormalizer`, {}
-      without one, and what WordPiece has no setting for.
+      the settings of `TextConfig` that its rules imply; its `BertNormalizer`,
+      or {}; and the rules for which WordPiece has no setting.
     """
     rules = [
         rule
@@ -79,7 +81,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # Accents go with capitals where nothing is said of them.
+            # By default accents are stripped along with capitals.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -93,31 +95,28 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
 
 
 def wordpiece_config(hub: HubFiles) -> TextConfig:
-    """Return the settings of WordPiece, and note what they cannot say."""
+    """Return the settings of WordPiece; note what they cannot express."""
     known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
-    if hub.flag("keep_accents") is not None:
-        known["strip_accents"] = not hub.flag("keep_accents")
+    known |= hub.accents()
     strips = flag_of(bert, "strip_accents", False)
     if not hub.rules_alone:
-        for name in ("do_lower_case", "strip_accents"):
-            if hub.flag(name) is not None:
-                known[name] = hub.flag(name)
-        strips = strips or hub.flag("strip_accents")
-        if hub.flag("tokenize_chinese_chars") is not None:
-            apart = hub.flag("tokenize_chinese_chars")
+        given = hub.flags("do_lower_case", "strip_accents")
+        known |= given
+        strips = strips or given.get("strip_accents")
+        apart = hub.flags(CHINESE).get(CHINESE, apart)
     if strips and not known.get("do_lower_case", True):
         cannot.append("StripAccents without Lowercase")
     for name in [*cannot, *_other_splits(hub)]:
         hub.differences.append(
-            f"ids may differ: WordPiece here has nothing like {name} of "
+            f"ids may differ: WordPiece here has no equivalent for {name}, of "
             f"{TOKENIZER_JSON}"
         )
     if not apart:
         hub.differences.append(
             "here each Chinese character is a word; there "
-            "tokenize_chinese_chars is false, and ids of Chinese differ"
+            f"{CHINESE} is false, and ids of Chinese differ"
         )
     return TextConfig(**known)
 

@@ -202,7 +202,7 @@ def _open_h5(path: str) -> Tensors:
     """Open the weights of transformers' classes for TensorFlow.
 
     Keras writes `LAYER/MODEL/albert/.../kernel:0`, where the names of PyTorch
-    are `albert.....weight` and products are transposed.
+    are `albert.....weight` and kernels are transposed.
     """
     file_copy = LocalCopy(path)
     names: dict[str, tuple[str, bool]] = {}
@@ -226,7 +226,7 @@ def _open_h5(path: str) -> Tensors:
     except OSError as error:
         rule = f"The weights must be a whole HDF5 file: {error}."
         raise InputError(f"{rule} Received: {path}") from None
-    # There the product with the word table gets this bias, and not the other.
+    # Of two biases, only this one is added to the masked-LM logits there.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
         shapes["predictions.bias"] = shapes.pop(H5_BIAS)
@@ -294,10 +294,10 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
 
 
 def _open_file(folder: str) -> tuple[Tensors, str]:
-    """Open the weights file of a folder that can be read here."""
+    """Open the first weights file of a folder that can be read here."""
     names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
     if names[0] == PICKLE and not importlib.util.find_spec("torch"):
-        names = names[1:] or names  # the other file needs no torch
+        names = names[1:] or names  # another file needs no torch
     path = files.join(folder, names[0])
     with files.opened(path, "rb") as file:
         pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
@@ -338,8 +338,8 @@ def open_weights(
     Args:
       folder: where the file is.
       config: the architecture.
-      encoder_only: whether to leave out everything but the encoder, which
-        may have any prefix.
+      encoder_only: whether to keep only the encoder, which may have any
+        prefix.
     """
     tensors, path = _open_file(folder)
     if encoder_only:

@@ -8,6 +8,7 @@ from albert_tf.conversion.fast_tokenizer import (
     read_if_there,
 )
 from albert_tf.conversion.released_names import Place
+from albert_tf.conversion.tokenizer_files import length_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.registry import find, is_finetuned, load_task
@@ -103,8 +104,8 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     known = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}; `encoder_only` "
-        "keeps the encoder of another class.",
+        f"`architectures` must be one of {', '.join(known)}; with another, "
+        "`encoder_only` keeps the encoder.",
         architectures=architecture,
     )
     if kinds[0] not in PROBLEMS:
@@ -166,10 +167,7 @@ def read_task(
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
         of_tokenizer = read_if_there(folder, TOKENIZER_CONFIG)
-        limit = of_tokenizer.get("model_max_length")
-        number = isinstance(limit, int | float) and limit >= 1
-        rule = f"{TOKENIZER_CONFIG}: `model_max_length` must be a number."
-        require(number or limit is None, rule, model_max_length=repr(limit))
+        limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         task = task_in(values, limit, positions, pairs)
     if not is_finetuned(folder):
         return task

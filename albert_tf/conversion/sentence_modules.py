@@ -1,10 +1,11 @@
-"""Folders of sentence-transformers: an encoder, how its vectors are pooled."""
+"""Folders of sentence-transformers: an encoder and how it is pooled."""
 
 import dataclasses
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion.fast_tokenizer import TOKENIZER_CONFIG, read_if_there
+from albert_tf.conversion.tokenizer_files import length_of
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import POOLINGS, TaskConfig
@@ -19,8 +20,8 @@ FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
 }
-LENGTHS = "sentence_*_config.json"
-PROMPTS = "config_sentence_transformers.json"
+ENCODER_SETTINGS = "sentence_*_config.json"
+SETTINGS = "config_sentence_transformers.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Modules:
       folder: where the encoder is.
       pooling: one of `POOLINGS`.
       unit_length: whether vectors have length one.
-      length: most tokens of a text, None if that is not said.
+      length: the most tokens of a text, None if not set.
       lowers: whether texts are lower-cased before they are tokenized.
-      prompt: what each text begins with if nothing else is said.
+      prompt: the default prefix of each text, "" for none.
     """
 
     folder: str
@@ -45,15 +46,16 @@ class Modules:
 
     @property
     def warnings(self) -> list[str]:
-        """What the vectors depend on that has no place here."""
+        """Settings that change vectors and have no equivalent here."""
         rule = "there each text begins with the prompt"
         more = "put it in front of yours"
         return [f"{rule} {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
-        """Return the task that has these vectors."""
-        limit = read_if_there(self.folder, TOKENIZER_CONFIG)
-        limit = self.length or limit.get("model_max_length") or positions
+        """Return the task that computes these vectors."""
+        of_tokenizer = read_if_there(self.folder, TOKENIZER_CONFIG)
+        limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
+        limit = self.length or limit or positions
         how = TaskConfig(pooling=self.pooling, unit_length=self.unit_length)
         task = find("embedding").with_config(how)
         return task.with_length(min(limit, positions))
@@ -67,16 +69,17 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return the one way of pooling that a module has."""
+    """Return the pooling of a module, which must have exactly one."""
     modes = values.get("pooling_mode")
     if modes is None:
-        active = [name for name, on in values.items() if on is True]
-        modes = [FLAGS.get(n, n) for n in active if n.startswith("pooling_")]
+        names = [name for name in values if name.startswith("pooling_mode_")]
+        active = [n for n in names if files.flag_in(values, n, path)]
+        modes = [FLAGS.get(name, name) for name in active]
     modes = [modes] if isinstance(modes, str) else modes
     require(
         len(modes) == 1 and modes[0] in POOLINGS,
-        f"The pooling must be one of {', '.join(POOLINGS)}; `encoder_only` "
-        "keeps the encoder of another.",
+        f"The pooling must be one of {', '.join(POOLINGS)}; with another, "
+        "`encoder_only` keeps the encoder.",
         pooling=f"{', '.join(modes)} in {path}",
     )
     return modes[0]
@@ -107,7 +110,7 @@ def read_modules(folder: str) -> Modules | None:
     """Return the modules of a folder, None if it has none.
 
     Raises:
-      InputError: there are modules that have no place here.
+      InputError: a module is missing, or has no equivalent here.
     """
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
@@ -118,23 +121,23 @@ def read_modules(folder: str) -> Modules | None:
     require(
         not others and {"Transformer", "Pooling"} <= {*kinds},
         "The modules of a sentence-transformers folder must be Transformer, "
-        "Pooling and, if vectors have length one, Normalize; `encoder_only` "
-        "keeps the encoder.",
+        "Pooling and perhaps Normalize; with others, `encoder_only` keeps the "
+        "encoder.",
         modules=f"{', '.join(kinds)} in {path}",
     )
     encoder = files.join(folder, kinds["Transformer"] or ".")
     pooling = files.join(folder, kinds["Pooling"], "config.json")
     values = files.read_json_object(pooling, "The pooling module")
-    lengths = {}
-    for name in files.matches(LENGTHS, encoder):
-        lengths |= files.read_json_object(name, "The encoder's settings")
+    settings = {}
+    for name in files.matches(ENCODER_SETTINGS, encoder):
+        settings |= files.read_json_object(name, "The encoder's settings")
     return Modules(
         encoder,
         _pooling(values, pooling),
         "Normalize" in kinds,
-        lengths.get("max_seq_length"),
-        bool(lengths.get("do_lower_case")),
-        _prompt(read_if_there(folder, PROMPTS)),
+        length_of(settings, "max_seq_length", encoder),
+        bool(files.flag_in(settings, "do_lower_case", encoder)),
+        _prompt(read_if_there(folder, SETTINGS)),
     )
 
 

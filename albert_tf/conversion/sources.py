@@ -44,20 +44,18 @@ from albert_tf.training.optimization.weight_average import AVERAGE
 HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
-
-
 ENCODER, TF1_ENCODER = "albert/", "bert/"
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What is taken of a model's files.
+    """How to read a model's files.
 
     Attributes:
       config_file: a config to use instead of the one beside the weights.
-      pairs: whether a classifier, of which no file says so, is of pairs.
-      encoder_only: whether every head is left out, known or not.
-      strict: whether a tokenizer that has no equal here is an error.
+      pairs: whether a classifier takes pairs of texts, if no file tells.
+      encoder_only: whether to keep only the encoder, whatever head it has.
+      strict: whether a tokenizer without an equivalent here is an error.
       task: the name of the task of a TF1 checkpoint's head.
     """
 
@@ -197,7 +195,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
     names = values["architectures"]
     rule = "`architectures` must be a list of names."
     require(isinstance(names, list), rule, architectures=names)
-    # Of transformers' classes for TensorFlow, some versions.
+    # Some versions write the names of the classes for TensorFlow.
     values["architectures"] = [str(name).removeprefix("TF") for name in names]
     names = values["architectures"]
     task = _huggingface_task(folder, modules, values, config, how)
@@ -220,27 +218,27 @@ def open_huggingface(path: str, how: Reading) -> Source:
 
 
 def is_huggingface(path: str) -> bool:
-    """Return whether a folder is one of Hugging Face, or of its sentences."""
+    """Return whether a folder is Hugging Face's or sentence-transformers'."""
     return huggingface.is_folder(encoder_folder(path))
 
 
 def is_model(path: str) -> bool:
-    """Return whether a path has the weights of a model, of some kind."""
+    """Return whether a path has the weights of a model of any kind."""
     return is_huggingface(path) or tf1.find_prefix(path) is not None
 
 
-# Files by which other folders are known, and what to do with those.
+# Files that identify other folders, and what to do with those.
 OTHERS = {
     "saved_model.pb": "a SavedModel of TensorFlow 2, a graph whose variables "
     "have other names; convert what it was made of: for TF-Hub's albert_en "
     "the archive of google-research/albert with the same weights, for an "
     "export its model directory",
-    "model.safetensors.index.json": "a Hugging Face folder with its weights "
-    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
-    "transformers writes one",
-    "pytorch_model.bin.index.json": "a Hugging Face folder with its weights "
-    "in several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
-    "transformers writes one",
+    **{
+        f"{name}.index.json": "a Hugging Face folder with its weights in "
+        "several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
+        "transformers writes one"
+        for name in huggingface.WEIGHTS
+    },
     "flax_model.msgpack": "a Hugging Face folder with the weights of Flax; "
     "`from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW)` of "
     "transformers 4 writes those of PyTorch",
@@ -256,7 +254,7 @@ OTHERS = {
 
 
 def what_else(path: str) -> str:
-    """Return what a folder without a model is, as far as its files tell."""
+    """Return a sentence about a folder that has no model, or ""."""
     for name, what in OTHERS.items():
         if files.exists(files.join(path, name)):
             return f" This is {what}."
@@ -268,7 +266,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
 
     Args:
       path: a folder, or the prefix of a checkpoint.
-      how: what is taken of it.
+      how: how to read it.
 
     Raises:
       InputError: there is no model, or its parts do not fit each other.
@@ -287,7 +285,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
     if prefix:
         shapes = tf1.open_checkpoint(prefix).shapes
         is_tf1 = tf1.OBJECT_GRAPH not in shapes
-    rule = "`task` must stand with a TF1 checkpoint, whose labels no file has."
+    rule = "`task` is only for a TF1 checkpoint, which has no labels."
     require(not how.task or (prefix and is_tf1), rule, task=how.task)
     if huggingface_folder:
         return open_huggingface(path, how)

@@ -19,6 +19,7 @@ from albert_tf.conversion.sentence_modules import (
     FLAGS,
     MODULES_FILE,
     POOLING_CONFIG,
+    SETTINGS,
 )
 from albert_tf.conversion.sources import Source
 from albert_tf.model.config import PRETRAINING_HEADS
@@ -116,9 +117,7 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
     pooling = width | {flag: way == name for flag, way in FLAGS.items()}
     contents = {
         MODULES_FILE: modules,
-        "config_sentence_transformers.json": {
-            "similarity_fn_name": "cosine",
-        },
+        SETTINGS: {"similarity_fn_name": "cosine"},
         "sentence_bert_config.json": {"max_seq_length": length},
         POOLING_CONFIG: pooling,
     }

@@ -1,9 +1,9 @@
 """Rules of the library `tokenizers`, compiled into a SentencePiece model.
 
-Its normalizers, as `tokenizer.json` has them, become functions of text. What
-they do to every character, and to the few sequences of characters that do not
-go by single ones, becomes the map of characters that a SentencePiece model
-applies by itself, in Python and in a graph.
+The normalizers in a `tokenizer.json` become functions of text. Their effect on
+every character, and on the few sequences that they treat as a whole, becomes
+the map of characters that a SentencePiece model applies by itself, in Python
+and in a graph.
 """
 
 import base64
@@ -21,6 +21,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from albert_tf.conversion.tokenizer_files import flag_of
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.wordpiece import IDEOGRAPH
 
@@ -30,12 +31,12 @@ except ImportError:  # Python 3.10
     import sre_parse as regex_parser
 
 Function = Callable[[str], str]
-# A blank that no rule changes, nor joins with what is beside it.
+# A blank that no rule changes or joins to its neighbors.
 BETWEEN = "\u2800"
 
-MOST_TEXTS = 20_000  # that a pattern is written out into
-MOST_SOURCES = 400  # of one of them, before earlier rules
-# Of characters alone, patterns do nothing but to collapse or strip white space.
+MOST_TEXTS = 20_000  # that one pattern may match
+MOST_SOURCES = 400  # that earlier rules may turn into one of them
+# A pattern of nothing else only collapses or strips white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZ]|\[ \\?s?\]|[ ^$+*?|(){}, \t\r\n]|\\[tnr]|\d)*"
 )
@@ -48,7 +49,7 @@ NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
 
 
 class NotExpressible(Exception):
-    """A rule that no map of characters does; the text says what it is."""
+    """A rule that no map of characters expresses; the message names it."""
 
 
 @functools.cache
@@ -60,13 +61,13 @@ def characters() -> list[str]:
 
 
 def of_each(function: Function, texts: list[str]) -> list[str]:
-    """Return what a function makes of each text, in one call for all."""
+    """Apply a function to each text, with a single call if possible."""
     found = function(BETWEEN.join(texts)).split(BETWEEN)
     return found if len(found) == len(texts) else list(map(function, texts))
 
 
 def drop_nonspacing(text: str) -> str:
-    """Return a text without its nonspacing marks, precomposed ones aside."""
+    """Return a text without nonspacing marks, except precomposed ones."""
     return "".join(c for c in text if unicodedata.category(c) != "Mn")
 
 
@@ -86,14 +87,14 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` does to spaces what is always done here."""
+    """Return whether a `Replace` only does what we do to spaces anyway."""
     text = pattern.get("Regex", pattern.get("String"))
-    content = content.replace(WORD_MARK, " ")  # which stands for it
+    content = content.replace(WORD_MARK, " ")  # they are equivalent
     if pattern.get("String") == content == " ":
         return True
     of_regex = content == " " and "Regex" in pattern
     if of_regex and text.startswith("^(?=["):
-        return True  # a mark of words before the first letter, as we write it
+        return True  # a word mark before the first letter, as we write it
     if of_regex and re.fullmatch(r"\[.*\]\+?", text):
         try:
             pattern = python_pattern(pattern)
@@ -105,9 +106,10 @@ def only_spaces(pattern: dict, content: str) -> bool:
 
 
 def _bert(rule: dict) -> Function:
-    lower = rule.get("lowercase", True)
-    strip = rule.get("strip_accents")
-    strip = lower if strip is None else strip
+    lower = flag_of(rule, "lowercase", True)
+    strip = flag_of(rule, "strip_accents", lower)
+    cleans = flag_of(rule, "clean_text", True)
+    sets_apart = flag_of(rule, "handle_chinese_chars", True)
 
     def clean(character: str) -> str:
         category = unicodedata.category(character)
@@ -117,9 +119,9 @@ def _bert(rule: dict) -> Function:
         return "" if odd else character
 
     def function(text: str) -> str:
-        if rule.get("clean_text", True):
+        if cleans:
             text = "".join(map(clean, text))
-        if rule.get("handle_chinese_chars", True):
+        if sets_apart:
             text = IDEOGRAPH.sub(r" \g<0> ", text)
         if strip:
             text = drop_nonspacing(unicodedata.normalize("NFD", text))
@@ -129,8 +131,8 @@ def _bert(rule: dict) -> Function:
 
 
 def _lower(text: str) -> str:
-    """Return a text in small letters, character by character."""
-    return text.replace("Σ", "σ").lower()  # not by its place in a word
+    """Return a text in lower case, character by character."""
+    return text.replace("Σ", "σ").lower()  # wherever in a word
 
 
 def _precompiled(rule: dict) -> Function:
@@ -156,7 +158,7 @@ def _replace(rule: dict) -> Function:
 
 
 def _isolate(rule: dict) -> Function:
-    """Put spaces around characters that a function `where` names."""
+    """Put spaces around the characters for which `where` is true."""
     where = rule["where"]
     return lambda text: "".join(f" {c} " if where(c) else c for c in text)
 
@@ -176,7 +178,7 @@ MAKERS: dict[str, Callable[[dict], Function]] = {
     },
     "Lowercase": lambda rule: _lower,
     "StripAccents": lambda rule: drop_nonspacing,
-    "Strip": lambda rule: str,  # texts are stripped here always
+    "Strip": lambda rule: str,  # texts are always stripped here
     "Nmt": lambda rule: lambda text: text.translate(NMT),
     "Replace": _replace,
     "Isolate": _isolate,
@@ -187,7 +189,7 @@ MAKERS: dict[str, Callable[[dict], Function]] = {
 
 
 def flat(rule: dict | None) -> Iterator[dict]:
-    """Yield the rules of a normalizer that may be a sequence of others."""
+    """Yield the rules of a normalizer or pre-tokenizer, flattened."""
     if not rule:
         return
     rules = rule.get("normalizers", rule.get("pretokenizers"))
@@ -201,8 +203,8 @@ def flat(rule: dict | None) -> Iterator[dict]:
 def charsmap_keys(charsmap: bytes) -> list[str]:
     """Return the texts that a compiled map of characters replaces.
 
-    The map is a double array of bytes (https://github.com/s-yata/darts-clone)
-    after its size, and before what takes the texts' place.
+    The map is the size of a double array, the array itself
+    (https://github.com/s-yata/darts-clone), and the replacements.
     """
     if not charsmap:
         return []
@@ -226,10 +228,10 @@ def charsmap_keys(charsmap: bytes) -> list[str]:
 
 
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
-    """Return whether a `Replace` does what it does to each character.
+    """Return whether a `Replace` acts on each character by itself.
 
-    So it is with a class, and with runs of one that nothing or a space
-    replaces: of spaces one is left.
+    That is so for a class, and for runs of one that become nothing or a space,
+    since repeated spaces collapse.
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
@@ -240,12 +242,11 @@ def is_of_each(pattern: re.Pattern, content: str) -> bool:
 
 
 def written_out(pattern: re.Pattern) -> list[str]:
-    """Return all texts that a pattern finds, with what must stand beside.
+    """Return all texts that a pattern matches, with what it asserts beside.
 
     Raises:
-      NotExpressible: they are without end, or too many.
+      NotExpressible: there are too many, or infinitely many.
     """
-
     both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
 
     def either(letter: str) -> list[str]:
@@ -301,7 +302,7 @@ def _compositions() -> Iterator[str]:
 
 
 def sequences(rule: dict) -> list[str]:
-    """Return the texts of several characters that a rule treats as such."""
+    """Return the sequences of characters that a rule treats as a whole."""
     kind = rule["type"]
     if kind in ("NFC", "NFKC"):
         return list(_compositions())
@@ -318,7 +319,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return texts, and those that earlier rules make into them."""
+    """Return texts, and those that earlier rules turn into them."""
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:
@@ -332,13 +333,13 @@ def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
 
 
 def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
-    """Return what becomes of characters and sequences, and what is left out.
+    """Return the replacements that rules make, and the rules left out.
 
     Args:
-      rules: of the library `tokenizers`, in their order.
+      rules: of the library `tokenizers`, in order.
 
     Returns:
-      {text: its replacement}, and the names of rules that cannot be done.
+      {text: its replacement}, and the names of rules without an equivalent.
     """
     functions: list[Function] = []
     several: set[str] = set()
@@ -367,7 +368,7 @@ def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
 
 
 def charsmap_of(table: dict[str, str]) -> bytes:
-    """Return a table compiled as SentencePiece models have it."""
+    """Return a table compiled into the map of a SentencePiece model."""
 
     def codes(text: str) -> str:
         return " ".join(f"{ord(c):X}" for c in text)

@@ -79,7 +79,7 @@ def open_checkpoint(prefix: str) -> Tensors:
 
 
 def without_scope(tensors: Tensors) -> Tensors:
-    """Return tensors without the scope of the TF-Hub module they began with."""
+    """Return tensors without the scope of the TF-Hub module they came from."""
     if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
         return tensors
     places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}

@@ -15,12 +15,13 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.task import Task
 
-# The product of a head, and which kinds of task it can be of.
+# The kernels of heads, their biases, and the kinds of task of the first.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
 
-# Of the beam head: our layer, theirs, and the sizes of its kernel in widths.
+# The layers of the beam head: our name, theirs, and the kernel's shape as
+# multiples of the width, where 0 is a single number.
 BEAM = (
     ("start", "start_logits/dense", (1, 0)),
     ("end_transform", "end_logits/dense_0", (2, 1)),
@@ -55,15 +56,15 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
     """Return the task of a head on the pooled output."""
     require(
         name or outputs > 1,
-        "The head has one output, which is a number or the score of a choice; "
-        "`task` says which: regression, multiple_choice, sts-b, race ...",
+        "The head has one output, a number or the score of a choice; `task` "
+        "must say which: regression, multiple_choice, sts-b, race ...",
         task=name,
     )
     task = find(name or "classification")
-    rule = f"`task` must be one of {', '.join(SENTENCES)}, which the head of "
-    require(task.kind in SENTENCES, f"{rule}the checkpoint is.", task=name)
+    rule = f"`task` must fit the head, which is for {', '.join(SENTENCES)}."
+    require(task.kind in SENTENCES, rule, task=name)
     if not task.has_classes:
-        rule = f"A task of {task.kind} has a head with one output."
+        rule = f"A head for {task.kind} must have one output."
         require(outputs == 1, rule, outputs=outputs, task=name)
     else:
         labels = task.labels or tuple(map(str, range(outputs)))
@@ -85,8 +86,8 @@ def read_head(
     Args:
       tensors: of the checkpoint.
       config: the architecture.
-      name: of a task, None for the usual one of the head.
-      pairs: whether a classifier is of pairs of texts.
+      name: of the task, None for the head's default.
+      pairs: whether a classifier takes pairs of texts.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:
@@ -98,11 +99,11 @@ def read_head(
     elif "answer_class/dense_1/kernel" in shapes:
         task, places = find(name or "squad-2.0"), _beam_places(width)
     else:
-        rule = "`task` must stand with a TF1 checkpoint that has a head."
+        rule = "`task` needs a TF1 checkpoint that has a head."
         require(name is None, rule, task=name)
         return None, {}
     if CLASSIFIER not in shapes:
-        rule = "`task` must be one of question answering, as the head is."
+        rule = "`task` must fit the head, which is for question answering."
         require(task.kind == "question_answering", rule, task=name)
         head = "simple" if SPANS in shapes else "beam"
         config_of_task = dataclasses.replace(task.config, answer_head=head)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 
 from albert_tf.base import files
@@ -25,7 +26,7 @@ VOCABULARIES = {
 }
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-# What special pieces are called elsewhere, if no setting tells.
+# Other names of special pieces, for folders whose settings name none.
 OTHER_NAMES = (
     *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
     *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),
@@ -46,13 +47,22 @@ def whole(folder: str) -> Iterator[None]:
 
 
 def flag_of(part: dict, name: str, default: bool) -> bool:
-    """Return a boolean of a part of `tokenizer.json`."""
+    """Return a boolean field of a part of `tokenizer.json`."""
     flag = files.flag_in(part, name, TOKENIZER_JSON)
     return default if flag is None else flag
 
 
+def length_of(values: dict, name: str, where: str) -> int | None:
+    """Return a field that limits the tokens of a text, None if missing."""
+    limit = values.get(name)
+    number = isinstance(limit, int | float) and limit >= 1
+    rule = f"{where}: `{name}` must be a number."
+    require(number or limit is None, rule, **{name: repr(limit)})
+    return limit and int(min(limit, sys.maxsize))  # 1e30 stands for no limit
+
+
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
-    """Return the kind and the path of the vocabulary in some folders."""
+    """Return the kind and path of the first vocabulary in some folders."""
     for kind, patterns in VOCABULARIES.items():
         for pattern, folder in itertools.product(patterns, folders):
             paths = files.matches(pattern, folder)
@@ -80,8 +90,8 @@ class HubFiles:
       folder: where they are.
       content: of `tokenizer.json`, {} without it.
       settings: of `tokenizer_config.json` and `special_tokens_map.json`.
-      differences: what their tokenizer does and ours does not.
-      notes: what was done to have the same ids.
+      differences: warnings of what their tokenizer does and ours does not.
+      notes: changes that were made to get the same ids.
     """
 
     folder: str
@@ -97,7 +107,7 @@ class HubFiles:
         settings |= read_if_there(folder, TOKENIZER_CONFIG)
         content = read_if_there(folder, TOKENIZER_JSON)
         if "model" not in content and "type" in content:
-            content = {}  # that of a model directory
+            content = {}  # a model directory's file
         return cls(folder, content, settings)
 
     @property
@@ -113,17 +123,23 @@ class HubFiles:
 
     @property
     def rules_alone(self) -> bool:
-        """Whether its class looks at no settings, only at its rules."""
+        """Whether its class ignores settings and follows only its rules."""
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
-    def flag(self, name: str) -> bool | None:
-        """Return a setting that is true, false, or not given."""
+    def flags(self, *names: str) -> dict[str, bool]:
+        """Return the boolean settings among some that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
-        return files.flag_in(self.settings, name, path)
+        flags = {n: files.flag_in(self.settings, n, path) for n in names}
+        return {name: x for name, x in flags.items() if x is not None}
+
+    def accents(self) -> dict[str, bool]:
+        """Return `strip_accents` if the files set its opposite."""
+        keep = self.flags("keep_accents")
+        return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return what stands behind a vocabulary of a size, by number."""
+        """Return the pieces added to a vocabulary of some size, by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -132,12 +148,12 @@ class HubFiles:
         decoder = self.settings.get("added_tokens_decoder") or {}
         rows = [{**row, "id": int(id)} for id, row in decoder.items()]
         for row in [*rows, *self.content.get("added_tokens", ())]:
-            special = row.get("special", False)
+            special = flag_of(row, "special", False)
             found[row["id"]] = Added(row["id"], row["content"], special)
         return [found[id] for id in sorted(found) if id >= size]
 
     def name(self, role: str) -> str | None:
-        """Return what the settings call a special piece."""
+        """Return the name that the settings give a special piece."""
         value = self.settings.get(f"{role}_token")
         return value.get("content") if isinstance(value, dict) else value
 
@@ -151,7 +167,7 @@ class Like:
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {name there: name here} of special pieces called otherwise."""
+    """Return {name there: name here} of special pieces to rename."""
     ours, known, names = KINDS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)
@@ -169,7 +185,7 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
 
 
 def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
-    """Return added pieces that have a row in a word table of some rows."""
+    """Return the added pieces that have a row in the word table."""
     if rows is None:
         return added
     beyond = [piece.piece for piece in added if piece.id >= rows]

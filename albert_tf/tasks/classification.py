@@ -62,14 +62,14 @@ class Classification(SentenceTask):
 
 
 class ClassSet(NamedTuple):
-    """The classes of a row as they are written, and where."""
+    """The classes of a row as written, and their place."""
 
     texts: list[str]
     where: str
 
     @property
     def are_flags(self) -> bool:
-        """Whether all are 0 or 1, which may say of each class if it applies."""
+        """Whether all are 0 or 1, and so may mark the classes that apply."""
         return bool(self.texts) and {*self.texts} <= {*FLAGS}
 
 
@@ -78,17 +78,17 @@ def named_sets(
 ) -> list[tuple[str, ...]]:
     """Return the names of the classes of each row of a column.
 
-    A row has names, numbers from 0, or a 0 or 1 for each of the classes.
-    Rows of 0 and 1 alone are numbers if the lengths of rows differ.
+    A row lists names or numbers from 0, or has a 0 or 1 for each class. Rows
+    of only 0 and 1 are numbers if their lengths differ.
 
     Args:
-      sets: of all rows.
+      sets: those of all rows.
       labels: the classes; () if they are not known yet.
     """
     lengths = {len(row.texts) for row in sets if row.texts}
     numbered = any(not row.are_flags for row in sets if row.texts)
     numbered = numbered or len(lengths) > 1 or lengths == {1}
-    # Without names that are numbers, what is not a flag is a number.
+    # If no class is named by a number, 0 and 1 may number classes.
     doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
     named = []
     for row in sets:
@@ -102,8 +102,8 @@ def named_sets(
         rule = "there must be a 0 or 1 for each of "
         rule += shown(labels) or "the classes, whose names are not known"
         if not twice:
-            rule = "0 and 1 may be numbers of classes, or of too few classes "
-            rule += f"say which apply; name those of {shown(labels)}"
+            rule = "0 and 1 may be class numbers, or flags of too few classes; "
+            rule += f"use the names {shown(labels)}"
         doubt = flags and (twice or doubtful)
         received = f"[{', '.join(texts)}]"
         require(not doubt, f"{where}: {rule}.", label=received)
@@ -197,10 +197,10 @@ class MultiLabel(SentenceTask):
 
 
 class Regression(SentenceTask):
-    """A number, or several, each of which has a name.
+    """A number, or several numbers with names.
 
-    Several numbers stand in one column as a list, or in a column each whose
-    names are those of the numbers.
+    Several numbers are a list in one column, or have a column each, with the
+    names of the numbers.
 
     Attributes:
       labels: the names of several numbers, () for one.
@@ -214,8 +214,8 @@ class Regression(SentenceTask):
         names = tuple(columns.get("label_column", ()))
         if len(names) < 2:
             return task
-        rule = "Several of `label_column` must be the numbers of the model, "
-        rule += f"{shown(task.labels)}."
+        rule = "`label_column` must name one column, or those of the model's "
+        rule += f"numbers, {shown(task.labels)}."
         legal = not task.labels or set(names) == set(task.labels)
         require(legal, rule, label_column=",".join(names))
         return dataclasses.replace(task, labels=task.labels or names)

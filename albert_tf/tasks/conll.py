@@ -1,8 +1,8 @@
-"""Sentences with a tag for every word, from files of columns as CoNLL's.
+"""Sentences with a tag for every word, from files of columns like CoNLL's.
 
-A file has a word a line and a blank line after each sentence. With the names
-of columns in its first line it may be a table instead, with a sentence a line
-or a column that names the sentence of a word: the content tells.
+A file has one word per line and a blank line after each sentence. If its first
+line names the columns, it may instead be a table with one sentence per line, or
+with a column that names the sentence of each word; the content decides.
 """
 
 import collections
@@ -27,13 +27,15 @@ from albert_tf.tasks.tagged_words import (
 
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first columns of lines without a word
 
-ID = re.compile(r"(\d+)([-.]\d+)?")  # of a word; with a second number of none
+ID = re.compile(
+    r"(\d+)([-.]\d+)?"
+)  # of a line, a word unless it has a second number
 CONLLU_COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a file and its columns; none where a sentence ends."""
+    """A line of a file and its cells; it has none if a sentence ends."""
 
     number: int
     text: str
@@ -46,9 +48,9 @@ class Line:
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the columns of a line, between tabs or else spaces.
+    """Split a line into cells at tabs, or at spaces if it has no tab.
 
-    A word may hold other white space, as a number its no-break space.
+    A word may contain other white space, such as a number's no-break space.
     """
     line = line.rstrip("\t ")
     if "\t" in line:
@@ -57,7 +59,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[Line]:
-    """Return the lines of a file; those of `.csv` have commas."""
+    """Return the lines of a file, split at commas if it is `.csv`."""
     text = read_text(path, "The data file")
     numbered = enumerate(text.split("\n"), 1)
     if kind_of(path) == CSV:
@@ -72,15 +74,15 @@ def read_lines(path: str) -> list[Line]:
 
 
 def has_cells(cells: list[str]) -> bool:
-    """Return whether a line of cells does not end a sentence."""
+    """Return whether a line has content, and so does not end a sentence."""
     return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
 
 
 def without_comments(lines: list[Line]) -> list[Line]:
-    """Return the lines without those that begin with # and hold no word.
+    """Drop the lines that begin with # and are not words.
 
-    A word has as many columns as others. Between spaces a comment may have
-    as many too; then it stands before a sentence, without a tag of others.
+    A word has as many columns as others. A comment split at spaces may have
+    as many too, but stands before a sentence and does not end in a known tag.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -98,11 +100,11 @@ def without_comments(lines: list[Line]) -> list[Line]:
 
 
 def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
-    """Return the first line if it names columns, or one without cells.
+    """Return the first line if it names columns, or else an empty one.
 
     Args:
       lines: of the file.
-      columns: that are asked for; names or numbers.
+      columns: the requested ones; names or numbers.
       path: the file.
     """
     none = Line(0, "", [])
@@ -113,7 +115,7 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
     tagged = plain & TAG_NAMES or kind_of(path) == CSV
     if wanted and wanted <= names or plain & WORD_NAMES and tagged:
         return first
-    rule = f"{path}: the first line must name the columns that are asked for; "
+    rule = f"{path}: the first line must name the requested columns; "
     rule += f"its columns are {', '.join(sorted(names))}."
     require(not wanted, rule, columns=", ".join(sorted(wanted - names)))
     return none
@@ -126,7 +128,7 @@ def sentences_of(lines: list[Line]) -> list[list[Line]]:
 
 
 def have_ids(sentences: list[list[Line]]) -> bool:
-    """Return whether words are numbered in their first of several columns."""
+    """Return whether the first of several columns numbers the words."""
     for sentence in sentences:
         if min(len(line.cells) for line in sentence) < 3:
             return False
@@ -141,7 +143,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
 
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
-    """Return the cell of a column by its number, "1" being the first."""
+    """Return the cell in a column, given by number from "1"."""
     position = int(number) if number.isdigit() else 0
     last = len(cells)
     rule = f"{where}: `{flag}` must be the number of one of {last} columns."
@@ -156,8 +158,8 @@ def tag_of(
 
     Args:
       cells: of the line.
-      number: of the column of tags, "" for the last of several.
-      tagged: whether it must be there.
+      number: that of the column of tags, "" for the last of several.
+      tagged: whether a tag is required.
       where: "file:line".
     """
     last, tag = len(cells), ""
@@ -173,7 +175,7 @@ def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
     """Return the number of a column, "" if neither name nor header tells it.
 
     Args:
-      name: that is asked for; a number, or one of the header; "" for none.
+      name: the requested one, a number or in the header; "" for none.
       header: names of the columns.
       usual: names of such a column, in lower case.
     """
@@ -204,13 +206,13 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are sentences, or name the sentence of a word.
+    """Return whether lines are whole sentences, or name their sentence.
 
     Args:
       sentences: lines between blank lines.
       header: names of the columns.
-      word, tag: numbers of columns, "" if they are not known.
-      id_column: that is asked for.
+      word, tag: numbers of columns, "" if unknown.
+      id_column: the requested one.
     """
     if id_column or sentence_column(header):
         return True
@@ -227,12 +229,12 @@ def is_table_of(
 
 
 def has_word(line: Line) -> bool:
-    """Return whether the number of a line is that of one word."""
+    """Return whether the number of a line is that of a single word."""
     return not ID.fullmatch(line.cells[0])[2]
 
 
 def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
-    """Print how many lines of a file hold no word."""
+    """Print how many lines of a file are not words."""
     lines = {
         "a header": header,
         f"{comments} lines of comment": comments,
@@ -246,7 +248,7 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
 def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
-    """Return the sentence of the lines of its words, by numbers of columns."""
+    """Return the sentence whose words are in some lines."""
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"
@@ -270,14 +272,14 @@ def read_conll(
 
     Args:
       path: the file or table.
-      word_column: the column of words, by its number or by its name in a
-        header or table; "" for the first that does not number the words, and
-        for `tokens` of a table.
-      tag_column: the column of tags likewise; "" for the last of several, or
-        in CoNLL-U for the fourth, and for `ner_tags` of a table.
-      tagged: whether there must be tags.
-      id_column: of a table with a word in each row, the column that names
-        the sentence; "" for a usual name.
+      word_column: the column of words, by number, or by name in a header or
+        table; "" for the first that does not number the words, or `tokens` in
+        a table.
+      tag_column: the column of tags likewise; "" for the last of several, the
+        fourth in CoNLL-U, or `ner_tags` in a table.
+      tagged: whether tags are required.
+      id_column: the column that names sentences in a table with a word in each
+        row; "" for one with a usual name.
 
     Raises:
       InputError: a line lacks a column; the message names file and line.

@@ -32,7 +32,7 @@ class Head(abc.ABC):
         averaged, and learnt from.
       token_outputs: which outputs have an axis of tokens, with what the model
         itself says at padding.
-      further_inputs: what a batch may have beside `INPUTS` and the labels.
+      further_inputs: names in a batch beside `INPUTS` and the labels.
       label_dtype: of labels, unless they are shares of classes, float32.
       model_class: makes the model from a config, `sizes`, and the rest.
     """

@@ -111,13 +111,13 @@ FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
-    """Return the class that a label names, or whose number from 0 it is.
+    """Return the class that a label names, or numbers from 0.
 
-    Where names are numbers themselves, a number is a name: no class may be
-    taken for another.
+    If classes are named by numbers, a number is always a name, so that no
+    class is mistaken for another.
 
     Args:
-      text: of `label_text`.
+      text: the label, from `label_text`.
       labels: the classes; () if they are not known yet.
       where: "file:line".
     """

@@ -150,8 +150,8 @@ HUB = Layout(
 def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
     """Yield the questions of a folder of RACE, or of one file of it.
 
-    A row has an article with its questions, one question as on the hub, or
-    one in the columns of any table of choices.
+    A row has an article with all its questions, or a single question, in the
+    columns of the hub or of `layout`.
     """
     names = {"": [path]}
     if files.is_folder(path):
@@ -252,7 +252,7 @@ class MultipleChoice(Task):
         return task
 
     def fitted_lengths(self, config, given):
-        """Leave half of the input to the context, or what there is."""
+        """Leave half of the input to the context, and room for [SEP]."""
         length = config.max_seq_length
         most = min(length // 2, length - 3)
         return {"max_qa_length": min(config.max_qa_length, most)}

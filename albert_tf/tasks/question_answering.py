@@ -197,7 +197,7 @@ class QuestionAnswering(Task):
         return task
 
     def fitted_lengths(self, config, given):
-        """Give questions a quarter, and let windows leave nothing out."""
+        """Give questions a quarter; keep windows from skipping tokens."""
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))

@@ -59,14 +59,15 @@ LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One or two texts, and what they are labelled with if that is known.
+    """One or two texts, and their label if it is known.
 
     Attributes:
       id: its name.
       text: the (first) text.
       text_pair: the second, or "".
       label: a class, a tuple of classes, a number or several, or None.
-      shares: of each class [C], learnt in place of the label; or None.
+      shares: the share of each class [C], learnt instead of the label, or
+        None.
     """
 
     id: str

@@ -48,7 +48,7 @@ def find_answer(context: str, text: str, start: int) -> int | None:
 
 
 def is_cell(value: Any) -> bool:
-    """Return whether a value may be that of a cell: a text or a number."""
+    """Return whether a value is a text or a number, and not NaN."""
     return isinstance(value, str | int | float) and value == value
 
 
@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Return the answers that a text holds as JSON, or the text."""
+    """Return the answers in a text of JSON, or else the text itself."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -74,7 +74,7 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
 
     Answers are a list of objects as in SQuAD's files, an object of lists as
     on the hub, or one or more texts, whose places are None. An empty text is
-    no answer.
+    not an answer.
     """
     found = plain(qa["answers"])
     if isinstance(found, str):
@@ -104,7 +104,7 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A question as it is written.
+    """A question as written.
 
     Attributes:
       context: the text that it is about.
@@ -177,7 +177,7 @@ class Reader:
 
         Raises:
           InputError: the file is malformed, or has questions that do not fit
-            their answers; the message lists all of those.
+            their answers; the message lists them all.
         """
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
@@ -219,7 +219,7 @@ class Reader:
         if not answers and not self.impossible:
             self.faults.append(
                 f"{where}: every question of this task must have an answer; "
-                "task=squad-2.0 knows questions without."
+                "task=squad-2.0 accepts questions without one."
             )
         if answers and impossible:
             self.faults.append(

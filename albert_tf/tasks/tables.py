@@ -93,7 +93,7 @@ class Columns:
         official files that are known to have them, and print how many.
       no_label: what stands for a label where annotators did not agree; such
         rows are passed over, except to predict, and their number printed.
-      format: the kind of its files, "" for what each of them is.
+      format: the kind of its files, "" to detect it.
     """
 
     text: str = "text"
@@ -142,12 +142,12 @@ def is_lines(path: str | TableObject) -> bool:
 
 
 def _kind(source: file_kinds.Source, path: str) -> str:
-    """Return what rows a file has, by what is in it and by its name."""
+    """Return the kind of rows in a file, from its content and name."""
     if source.kind == TEXT and file_kinds.ending_of(path) == TXT:
         return TSV
     file_kinds.require_lines(source.kind, path)
     rule = (
-        "A data file must hold JSON lines, or its name must end in "
+        "A data file must contain JSON lines, or its name must end in "
         f"{', '.join(FORMATS)}, .parquet, or be of a folder that "
         "`save_to_disk` of `datasets` wrote."
     )

@@ -16,14 +16,14 @@ ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
 TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 
 CLASSES = "classes"  # the scheme of tags that mark no entities
-# For each scheme of entities the roles that begin one, continue it and end it.
+# For each scheme, the roles that begin an entity, continue it and end it.
 SCHEMES = {
     "IO": ("IE", "IE", "IE"),  # with the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
-# Prefixes that are used together; the first set that has all of those in the
-# data completes them.
+# Prefixes that are used together; the first set that covers those in the data
+# completes them.
 FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
@@ -46,9 +46,9 @@ def find_scheme(tags: Iterable[str]) -> str:
 
 
 def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the classes in order; of entities `O` and all tags of each type.
+    """Return the classes in order: for entities, `O` and all tags per type.
 
-    A type gets every prefix of its family, also one that the data lack.
+    A type gets every prefix of its family, even if absent from the data.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:
@@ -64,8 +64,8 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 def entity_spans(tags: Sequence[str]) -> list[list]:
     """Return `[first word, last word, type]` of the entities that tags mark.
 
-    They are read as the script `conlleval` of CoNLL reads them, whatever the
-    scheme, and also where a tag cannot follow the one before it.
+    Tags are read as CoNLL's script `conlleval` reads them, whatever the
+    scheme, even if a tag cannot follow the one before it.
     """
     spans: list[list] = []
     before, closed = "", True

@@ -1,4 +1,4 @@
-"""Words with a tag each: sentences, and the tables that hold them.
+"""Tagged words: sentences, and the tables that contain them.
 
 A table has a sentence in each row, or a word in each row and a column that
 names its sentence.
@@ -14,7 +14,11 @@ from typing import Any
 from albert_tf.base.errors import require
 from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.tables import Row, cell
-from albert_tf.text.wordpiece import clean_character, is_punctuation
+from albert_tf.text.wordpiece import (
+    IDEOGRAPH,
+    is_punctuation,
+    split_punctuation,
+)
 
 WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
@@ -39,7 +43,7 @@ class Sentence:
       tags: None if any is missing.
       path: the file, or the row of a table.
       line: the line of the first word; None in a table.
-      lines: the line of each word, if others stand between them.
+      lines: the line of each word, if other lines stand between them.
     """
 
     words: tuple[str, ...]
@@ -56,36 +60,31 @@ class Sentence:
         return f"{self.path}:{line}"
 
 
+def is_word(character: str) -> bool:
+    """Return whether a character is always a word by itself."""
+    return is_punctuation(character) or bool(IDEOGRAPH.match(character))
+
+
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Return start and end of the words of raw text.
+    """Return the start and end of each word of raw text.
 
     A word is a run of letters and digits, and every punctuation mark or
     ideograph by itself.
     """
-    words: list[tuple[int, int]] = []
-    goes_on = False
-    for i, character in enumerate(text):
-        if character.isspace():
-            goes_on = False
-            continue
-        single = (
-            is_punctuation(character) or clean_character(character)[:1] == " "
-        )
-        if goes_on and not single:
-            words[-1] = (words[-1][0], i + 1)
-        else:
-            words.append((i, i + 1))
-        goes_on = not single
-    return words
+    return [
+        (run.start() + start, run.start() + end)
+        for run in re.finditer(r"\S+", text)
+        for start, end in split_punctuation(run[0], is_word)
+    ]
 
 
 def divided(text: str) -> list[str]:
-    """Return the words of a text, as an exported model divides it."""
+    """Return the words of a text, divided as by an exported model."""
     return [text[start:end] for start, end in words_of(text)]
 
 
 def listed(value: Any) -> Any:
-    """Return the list that a cell of a file holds as JSON, or the value."""
+    """Return the list in a cell of JSON, or else the value itself."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             return json.loads(value)
@@ -95,9 +94,9 @@ def listed(value: Any) -> Any:
 
 
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
-    """Return the words of a row: a list of them, or a text to be divided.
+    """Return the words of a row, from a list or by dividing a text.
 
-    A text beside tags is divided at spaces if only that gives each a word.
+    A text with tags is split at spaces if only that yields a word per tag.
     """
     value = cell(row, column, "text_column")
     words = listed(value)
@@ -109,7 +108,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
         if spaced and len(either) != len(tags):
             either = words.split()
         return tuple(either)
-    rule = f"{row.where}: column {column} must hold a list of texts, or a text."
+    rule = f"{row.where}: column {column} must be a list of texts, or a text."
     require(legal, rule, **{column: str(words)[:60]})
     return tuple(words)
 
@@ -119,7 +118,7 @@ def tags_in(row: Row, column: str) -> list[str | None]:
     tags, where = listed(cell(row, column, "label_column")), row.label_where
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
-    rule = f"{where}: column {column} must hold a list of tags."
+    rule = f"{where}: column {column} must be a list of tags."
     require(isinstance(tags, list), rule, **{column: str(tags)[:60]})
     return [label_text(x, f"{where}, word {i}") for i, x in enumerate(tags)]
 
@@ -151,7 +150,7 @@ def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
     Args:
       rows: of the table.
-      column: names the sentence of a row; empty is that of the row above.
+      column: names the sentence of a row; an empty cell repeats the last.
     """
     group: list[Row] = []
     for row in [*rows, None]:
@@ -170,9 +169,9 @@ def sentence_column(names: Iterable[str]) -> str:
 
 
 def have_words(rows: list[Row], column: str, id_column: str) -> bool:
-    """Return whether rows hold a word each, rather than a sentence.
+    """Return whether each row is a word rather than a sentence.
 
-    A word may have spaces where rows share what names their sentence.
+    A word may contain spaces if rows share the name of their sentence.
     """
     cells = [listed(row.values.get(column)) for row in rows]
     if not all(isinstance(x, str | None) for x in cells):
@@ -206,7 +205,7 @@ def rows_of_words(
         )
         rows = list(joined(rows, id_column)) if id_column else rows
     sentences = [sentence_in(row, words, tags, tagged) for row in rows]
-    if tagged:  # predictions are those of all rows
+    if tagged:  # predictions cover all rows
         sentences = [s for s in sentences if s.words]
     return sentences if any(s.words for s in sentences) else []
 
@@ -218,9 +217,9 @@ def column_in(
 
     Args:
       names: of all its columns.
-      column: that is asked for; "" or a number for none.
-      usual: taken if none is asked for.
-      alike: taken if the usual one is absent, and only one of them is not.
+      column: the requested one; "" or a number for none.
+      usual: used if none is requested.
+      alike: other names; the table's only one is used if `usual` is absent.
     """
     name, names = name_in_table(column, usual), list(names)
     others = [x for x in names if x.lower() in alike]
@@ -229,5 +228,5 @@ def column_in(
 
 
 def name_in_table(column: str, usual: str) -> str:
-    """Return a column's name in a table, where a file's number means none."""
+    """Return a column's name in a table; a number means the usual one."""
     return usual if not column or column.isdecimal() else column

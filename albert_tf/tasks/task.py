@@ -35,7 +35,7 @@ def splits_of(*names: str) -> Splits:
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
 
 
-# What JSON makes of values of a type; of float also whole numbers.
+# The types in JSON of values of a type; a float may be a whole number.
 JSON_TYPES = {
     bool: bool,
     str: str,
@@ -47,7 +47,7 @@ JSON_TYPES = {
 
 
 def typed(kind: Any, value: Any) -> Any:
-    """Return a value of a type from what JSON made of it.
+    """Convert a value from JSON to a type.
 
     Dataclasses come from objects and tuples from lists.
 
@@ -109,7 +109,7 @@ class Task(abc.ABC):
     def with_config(self, config: TaskConfig) -> "Task":
         """Return the task with the settings that are not None.
 
-        Where inputs become shorter, the other lengths are fitted to them.
+        If inputs become shorter, the other lengths are fitted to them.
         """
         values = dataclasses.asdict(config)
         changes = {k: v for k, v in values.items() if v is not None}

@@ -87,8 +87,8 @@ class TaskConfig(Checked):
     )
     pooling: str | None = setting(
         None,
-        "How vectors of tokens become one: their mean, the first, or the "
-        "largest of each number. Default: mean.",
+        "How the vectors of tokens become one: their mean, the first, or the "
+        "maximum of each component. Default: mean.",
         choices=POOLINGS,
     )
     unit_length: bool | None = setting(
@@ -142,13 +142,13 @@ class DataConfig(Checked):
     )
     label_column: tuple = setting(
         (),
-        "Column of the label; several for multilabel, of 0 and 1 each, or for "
-        "regression, of a number each.",
+        "Column of the label; several columns of 0 and 1 for multilabel, or of "
+        "numbers for regression.",
     )
     id_column: str | None = setting(
         None,
-        "Column that names the examples in the predictions, or the sentence "
-        "where each row has a word.",
+        "Column that names the examples in the predictions, or, if each row "
+        "is a word, the sentence.",
     )
     header: bool | None = setting(
         None,

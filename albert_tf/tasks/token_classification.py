@@ -60,7 +60,7 @@ def encode_words(
 
 
 def usual_stride(size: int) -> int:
-    """Return the tokens between the beginnings of windows of `size`."""
+    """Return the default number of tokens between starts of windows."""
     return max(1, 3 * size // 4)
 
 
@@ -75,7 +75,7 @@ def note_tags(
     """Print how many tags cannot follow those before them, or have no prefix.
 
     Args:
-      sentences: all of the file.
+      sentences: those of the file.
       scheme: of its tags.
       source: the file or table.
     """
@@ -89,9 +89,9 @@ def note_tags(
     if scheme == CLASSES:
         if plain and any(OUTSIDE in s.tags for s in tagged):
             print(
-                f"Note: {source}: tags such as {plain[0][1]} are classes, for "
-                "entities need prefixes as in B-PER; they are scored by "
-                "accuracy"
+                f"Note: {source}: tags such as {plain[0][1]} are classes, "
+                "because entities need prefixes as in B-PER; they are scored "
+                "by accuracy"
             )
         return
     if plain:
@@ -161,7 +161,7 @@ class TokenClassification(Task):
         return task
 
     def fitted_lengths(self, config, given):
-        """Keep windows that overlap, where a stride is given at all."""
+        """Keep windows overlapping if a stride is set."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
@@ -200,7 +200,7 @@ class TokenClassification(Task):
 
     def fitted(self, examples):
         labels = self.labels or all_tags(tags_of(examples))
-        rule = "The training examples must have two tags, one beside O."
+        rule = "The training examples must have at least two different tags."
         require(len(labels) > 1, rule, labels=shown(labels))
         scheme = find_scheme(labels)
         task = dataclasses.replace(self, scheme=scheme, labels=labels)
@@ -215,7 +215,7 @@ class TokenClassification(Task):
         return dataclasses.replace(self, main_metric="accuracy")
 
     def identity(self):
-        # That of classes follows from the labels.
+        # The metric of classes follows from the labels.
         own = {} if self.marks_entities else {"main_metric": "accuracy"}
         return super().identity() | own
 

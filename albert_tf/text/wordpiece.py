@@ -7,7 +7,7 @@ tokenizer in the graph is made of the same ones.
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.normalization import REPLACEMENT, TextConfig
@@ -92,12 +92,19 @@ def is_punctuation(character: str) -> bool:
     return unicodedata.category(character).startswith("P")
 
 
-def split_punctuation(word: str) -> list[tuple[int, int]]:
-    """Return the spans of a word's parts; each punctuation is a part."""
+def split_punctuation(
+    word: str, is_part: Callable[[str], bool] = is_punctuation
+) -> list[tuple[int, int]]:
+    """Return the spans of a word's parts; a punctuation mark is a part.
+
+    Args:
+      word: without white space.
+      is_part: whether a character is a part by itself.
+    """
     spans: list[tuple[int, int]] = []
     inside = False
     for i, character in enumerate(word):
-        alone = is_punctuation(character)
+        alone = is_part(character)
         if inside and not alone:
             spans[-1] = (spans[-1][0], i + 1)
         else:

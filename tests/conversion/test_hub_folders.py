@@ -97,7 +97,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """It writes `tokenizer.json` alone, of which the same ids come.
+    """It writes only `tokenizer.json`, which gives the same ids.
 
     There numbers are not split, and quotes become `"`.
     """

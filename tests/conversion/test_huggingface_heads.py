@@ -82,6 +82,11 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
         ({"num_labels": 1}, "regression", ()),
         ({"id2label": {"1": 7, "0": "b"}}, "classification", ("b", "7")),
         ({"problem_type": SEVERAL}, "multilabel", ("LABEL_0", "LABEL_1")),
+        (
+            {"problem_type": "regression", "num_labels": 3},
+            "regression",
+            ("LABEL_0", "LABEL_1", "LABEL_2"),
+        ),
     ],
 )
 def test_what_a_config_says(values, kind, labels):
@@ -133,8 +138,11 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
     task = load_task(out)
     assert task.is_pair and task.config.max_seq_length == 20
     assert not Classifier.load(classifier).task.is_pair
-    with pytest.raises(InputError, match="`pairs` must stand with"):
+    with pytest.raises(InputError, match="`pairs` needs a classifier"):
         convert(pretrained_dir, str(tmp_path / "x"), "model_dir", pairs=True)
+    edit(classifier / "tokenizer_config.json", model_max_length="20")
+    with pytest.raises(InputError, match="`model_max_length` must be a number"):
+        convert(str(classifier), str(tmp_path / "x"), "model_dir")
 
 
 def test_choices_of_any_number(pretrained_dir, tmp_path):

@@ -117,5 +117,5 @@ def test_inputs_that_are_no_model(golden, tmp_path):
         str(two / "a.ckpt"),
         str(tmp_path / "dir"),
         "model_dir",
-        str(config_file),
+        config_file=str(config_file),
     )

@@ -7,9 +7,11 @@ import unicodedata
 import pytest
 import sentencepiece
 import vocabularies
+from hub_tokenizers import replace
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.conversion.text_rules import (
+    MAKERS,
     charsmap_keys,
     charsmap_of,
     flat,
@@ -35,10 +37,6 @@ def regex(pattern: str, content: str) -> dict:
         "pattern": {"Regex": pattern},
         "content": content,
     }
-
-
-def string(text: str, content: str) -> dict:
-    return {"type": "Replace", "pattern": {"String": text}, "content": content}
 
 
 NFKC, LOWER = {"type": "NFKC"}, {"type": "Lowercase"}
@@ -69,7 +67,7 @@ TEXTS = [
             lambda text: unicodedata.normalize("NFKC", text).lower(),
         ),
         (
-            [string("``", '"'), string("''", '"')],
+            [replace("``", '"'), replace("''", '"')],
             lambda text: text.replace("``", '"').replace("''", '"'),
         ),
         (
@@ -105,9 +103,20 @@ def test_a_map_does_what_the_rules_do(rules, function):
         assert normalize(text) == function(text), text
 
 
+@pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
+def test_flags_of_bert_may_be_texts(name):
+    """A flag written as text has the meaning of the JSON boolean."""
+    text = "\x07É中"
+    on, off, text_on, text_off = (
+        MAKERS["BertNormalizer"](BERT | {name: flag})(text)
+        for flag in (True, False, "true", "false")
+    )
+    assert (text_on, text_off) == (on, off) and on != off
+
+
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters go, spaces become plain, ideographs stand apart."""
+    """Control characters go, spaces are unified, ideographs stand apart."""
     table, _ = table_of([BERT])
     assert normalizer_of(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -146,7 +155,7 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """It is left out, and the other rules are not."""
+    """Only such a rule is left out."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"

@@ -103,7 +103,7 @@ def test_a_number_is_finite(tmp_path, label):
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Columns are named as the numbers, in any order; lists are in theirs."""
+    """Columns have the numbers' names in any order; lists keep their order."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -122,7 +122,7 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
 
 
 def test_scores_of_several_numbers_are_means(tmp_path):
-    """Each number has its correlation; predictions stand between commas."""
+    """The score averages correlations; predictions are comma-separated."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))
     found = truth + np.random.default_rng(1).normal(size=(9, 2))

@@ -1,4 +1,4 @@
-"""Files of columns as people have them, and the errors that name a line."""
+"""Files of columns found in practice, and errors that name the line."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ def read(tmp_path, text, word="", tag="", tags=True, name="t.txt", id=""):
 
 
 def columns(sentences):
-    """Return the words and the tags of sentences, between spaces."""
+    """Return the words and tags of sentences, joined by spaces."""
     return [(" ".join(s.words), " ".join(s.tags or ())) for s in sentences]
 
 
@@ -107,7 +107,7 @@ CONLLU = """\
     ],
 )
 def test_layouts_of_files(tmp_path, text, name, capsys):
-    """All are the same sentences, with columns, headers and comments found."""
+    """Columns, headers and comments are found; sentences are the same."""
     found = read(tmp_path, text, name=name)
     assert columns(found) == TWO
     note = capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """As in the header of a file; where several would do, the usual one."""
+    """They are as in a file's header; of several, the usual one counts."""
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -143,7 +143,7 @@ def test_universal_dependencies(tmp_path, capsys):
 
 
 def test_columns_by_the_names_of_a_header(tmp_path):
-    """They may have any name; one that is missing is an error."""
+    """Any name will do; a missing one is an error."""
     text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
@@ -173,8 +173,16 @@ def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
     assert [s.words[:2] for s in found] == [("[", "1"), ("[", "1")]
 
 
+def test_a_text_without_tags_is_divided_into_words(tmp_path):
+    """White space, punctuation marks and ideographs divide it."""
+    text = json.dumps({"tokens": "In\u00a0\u5317\u4eac2, (e.g.)\n n\u00e9e"})
+    found = read(tmp_path, text + "\n", tags=False, name="t.jsonl")
+    wanted = "In \u5317 \u4eac 2 , ( e . g . ) n\u00e9e".split()
+    assert found[0].words == tuple(wanted)
+
+
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
-    """A word after a hash is none of them, whatever its tag."""
+    """A hash that is a word is not counted, whatever its tag."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
     assert not capsys.readouterr().out
@@ -184,7 +192,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """They have the sentences of the plain file, whatever their names."""
+    """Their sentences are the plain file's, whatever their names."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

@@ -220,7 +220,7 @@ def named(name, labels=("bad", "good", "ugly")):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
 def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
-    """A column of either is the same, where the classes are known."""
+    """Names and numbers mean the same if the classes are known."""
     path = tmp_path / f"t{ending}"
     mark = "," if ending == ".csv" else "\t"
 
@@ -266,7 +266,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """They are flags or classes by the whole column; what may be both fails."""
+    """The whole column tells flags from class numbers; doubt is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

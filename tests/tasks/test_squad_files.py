@@ -104,7 +104,7 @@ def test_two_questions_of_one_name(tmp_path):
 
 
 def test_all_questions_that_do_not_fit_are_listed(tmp_path):
-    """One message has every answer that is nowhere, and what contradicts."""
+    """One message lists all missing answers and contradictions."""
     rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
     rows += [question("ok"), question("no", is_impossible=True)]
     with pytest.raises(InputError, match="remove 31 questions") as error:
@@ -134,7 +134,7 @@ def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     ],
 )
 def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
-    """Not whether it is empty: the text "false" is no."""
+    """The text "false" means no, although it is not empty."""
     answers = [] if impossible else [("cat", 2)]
     row = question(answers=answers, is_impossible=flag)
     for part in ("train", "eval", "predict"):
@@ -150,14 +150,14 @@ def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
 
 @pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
 def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
-    """No value stands for a yes or a no without saying so."""
+    """No other value counts as true or false."""
     with pytest.raises(InputError, match="`is_impossible` must be true or"):
         read(tmp_path, question(is_impossible=flag))
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """Not the text of another value."""
+    """Other values are not converted to text."""
     with pytest.raises(InputError, match="`id` of its own"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"
@@ -227,7 +227,7 @@ def test_another_format(tmp_path):
 
 
 def test_compressed_questions(tmp_path):
-    """They are read as the plain file, on one line or on several."""
+    """They are read like the plain file, on one line or several."""
     path = write(tmp_path, question())
     content = json.load(open(path, encoding="utf-8"))
     wanted = [(x.context, x.qa) for x in entries(path)]

@@ -147,7 +147,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """Its first bytes tell packing and JSON, and its name the rest."""
+    """The first bytes tell compression and JSON, and the name the rest."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",
@@ -172,5 +172,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, said):
-    """What they are is said, with what converts it."""
+    """The message says what the file is and what converts it."""
     assert said in refusal(tmp_path, name, text)

@@ -38,7 +38,7 @@ from albert_tf.tasks.tag_schemes import (
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """Every type gets all prefixes of its family, also those not seen."""
+    """Every type gets all prefixes of its family, seen or not."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())
@@ -64,13 +64,13 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
     ],
 )
 def test_spans_of_tags(tags, spans):
-    """An entity ends where its type does, or where a tag says so."""
+    """An entity ends where its type changes, or with an ending tag."""
     assert entity_spans(tags.split()) == spans
 
 
 @pytest.mark.parametrize("letters", ["I", "BI", "IE", "BIES", "BMES", "BILU"])
 def test_scores_are_those_of_conlleval(letters):
-    """Of tags in any order, legal or not, in every scheme."""
+    """They agree on tags in any order, legal or not, in every scheme."""
     rng = np.random.default_rng(len(letters))
     tags = ["O", *(f"{x}-{kind}" for x in letters for kind in ("P", "Q-R"))]
     rows = [rng.choice(tags, size=[200, 8]).tolist() for _ in range(2)]
@@ -110,6 +110,6 @@ def test_tags_that_cannot_follow_each_other(scheme, tags, words):
 
 
 def test_tags_that_begin_entities_as_iob1_does():
-    """There a B stands only between two entities of one type."""
+    """There, a B only separates two entities of one type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())

@@ -64,7 +64,7 @@ OWN = {
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_shorter_inputs_have_lengths_that_fit(kind):
-    """Of any length: none is longer than in fine-tuning, none leaves out words.
+    """At any length, none exceeds fine-tuning's and none skips words.
 
     At the length of fine-tuning and beyond, all are those of fine-tuning.
     """
@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """The others are fitted to them; what cannot fit is refused."""
+    """The others are fitted to them; an impossible fit is an error."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -188,7 +188,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A text is no flag, no number and no list of its letters."""
+    """A text is not a flag, a number or a list of its letters."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):

@@ -190,7 +190,7 @@ def test_tags_of_other_files(tmp_path):
     with pytest.raises(InputError, match="t.txt:1.*a number below 5.*'5'"):
         read(tmp_path, "a 5\n", task, "eval")
     fresh = find("ner").with_data(DataConfig())
-    with pytest.raises(InputError, match="beside O"):
+    with pytest.raises(InputError, match="two different tags"):
         fresh.fitted(read(tmp_path, "a O\n", fresh))
 
 

@@ -1,0 +1,152 @@
+"""Any tokenizer of a Hugging Face folder: special pieces and layout."""
+
+import json
+
+import pytest
+import vocabularies
+from hub_tokenizers import (
+    BERT,
+    of_transformers,
+    with_symbols,
+    word_pieces,
+    write,
+)
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.fast_tokenizer import tokenizer_json
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+
+
+def test_special_pieces_of_other_names(tmp_path):
+    """They get the released names; the settings say which is which."""
+    tokenizer = vocabularies.english()
+    content = of_transformers(tokenizer)
+    names = {"<pad>": "[PAD]", "<unk>": "[UNK]", "[CLS]": "<s>"}
+    names |= {"[SEP]": "</s>", "[MASK]": "<mask>"}
+    for row in content["model"]["vocab"]:
+        row[0] = names.get(row[0], row[0])
+    for token in content["added_tokens"]:
+        token["content"] = names[token["content"]]
+    folder = write(tmp_path, content)
+    config = {"cls_token": {"content": "<s>"}, "mask_token": "<mask>"}
+    for settings in ({}, config):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        again, warnings = read_tokenizer(folder)
+        assert "<mask> is [MASK]" in " ".join(warnings)
+        for text in ("the cat [MASK]", "12, cafe"):
+            plain = SentencePieceTokenizer(
+                tokenizer.content, again.config
+            ).encode_masked(text)
+            assert again.encode_masked(text) == plain
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_special_pieces_behind_the_vocabulary(make, tmp_path):
+    """Those in `added_tokens.json` get their ids; gaps are filled."""
+    tokenizer = getattr(vocabularies, make)()
+    size = tokenizer.vocab_size
+    folder = write(tmp_path, tokenizer_json(tokenizer))
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocab = content["model"]["vocab"]
+    rename = {"[MASK]": "old1", "[CLS]": "old2"}
+    if make == "english":
+        for row in vocab:
+            row[0] = rename.get(row[0], row[0])
+    else:
+        content["model"]["vocab"] = {
+            rename.get(piece, piece): id for piece, id in vocab.items()
+        }
+    content["added_tokens"] = []
+    write(tmp_path, content, mask_token="[MASK]", cls_token="[CLS]")
+    added = {"[CLS]": size, "[MASK]": size + 2, "cat": 1, "far": 9999}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    again, warnings = read_tokenizer(folder, rows=size + 8)
+    assert (again.cls_id, again.mask_id) == (size, size + 2)
+    assert again.vocab_size == size + 3
+    assert again.encode_masked("[MASK]")[-1:] == [size + 2]
+    assert "no pieces here for the added far" in " ".join(warnings)
+    with pytest.raises(InputError, match="no row in the word table of"):
+        read_tokenizer(folder, rows=size + 8, strict=True)
+
+
+def test_other_files(tmp_path):
+    """Another model gives a warning, and a broken file is an error."""
+    assert read_tokenizer(str(tmp_path)) == (None, [])
+    folder = write(tmp_path, {"model": {"type": "BPE"}})
+    tokenizer, (warning,) = read_tokenizer(folder)
+    assert tokenizer is None and "a BPE model" in warning
+    content = of_transformers(with_symbols())
+    for key in ("normalizer", "added_tokens", "model"):
+        folder = write(tmp_path, content | {key: "odd"})
+        with pytest.raises(InputError, match=r"must be one of.*\.json"):
+            read_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rule: None,
+        lambda rule: {"type": "ByteLevel"},
+        lambda rule: {"type": "RobertaProcessing"},
+        lambda rule: rule | {"pair": [*rule["single"], *rule["pair"][2:]]},
+        lambda rule: rule | {"pair": rule["pair"][:3] + rule["pair"][:2]},
+        lambda rule: {
+            "type": "Sequence",
+            "processors": [rule | {"single": rule["single"][1:]}],
+        },
+    ],
+)
+def test_another_packing_is_named(change, tmp_path):
+    """Also if only pairs or their segments differ, or nothing is added."""
+    usual = tokenizer_json(vocabularies.english())
+    rule = usual["post_processor"]
+    for same in (
+        rule,
+        {"type": "BertProcessing"},
+        {"type": "Sequence", "processors": [{"type": "ByteLevel"}, rule]},
+    ):
+        folder = write(tmp_path, usual | {"post_processor": same})
+        assert read_tokenizer(folder, strict=True)[1] == []
+    folder = write(tmp_path, usual | {"post_processor": change(rule)})
+    _, warnings = read_tokenizer(folder)
+    assert len(warnings) == 1 and "packed as" in warnings[0]
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_the_left_side_is_named(make, tmp_path):
+    """A message says that texts are cut or padded at the beginning."""
+    content = tokenizer_json(getattr(vocabularies, make)())
+    for name, word in (("padding_side", "padded"), ("truncation_side", "cut")):
+        folder = write(tmp_path, content, **{name: "left"})
+        with pytest.raises(InputError, match=f"{word} at the beginning"):
+            read_tokenizer(folder, strict=True)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
+    """`PreTrainedTokenizerFast` lower-cases as its rules do, not otherwise."""
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "do_lower_case": not lower,
+        "replace_quotes": True,
+    }
+    rules = [{"type": "Lowercase"}] if lower else []
+    content = of_transformers(vocabularies.english(), *rules)
+    tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
+    assert tokenizer.config.do_lower_case == lower
+    assert not tokenizer.config.replace_quotes
+    bert = BERT | {"lowercase": lower}
+    content = word_pieces(normalizer=bert)
+    tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
+    assert tokenizer.config.do_lower_case == lower
+
+
+@pytest.mark.parametrize("make", ["english", "chinese"])
+def test_older_files_leave_the_type_out(make, tmp_path):
+    """The vocabulary tells the kind of model."""
+    content = tokenizer_json(getattr(vocabularies, make)())
+    wanted, _ = read_tokenizer(write(tmp_path, content))
+    del content["model"]["type"]
+    found, _ = read_tokenizer(write(tmp_path, content))
+    assert found.fingerprint() == wanted.fingerprint()

@@ -1,0 +1,69 @@
+"""Tokenizers as Hugging Face folders have them."""
+
+import base64
+import json
+
+import vocabularies
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.conversion.fast_tokenizer import template, tokenizer_json
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+
+CASED = TextConfig(do_lower_case=False)
+BERT = {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}
+METASPACE = {"type": "Metaspace", "prepend_scheme": "always"}
+WORDS = {
+    "type": "Sequence",
+    "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE],
+}
+
+
+def write(folder, content, **settings) -> str:
+    """Write a `tokenizer.json`, and settings; return the folder."""
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    if settings:
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(settings))
+    return str(folder)
+
+
+def with_symbols() -> SentencePieceTokenizer:
+    """Return a tokenizer with user-defined pieces, as the released one has."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(
+        vocabularies.sentencepiece_model()
+    )
+    for symbol in ("–", "''", "caf"):
+        proto.pieces.add(piece=symbol, score=0.0, type=4)
+    return SentencePieceTokenizer(proto.SerializeToString(), CASED)
+
+
+def replace(text: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
+def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
+    """Return the `tokenizer.json` of transformers 5 for a tokenizer."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
+    rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*rules, rule]},
+        "pre_tokenizer": WORDS,
+        "post_processor": template(tokenizer),
+        "added_tokens": [
+            {"id": i, "content": p.piece, "special": p.type != 4}
+            for i, p in enumerate(proto.pieces)
+            if p.type != 1
+        ],
+        "model": {
+            "type": "Unigram",
+            "unk_id": 1,
+            "vocab": [[p.piece, p.score] for p in proto.pieces],
+        },
+    }
+
+
+def word_pieces(**content) -> dict:
+    """Return a `tokenizer.json` of a WordPiece vocabulary."""
+    return tokenizer_json(vocabularies.chinese()) | content
