@@ -55,7 +55,7 @@ class MinimalPairsConfig(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ in grammar alone, and what they test.
+    """Two sentences that differ only in grammar, and what they test.
 
     Attributes:
       where: its file and line, for errors.

@@ -320,7 +320,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
-def test_a_mistake_is_told_to_the_visitor_alone(name, values, address, capfd):
+def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
     """The operator's terminal stays empty, whatever is sent."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
