@@ -58,8 +58,9 @@ def fields_of(line: str, fields: Sequence[str]) -> dict:
     )
     rule = f"A text must be a JSON object with {', '.join(fields)}."
     require(legal, rule, text=line[:80])
-    every = {name for names, _ in ANSWERS.values() for name in names}
-    others = sorted(x for x in every - {*fields} if values.get(x))
+    # Other names may be further columns of the user's data.
+    of_models = {name for names, _ in ANSWERS.values() for name in names}
+    others = sorted(x for x in of_models - {*fields} if values.get(x))
     rule = f"The model takes {', '.join(fields)} and nothing else."
     require(not others, rule, **{name: values[name] for name in others})
     return {name: values[name] for name in fields}

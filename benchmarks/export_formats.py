@@ -16,6 +16,7 @@ probabilities (or the pooled output) from the Python model's; and, with
 
 import argparse
 import collections
+import functools
 import json
 import os
 import subprocess
@@ -116,7 +117,7 @@ def onnx_calls(args):
     """Return the same of an ONNX model, with Python's tokenizer."""
     import onnxruntime
 
-    from albert_tf.serving.onnx_file import NAMES, renamed
+    from albert_tf.serving.onnx_file import run
     from albert_tf.text.tokenizers import load_tokenizer
 
     start = time.monotonic()
@@ -128,12 +129,7 @@ def onnx_calls(args):
     names = [output.name for output in session.get_outputs()]
     if "mlm_logits" in names:
         names.remove("mlm_logits")  # the other formats' signature has none
-    ours = {theirs: name for name, theirs in NAMES.items()}
-
-    def call(inputs):
-        feed = {k: x.astype(np.int64) for k, x in renamed(inputs).items()}
-        outputs = zip(names, session.run(names, feed), strict=True)
-        return {ours.get(name, name): x for name, x in outputs}
+    call = functools.partial(run, session, names)
 
     def call_texts(batch):
         packed = tokenizer(batch, max_length=args.length)

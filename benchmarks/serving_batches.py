@@ -1,14 +1,13 @@
 """Throughput and latency of a SavedModel whose requests come one by one.
 
     python benchmarks/serving_batches.py --saved_model=DIR [--clients=1,64]
-        [--seconds=5] [--words=30]
+        [--seconds=5] [--rounds=2] [--words=30]
 
-TensorFlow Serving joins requests with the batch scheduler of TensorFlow, which
-`tf.nondifferentiable_batch_function` offers in Python. Each client asks the
-default signature for one text, waits for the answer and asks again. Settings
-take turns. A row has the texts a second, the processor time of one in ms, which
-other programs on the machine change less, and the median and the 95th
-percentile of latency in ms.
+TensorFlow Serving joins requests with TensorFlow's batch scheduler, which is
+`tf.nondifferentiable_batch_function` in Python. Each client sends one text to
+the default signature, waits for the answer and sends the next. Settings take
+turns. Columns: texts per second; processor time per text in ms, which other
+programs affect less; median and 95th percentile of latency in ms.
 """
 
 import argparse
@@ -22,19 +21,19 @@ import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 from turns import machine
 
 from albert_tf.base.text_table import table
+from albert_tf.serving.tensorflow_serving import WAITING_BATCHES
 
-# (max_batch_size, batch_timeout_micros, num_batch_threads); None is without.
+# (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batches.
 SETTINGS = (
     None,
     *((8, 1000, 2), (32, 0, 2), (32, 1000, 2), (32, 10_000, 2)),
     *((128, 1000, 2), (32, 1000, 1)),
 )
 HEAD = "batch, wait, threads;clients;texts/s;CPU ms;p50 ms;p95 ms"
-WAITING = 100  # max_enqueued_batches
 
 
 def function_of(signature, setting):
-    """Return what answers a text [1], by itself or with others."""
+    """Return a function that answers a text [1], in batches if set so."""
     name = next(iter(signature.structured_outputs))
 
     def answer(texts):
@@ -46,7 +45,7 @@ def function_of(signature, setting):
             num_batch_threads=threads,
             max_batch_size=rows,
             batch_timeout_micros=wait,
-            max_enqueued_batches=WAITING,
+            max_enqueued_batches=WAITING_BATCHES,
             autograph=False,
         )(answer)
     spec = tf.TensorSpec([None], tf.string)
@@ -54,7 +53,7 @@ def function_of(signature, setting):
 
 
 def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
-    """Return the seconds that each request took, of all clients."""
+    """Return the seconds of each request, of all clients."""
     end, found = time.monotonic() + seconds, []
 
     def client(number: int):

@@ -9,25 +9,45 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 
 
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a path fits a pattern of the same depth."""
+    depths = path.count("/"), pattern.count("/")
+    return depths[0] == depths[1] and fnmatchcase(path, pattern)
+
+
 class Contents(NamedTuple):
     """The files that a program writes into a folder.
 
     Attributes:
       needed: files that every such folder has.
-      patterns: of all files that it may have, the needed ones included.
+      patterns: of all files that it may have, including the needed ones; `*`
+        does not match a slash.
     """
 
     needed: frozenset[str]
     patterns: tuple[str, ...]
 
+    def foreign(self, paths: list[str]) -> list[str]:
+        """Return the paths that the program does not write.
 
-def contents(folder: str) -> list[str]:
-    """Return the paths of files, links and empty folders in a folder."""
+        If a needed file is missing, these are all of them.
+        """
+        if not self.needed <= {*paths}:
+            return paths
+        return [
+            path
+            for path in paths
+            if not any(matches(path, pattern) for pattern in self.patterns)
+        ]
+
+
+def paths_in(folder: str) -> list[str]:
+    """Return the relative paths of files, links and empty folders."""
     found = []
     for place, folders, names in files.walk(folder):
         place = files.join(place.rstrip("/"), "")
         inner = place.removeprefix(files.join(folder, ""))
-        # `walk` does not follow links to folders.
+        # `walk` lists a link to a folder as a folder, and does not follow it.
         links = [x for x in folders if os.path.islink(place + x)]
         found += [inner + name for name in (*names, *links)]
         if inner and not (folders or names):
@@ -35,39 +55,24 @@ def contents(folder: str) -> list[str]:
     return sorted(found)
 
 
-def foreign_files(folder: str, forms: Iterable[Contents]) -> list[str]:
-    """Return the files in a folder that are not part of any form.
-
-    The form with the fewest such files counts. All files are foreign to a form
-    whose needed files are missing.
-    """
-    found = contents(folder)
-    return min(
-        (
-            [x for x in found if not any(fnmatchcase(x, p) for p in patterns)]
-            if needed <= {*found}
-            else found
-            for needed, patterns in forms
-        ),
-        key=len,
-    )
-
-
 def check_replaceable(
     name: str, folder: str, forms: Iterable[Contents], rule: str
 ) -> None:
     """Raise `InputError` if a folder has files that no program wrote.
 
+    The error lists them as seen by the form that leaves the fewest.
+
     Args:
-      name: of the setting, for the error.
-      folder: the folder to replace, if it exists.
-      forms: the contents that it may have.
-      rule: what the folder must be, for the error.
+      name: the setting that names the folder.
+      folder: the folder to be replaced; it may be new or empty.
+      forms: what the programs write.
+      rule: the requirement, for the error.
     """
     if files.is_free(folder):
         return
     require(files.is_folder(folder), rule, **{name: folder})
-    foreign = foreign_files(folder, forms)
+    paths = paths_in(folder)
+    foreign = min((form.foreign(paths) for form in forms), key=len)
     more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
     received = f"{folder} with {', '.join(foreign[:3])}{more}"
     require(not foreign, rule, **{name: received})

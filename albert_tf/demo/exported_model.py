@@ -76,8 +76,8 @@ def sentence_order(row: Row, *texts: str) -> dict:
 def classify(row: Row, *texts: str) -> dict:
     """Return every label with its probability.
 
-    Of labels of which any number may fit, those that the model chose say so;
-    if it chose none, that leads.
+    If a text may have any number of labels, the chosen ones are marked. If none
+    was chosen, the first entry is `NO_LABEL`.
     """
     labels = shares(row["labels"], row["probabilities"])
     if "chosen" not in row:
@@ -86,7 +86,7 @@ def classify(row: Row, *texts: str) -> dict:
         best = max(labels.values())
         return {NO_LABEL: max(best, 1.0 - best)} | labels
     pairs = zip(labels.items(), row["chosen"], strict=True)
-    return {f"{k} (chosen)" if fits else k: x for (k, x), fits in pairs}
+    return {f"{k} (chosen)" if chosen else k: x for (k, x), chosen in pairs}
 
 
 def score(row: Row, *texts: str) -> float:
@@ -97,12 +97,12 @@ def score(row: Row, *texts: str) -> float:
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     """Return the passage with its answer marked, and the shares of answers.
 
-    What the model answers leads, by whatever threshold it was decided. A text
-    may stand in several places of the passage, whose shares add up unless
-    another answer would lead by that.
+    The model's answer has the largest share, whatever threshold decided it. A
+    text may occur several times in the passage. The shares of its places are
+    added unless that would put another answer first.
     """
     first: dict[str, float] = {}  # the likeliest place of each text
-    added: dict[str, float] = defaultdict(float)
+    added: dict[str, float] = defaultdict(float)  # all places of each text
     for text, share in zip(row["answers"], row["probabilities"], strict=True):
         first.setdefault(text_of(text), float(share))
         added[text_of(text)] += float(share)
@@ -129,8 +129,8 @@ def choose(row: Row, context: str, question: str, choices: str) -> dict:
 def entities(row: Row, text: str) -> dict:
     """Return the text with its entities marked.
 
-    If there are none, as where tags stand for words alone, with every word
-    whose tag says something.
+    If there are none, as with parts of speech, words are marked with their
+    tags, except those with `OUTSIDE`.
     """
     count = int(row["entity_count"])
     spans = zip(row["starts"], row["ends"], row["kinds"], strict=True)

@@ -107,22 +107,22 @@ class Guard:
 
 
 class VisitorError(gr.Error):
-    """A visitor's mistake, which is no matter for the operator's terminal."""
+    """A visitor's mistake, which is not printed on the operator's terminal."""
 
     def __init__(self, message: str):
         super().__init__(message, print_exception=False)
 
 
 class Page(gr.Blocks):
-    """A page on which values that are not those of a form are a mistake."""
+    """A page that tells the visitor which values do not fit a form."""
 
     async def preprocess_data(self, *args, **kwargs):
-        """Return the values of a form as its function takes them."""
+        """Convert the values of a form for its function."""
         try:
             return await super().preprocess_data(*args, **kwargs)
         except (ValueError, TypeError, gr.Error) as error:
             first = (str(error).splitlines() or [""])[0]
-            message = f"The values must be those of the form: {first}"
+            message = f"The values must fit the form: {first}"
             raise VisitorError(message) from None
 
 
@@ -133,7 +133,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
         texts = dict(zip(fields, values, strict=False))
         try:
             for field, text in texts.items():
-                rule = f"`{field}` must be a text."
+                rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
                 fits = len(text) <= MOST_CHARACTERS
                 rule = f"`{field}` may have {MOST_CHARACTERS:,} characters."

@@ -95,7 +95,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        process.wait()  # It got the Ctrl-C too, and saves.
+        process.wait()  # Ctrl-C reached it too, and it saves.
         raise
     rule = (
         f"The step `{name}` failed; what it printed says why. The demo goes on "

@@ -110,7 +110,7 @@ def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
         class_named(label, labels, "`class_weights`"): weight
         for label, weight in weights.items()
     }
-    rule = "`class_weights` must have each label once, by name or number."
+    rule = "`class_weights` must list each label once, by name or by number."
     require(len(table) == len(weights), rule, class_weights=shown)
     split = job.train[0]
     features, classes = weighted(split.features, job.task, table)

@@ -42,10 +42,10 @@ def chosen_labels(
     return outputs | {"labels": every, "chosen": chosen}
 
 
-def unit_vectors(
+def text_vectors(
     model, task: Task, encoded: Tensors, inputs: Tensors
 ) -> Tensors:
-    """Return the vector of each text, mostly of length one, [B, H]."""
+    """Return the vector of each text, [B, H], pooled as in fine-tuning."""
     tokens, mask = encoded["sequence_output"], inputs["input_mask"]
     return {"embedding": pooled(tokens, mask, *task.head.sizes())}
 
@@ -53,9 +53,9 @@ def unit_vectors(
 def vectors_and_tokens(
     model, task: Task, encoded: Tensors, inputs: Tensors
 ) -> Tensors:
-    """Return the same, and the output of every token [B, T, H]."""
+    """Return the vector of each text, and those of its tokens [B, T, H]."""
     tokens = {"sequence_output": encoded["sequence_output"]}
-    return tokens | unit_vectors(model, task, encoded, inputs)
+    return tokens | text_vectors(model, task, encoded, inputs)
 
 
 def one_text(encoder: Encoder, compute, task: Task) -> Signature:
@@ -66,4 +66,4 @@ def one_text(encoder: Encoder, compute, task: Task) -> Signature:
 CLASSIFICATION = Kind("classify", texts, best_label, scores, True, pairs=True)
 MULTILABEL = Kind("classify", texts, chosen_labels, scores, True, pairs=True)
 REGRESSION = Kind("score", texts, scores, pooled=True, pairs=True)
-EMBEDDING = Kind("embed", one_text, unit_vectors, vectors_and_tokens)
+EMBEDDING = Kind("embed", one_text, text_vectors, vectors_and_tokens)

@@ -56,8 +56,8 @@ class EmbedConfig:
     pooling: str | None = setting(
         None,
         "Vector of the first token, mean or maximum of all tokens, the same "
-        "with length one, or the pooler's output. Default: mean; of a model "
-        "that was fine-tuned for embedding its own, mostly unit_mean.",
+        "with length one (unit_), or the pooler's output. Default: the pooling "
+        "that an embedder was fine-tuned with, or else mean.",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
@@ -103,7 +103,7 @@ def read_texts(path: str) -> Iterator[str]:
     legal = files.is_file(path) or files.is_stream(path)
     require(legal, rule, input_file=path)
     with file_kinds.opened(path) as source:
-        rule = "`input_file` must be plain text, one on each line."
+        rule = "`input_file` must be plain text with one text on each line."
         kind = f"{path}, a file of {source.kind}"
         require(source.kind == file_kinds.TEXT, rule, input_file=kind)
         for number, line in enumerate(source.file, start=1):
@@ -118,7 +118,7 @@ def read_texts(path: str) -> Iterator[str]:
 def chunks(
     c: EmbedConfig, tokenizer: Tokenizer, texts: Iterator[str]
 ) -> Iterator[Features]:
-    """Yield the features of a few batches of texts after the other."""
+    """Yield the features of texts, a few batches at a time."""
     while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
         yield Features.of_texts(tokenizer, chunk, c.max_seq_length)
 
@@ -176,10 +176,10 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
         max_seq_length=c.max_seq_length or length,
     )
     tokenizer = load_tokenizer(c.model_dir)
-    # A file is read twice, and a pipe, which cannot be, is kept in memory.
+    # A file is read twice. A pipe cannot be, so its texts stay in memory.
     texts = functools.partial(read_texts, c.input_file)
     if files.is_stream(c.input_file):
-        texts = list(texts()).__iter__
+        texts = functools.partial(iter, list(texts()))
     count = sum(1 for _ in texts())
     require(count, "`input_file` must have a text.", input_file=c.input_file)
     model = AlbertModel(config)

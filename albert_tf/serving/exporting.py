@@ -18,15 +18,14 @@ from albert_tf.model.shared_layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_model import MODEL_FILE
-from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.model_servers import load_server, served_task
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference, verify
-from albert_tf.tasks.registry import load_task
-from albert_tf.tasks.task import TASK_FILE
+from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.tokenizers import KINDS, TOKENIZER_FILE
 from albert_tf.training.model_directory.checkpoint_files import reason
 
-# What says what the model is.
+# The config, the task, and the tokenizer with its settings.
 DESCRIPTION = (
     *(CONFIG_FILE, TASK_FILE, TOKENIZER_FILE),
     *(kind.file_name for kind in KINDS.values()),
@@ -120,13 +119,13 @@ def write_file(
 
 
 class Format(NamedTuple):
-    """What an export of a format is.
+    """A format of exports.
 
     Attributes:
       write: writes a server into a folder.
-      model: the file without which a folder is no such export.
-      assets: the folder of what says what the model is.
-      more: patterns of further files that it may have.
+      model: the file that every export of this format has.
+      assets: the folder of the files in `DESCRIPTION`.
+      more: patterns of further files.
     """
 
     write: Callable[[Server, ExportConfig, str], None]
@@ -135,7 +134,7 @@ class Format(NamedTuple):
     more: tuple[str, ...] = ()
 
     def contents(self) -> Contents:
-        """Return what a folder holds, which has a model and its config."""
+        """Return the files of an export: at least a model and its config."""
         described = [files.join(self.assets, name) for name in DESCRIPTION]
         needed = frozenset((self.model, described[0]))
         return Contents(needed, (self.model, *self.more, *described))
@@ -159,15 +158,15 @@ FORMATS = {
 
 
 def check_target(folder: str, to: str) -> None:
-    """Refuse a folder that holds anything but an earlier export."""
+    """Raise an error unless a folder is new, empty or an earlier export."""
     if to == "saved_model":
         files.require_no_pattern("`export_dir`", folder)
     check_replaceable(
         "export_dir",
         folder,
         [form.contents() for form in FORMATS.values()],
-        "`export_dir` must be new, empty or an earlier export, which is "
-        "replaced; it must hold nothing else.",
+        "`export_dir` must be new, empty or an earlier export without other "
+        "files. An export is replaced.",
     )
 
 
@@ -181,13 +180,9 @@ def model_size(folder: str) -> int:
     )
 
 
-def fitted_lengths(server: Server, model_dir: str) -> str:
-    """Return the settings of a task that a shorter input changed, as text."""
-    if not server.task:
-        return ""
-    old = dataclasses.asdict(load_task(model_dir).config)
-    new = dataclasses.asdict(server.task.config)
-    del old["null_score_diff_threshold"]  # which the user gave
+def changed_lengths(finetuned: Task, served: Task) -> str:
+    """Return as text the lengths that an export changed to fit its input."""
+    old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"
         for name, value in old.items()
@@ -198,9 +193,7 @@ def fitted_lengths(server: Server, model_dir: str) -> str:
 def report(
     server: Server, config: ExportConfig, folder: str, found: Difference
 ) -> None:
-    """Print what was written, how exact, and its size."""
-    if fitted := fitted_lengths(server, config.model_dir):
-        print(f"Other lengths than in fine-tuning: {fitted}")
+    """Print the signatures, the largest difference and the size."""
     if config.to == "saved_model":
         print(
             f"Signatures: {', '.join(server.signatures)}; serving_default is "
@@ -242,15 +235,19 @@ def export(config: ExportConfig, serving: ServingConfig) -> None:
     if config.to == "litert":
         serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)
-    kept = []
+    kept, changed = [], ""
     with files.atomic_folder(folder) as temporary, without_notes():
         form.write(server, config, temporary)
         if server.task:
             server.task.save(files.join(temporary, form.assets))
+            finetuned = served_task(config.model_dir, serving)
+            changed = changed_lengths(finetuned, server.task)
         found = verify(server, temporary, config.to, config.precision)
         if config.to == "saved_model":
             kept = tensorflow_serving.write_files(server, temporary, folder)
-        check_target(folder, config.to)  # what came meanwhile
+        check_target(folder, config.to)  # It may have got files since.
     if kept:
-        print(f"Kept of the earlier export: {', '.join(kept)}")
+        print(f"Kept from the earlier export: {', '.join(kept)}")
+    if changed:
+        print(f"Lengths that differ from fine-tuning: {changed}")
     report(server, config, folder, found)

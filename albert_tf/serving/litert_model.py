@@ -21,7 +21,7 @@ POSITIONS = "mlm_positions"
 
 
 def task_outputs(task: Task | None) -> set[str]:
-    """Return the outputs that answers are made of."""
+    """Return the outputs that the answers of a task need."""
     if task is None:
         return {"sequence_output", "pooled_output"}
     if task.kind == "embedding":
@@ -38,7 +38,7 @@ class Runner:
 
     Attributes:
       task: what the model was fine-tuned for, None if it was not.
-      outputs: {name: shape} of the model.
+      outputs: {name: shape} of the model's outputs.
 
     Args:
       folder: what the export wrote.
@@ -81,15 +81,15 @@ class Runner:
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
-        """Refuse a model whose outputs are not those of its `task.json`."""
+        """Raise an error unless the model's outputs fit its `task.json`."""
         needed = task_outputs(self.task)
         labels = len(getattr(self.task, "labels", ()))
         logits = self.outputs.get("logits", ())
         require(
             needed <= self.outputs.keys()
             and (not labels or logits[-1] == labels),
-            f"`model` must hold the {TASK_FILE} that the export wrote beside "
-            f"{MODEL_FILE}, if it wrote one.",
+            f"{TASK_FILE} and {MODEL_FILE} in `model` must come from the same "
+            f"export; a pretrained model has no {TASK_FILE}.",
             model=folder,
             task=self.task.kind if self.task else f"none, no {TASK_FILE}",
             outputs=", ".join(self.outputs),

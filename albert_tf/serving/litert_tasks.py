@@ -24,9 +24,9 @@ from albert_tf.text.packing import checked_texts
 
 
 def pretrained(runner: Runner, query: dict, top_k: int) -> dict:
-    """Return the pieces for masks, or of a pair whether it is in order.
+    """Return pieces for the masks of a text, or whether a pair is in order.
 
-    A model without the head for that gives its vectors, as `tf_example` does.
+    A model without the head for this returns its vectors, as `tf_example` does.
     """
     text, pair = query["text"], query["text_pair"]
     if runner.masks and not pair:

@@ -1,11 +1,11 @@
 """A model as an ONNX file, which `onnxruntime` and others run.
 
-Inputs and outputs have Hugging Face's names, so that its libraries run the
-file. Shapes: B batch, T tokens, P masks of a text.
+Inputs and outputs have Hugging Face's names, so its libraries can run the file.
+Shapes: B batch, T tokens, P masks of a text.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -19,7 +19,7 @@ from albert_tf.serving.server import Server
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# Hugging Face's names of inputs and outputs; the others are the same there.
+# Hugging Face's names, where they differ from ours.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
@@ -54,12 +54,26 @@ def tie(model) -> None:
 
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return inputs or outputs with the names that they have in the file."""
+    """Return inputs or outputs under their names in the file."""
     return {NAMES.get(name, name): value for name, value in values.items()}
 
 
+def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
+    """Run a file, with our names for inputs and outputs.
+
+    Args:
+      session: an `onnxruntime.InferenceSession` of the file.
+      names: the outputs wanted, by their names in the file.
+      inputs: {name: array}.
+    """
+    ours = {theirs: name for name, theirs in NAMES.items()}
+    feed = {k: x.astype(np.int64) for k, x in renamed(inputs).items()}
+    outputs = zip(names, session.run(names, feed), strict=True)
+    return {ours.get(name, name): value for name, value in outputs}
+
+
 def name_axes(graph) -> None:
-    """Name the axes of any length: batch, and tokens or masks."""
+    """Name the axes whose size is not fixed: batch, and tokens or masks."""
     for value in [*graph.input, *graph.output]:
         second = "masks" if value.name.startswith("mlm_") else "tokens"
         dims = value.type.tensor_type.shape.dim
@@ -69,10 +83,10 @@ def name_axes(graph) -> None:
 
 
 def make_positions_optional(graph) -> None:
-    """Let `mlm_positions` be left out; then it is the first token's, P = 1.
+    """Let callers omit `mlm_positions`; the default is the first token, P = 1.
 
-    Hugging Face's libraries do not know it. No position at all is a shape
-    that ONNX Runtime refuses.
+    Hugging Face's libraries do not pass it, and ONNX Runtime does not accept
+    P = 0.
     """
     from onnx import TensorProto, helper
 
@@ -83,7 +97,7 @@ def make_positions_optional(graph) -> None:
 
 
 def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
-    """Return `Server.numbers` with the file's names, and its inputs, int64."""
+    """Return `Server.numbers` under the file's names, and its int64 inputs."""
     names = [spec.name for spec in server.number_inputs]
     specs = [
         tf.TensorSpec(spec.shape, tf.int64, NAMES.get(spec.name, spec.name))
@@ -94,7 +108,7 @@ def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
         values = [tf.cast(x, tf.int32) for x in inputs]
         values = dict(zip(names, values, strict=True))
         if POSITIONS in values:
-            # [B, P], of [1, P] too
+            # The default is [1, P]; the graph needs [B, P].
             values[POSITIONS] += tf.zeros_like(values["input_ids"][:, :1])
         return renamed(server.numbers(**values))
 

@@ -8,10 +8,9 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
-import itertools
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -56,10 +55,10 @@ class MinimalPairsConfig(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ in grammar alone, and what they test.
+    """Two sentences that differ only in grammar, and what they test.
 
     Attributes:
-      where: file and line, for errors.
+      where: its file and line, for errors.
     """
 
     good: str
@@ -123,14 +122,14 @@ class Scorer:
 
         Args:
           sentence: the text.
-          where: it stands, for errors.
+          where: its file and line, for errors.
         """
         ids = self.tokenizer.encode(sentence)
         limit = self.model.config.max_position_embeddings - 2
+        rule = f"a sentence must have 1 to {limit} pieces for this model."
         require(
             1 <= len(ids) <= limit,
-            f"{where and f'{where}: '}a sentence must have 1 to {limit} "
-            "pieces for this model.",
+            f"{where}: {rule}" if where else rule.capitalize(),
             sentence=f"{sentence!r:.80}, {len(ids)} pieces",
         )
         first, last = self.tokenizer.cls_id, self.tokenizer.sep_id
@@ -147,21 +146,19 @@ class Scorer:
                 yield numbers[start : start + size]
 
     def __call__(
-        self, sentences: Sequence[str], places: Iterable[str] = ()
+        self, sentences: Sequence[str], places: Sequence[str] | None = None
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
-        Sentences of the same pieces have the same to the bit, so that none
-        of them is better.
+        Sentences with the same pieces have the same score to the bit, so none
+        of them counts as better.
 
         Args:
           sentences: the texts.
-          places: where they stand, for errors.
+          places: the file and line of each, for errors.
         """
-        rows = [
-            self.row(*item)
-            for item in itertools.zip_longest(sentences, places, fillvalue="")
-        ]
+        places = places or [""] * len(sentences)
+        rows = list(map(self.row, sentences, places))
         distinct = {row.tobytes(): row for row in rows}
         scores = self.of_rows([*distinct.values()])
         score_of = dict(zip(distinct, scores, strict=True))

@@ -88,7 +88,7 @@ def id_rows(*values: tf.Tensor) -> Rows:
     return Rows(dict(zip(INPUTS, values, strict=True)))
 
 
-# What models of every kind serve, those without a tokenizer `ids` alone.
+# Signatures of models of every kind; without a tokenizer there is only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -98,7 +98,7 @@ BASIC = (
 def basic_signatures(
     encoder: Encoder, heads: Callable[[Tensors, Tensors], Tensors]
 ) -> dict[str, Signature]:
-    """Return what models of every kind serve, see `BASIC`.
+    """Return the signatures in `BASIC`.
 
     Args:
       encoder: of the model.

@@ -1,6 +1,6 @@
 """What TensorFlow Serving reads beside a SavedModel: warm-up and batching.
 
-Requests are in the messages of `tensorflow-serving-api`, which is not needed.
+Requests are messages of `tensorflow-serving-api`; that package is not needed.
 """
 
 import functools
@@ -28,11 +28,11 @@ WAIT_MICROSECONDS = 1000
 BATCH_THREADS = 2
 WAITING_BATCHES = 100
 
-AUTHOR = "albert_tf"  # by which an export knows its own requests
+AUTHOR = "albert_tf"  # marks the requests that an export wrote
 
-# Of the messages in `tensorflow_serving/apis`, the fields that are needed:
-# {message: {field: (number, type)}}. "*" is any number of them; a tensor is
-# left as the bytes of its own message.
+# The fields used here of the messages in `tensorflow_serving/apis`:
+# {message: {field: (number, type)}}. "*" marks repeated fields. A tensor is the
+# bytes of its own message.
 MESSAGES = {
     "ModelSpec": {"name": (1, "string"), "signature_name": (3, "string")},
     "Input": {"key": (1, "string"), "value": (2, "bytes")},
@@ -48,7 +48,7 @@ MESSAGES = {
 
 @functools.cache
 def make_message(name: str) -> type:
-    """Return the class of one of `MESSAGES`."""
+    """Return the class of a message in `MESSAGES`."""
     file = descriptor_pb2.FileDescriptorProto(
         name="prediction_log.proto", package="serving", syntax="proto3"
     )
@@ -69,10 +69,10 @@ def make_message(name: str) -> type:
     return message_factory.GetMessageClass(found)
 
 
-def warm_up_records(asked: dict[str, Arrays]) -> list[bytes]:
-    """Return requests {signature: inputs} as records of a warm-up file."""
+def warm_up_records(made: dict[str, Arrays]) -> list[bytes]:
+    """Serialize requests {signature: inputs} for a warm-up file."""
     make, records = make_message("PredictionLog"), []
-    for signature, inputs in asked.items():
+    for signature, inputs in made.items():
         log = make()
         log.log_metadata.model_spec.name = AUTHOR
         request = log.predict_log.request
@@ -85,7 +85,7 @@ def warm_up_records(asked: dict[str, Arrays]) -> list[bytes]:
 
 
 def ask(signatures, record: bytes) -> None:
-    """Give a request of a warm-up file to a model."""
+    """Run a request of a warm-up file."""
     log = make_message("PredictionLog").FromString(record)
     request = log.predict_log.request
     name = request.model_spec.signature_name or "serving_default"
@@ -99,15 +99,15 @@ def ask(signatures, record: bytes) -> None:
 
 
 def is_foreign(path: str, folder: str) -> bool:
-    """Return whether a warm-up file holds more than an export writes.
+    """Return whether a warm-up file has requests that no export wrote.
 
     Args:
-      path: the file, of an earlier export.
+      path: the warm-up file of an earlier export.
       folder: the new export.
 
     Raises:
-      InputError: the new model refuses one of its requests; a server would
-        then refuse the model.
+      InputError: one of these requests fails, so that a server would not load
+        the new model.
     """
     author = make_message("PredictionLog")()
     author.log_metadata.model_spec.name = AUTHOR
@@ -118,22 +118,26 @@ def is_foreign(path: str, folder: str) -> bool:
     ]
     if not foreign:
         return False
-    loaded = tf.saved_model.load(folder)  # which holds the variables
+    loaded = tf.saved_model.load(folder)  # signatures need it alive
     for number, record in enumerate(foreign):
         try:
             ask(loaded.signatures, record)
         except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                "The requests of the earlier export's warm-up file must be "
-                "ones that the new model takes; correct or remove the file. "
+                "The new model must answer every request in the warm-up file "
+                "of the earlier export; correct or remove the file. "
                 f"Received: {path}, request {number}: {reason}"
             ) from None
     return True
 
 
 def batching(rows: int | None) -> str:
-    """Return the parameters of batches, of so many rows where that is fixed."""
+    """Return the batching parameters.
+
+    Args:
+      rows: the batch size of the export, None if it takes any.
+    """
     lines = [
         f"max_batch_size {{ value: {rows or BATCH_ROWS} }}",
         f"batch_timeout_micros {{ value: {WAIT_MICROSECONDS} }}",
@@ -146,21 +150,21 @@ def batching(rows: int | None) -> str:
 
 
 def is_edited(path: str) -> bool:
-    """Return whether parameters of batches are other than `batching` gives."""
+    """Return whether a file differs from every one that `batching` makes."""
     content = files.read_text(path, BATCHING)
     rows = re.search(r"^allowed_batch_sizes: (\d+)$", content, re.M)
     return content != batching(int(rows[1]) if rows else None)
 
 
 def write_files(server: Server, folder: str, earlier: str) -> list[str]:
-    """Write the files into an export; return those that stay as they were.
+    """Write `FILES` into an export; return those copied from the earlier one.
 
-    What an operator put in their place in the earlier export is kept.
+    Files that an operator changed in the earlier export are copied.
 
     Args:
-      server: what is exported.
-      folder: the export.
-      earlier: the one that it replaces, if there is one.
+      server: the exported server.
+      folder: the new export.
+      earlier: the export that it replaces; the folder may not exist.
     """
     old = {name: files.join(earlier, name) for name in FILES}
     old = {name: path for name, path in old.items() if files.exists(path)}

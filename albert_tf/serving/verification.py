@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, P masks of a text, C choices.
 """
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -32,33 +33,33 @@ TEXTS: dict[str, Any] = {
 }
 MASKED = "The small [MASK] lies behind the old house."
 
-# Largest difference, as a share of an output's largest number, or of 1 where
-# that is less. With 8 bits only numbers that say nothing are refused.
+# The largest difference allowed, as a share of the largest number in an output
+# or of 1, whichever is larger. 8 bits lose much, so only outputs fail that have
+# nothing to do with the model's.
 LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
 
-
-NONE = 1e5  # numbers of this size stand for an answer that is none
+NONE = 1e5  # larger numbers mark a missing answer
 
 
 class Difference(NamedTuple):
-    """How far an output is from the Python model's, at most."""
+    """The largest difference of an output from the Python model's."""
 
     size: float
-    share: float  # of the output's largest number, or of 1
+    share: float  # of the largest number in the output, or of 1
     output: str
 
 
 def id_batch(server: Server) -> Arrays:
-    """Return ids of all pieces [B, T], in rows of different length."""
+    """Return random ids [B, T] in rows of different lengths."""
     rng = np.random.default_rng(0)
     config = server.encoder.albert.config
     usual = min(USUAL_TOKENS, server.encoder.config.max_seq_length)
     ids, _, _, *others = server.number_inputs
     rows, length = ids.shape[0] or USUAL_ROWS, ids.shape[1] or usual
-    places = np.arange(length) + np.zeros([rows, 1], int)  # [B, T]
+    columns = np.arange(length) + np.zeros([rows, 1], int)  # [B, T]
     lengths = length - np.arange(rows)[:, None] % (length // 2 + 1)
-    mask = places < lengths
-    segments = mask & (places >= length // 2) & (config.type_vocab_size > 1)
+    mask = columns < lengths
+    segments = mask & (columns >= length // 2) & (config.type_vocab_size > 1)
     values = rng.integers(config.vocab_size, size=[rows, length]) * mask
     inputs = dict(zip(INPUTS, (values, mask, segments), strict=True))
     for spec in others:
@@ -68,7 +69,10 @@ def id_batch(server: Server) -> Arrays:
 
 
 def requests(server: Server) -> dict[str, Arrays]:
-    """Return {signature: inputs} of the default and the model's own ones."""
+    """Return {signature: inputs} for signatures that only this kind has.
+
+    The default signature comes first, whatever its kind.
+    """
     if not server.encoder.tokenizer:
         batch = id_batch(server)
         return {"ids": {name: batch[name] for name in INPUTS}}
@@ -83,18 +87,18 @@ def requests(server: Server) -> dict[str, Arrays]:
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return the largest difference of an output; NaN is infinitely far."""
+    """Return the largest difference of an output; NaN counts as infinite."""
     require(
         found.shape == wanted.shape,
-        f"The output `{name}` must have the Python model's shape.",
+        f"The output `{name}` must have the shape that it has in Python, "
+        f"{list(wanted.shape)}.",
         shape=list(found.shape),
-        wanted=list(wanted.shape),
     )
     wanted = wanted.astype(np.float64)
     sizes = np.abs(wanted)
-    # What stands for an answer that is none is compared by its order alone.
+    # Marks of missing answers only need the right order of magnitude.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
-    with np.errstate(invalid="ignore"):  # infinity less itself
+    with np.errstate(invalid="ignore"):  # infinity minus itself
         gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
     size = float(gaps.max(initial=0.0))
     size = size if np.isfinite(size) else float("inf")
@@ -103,13 +107,13 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
 
 
 def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
-    """Yield the difference of each output that has fractions.
+    """Yield the difference of each floating-point output.
 
-    Whole numbers and texts follow from those, and may be others where two
-    scores are all but equal.
+    Integers and texts follow from these. They may differ where two scores are
+    almost equal.
     """
     missing = sorted(wanted.keys() - found.keys())
-    rule = "Every output of the Python model must be there."
+    rule = "The export must have every output of the Python model."
     require(not missing, rule, missing=", ".join(missing))
     for name, values in wanted.items():
         if values.dtype.kind == "f":
@@ -132,15 +136,15 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 
 
 def file_differences(server: Server, engine: Engine) -> Iterator[Difference]:
-    """Yield the differences of a file that takes ids."""
+    """Yield the differences of a file whose inputs are ids."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
     yield from differences(engine(inputs), wanted)
 
 
 def saved_model(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield the differences of `ids` and of `requests`."""
-    loaded = tf.saved_model.load(folder)  # which holds the variables
+    """Yield the differences of a SavedModel, for ids and for `requests`."""
+    loaded = tf.saved_model.load(folder)  # signatures need it alive
     signatures = loaded.signatures
     ids = id_batch(server)
     ids = tensors({name: ids[name] for name in INPUTS})
@@ -154,8 +158,8 @@ def saved_model(server: Server, folder: str) -> Iterator[Difference]:
 
 
 def litert(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield those of a LiteRT file; TensorFlow has a copy of the engine."""
-    interpreter = tf.lite.Interpreter
+    """Yield the differences of a LiteRT file."""
+    interpreter = tf.lite.Interpreter  # a copy of the engine in TensorFlow
     if importlib.util.find_spec("ai_edge_litert"):
         from ai_edge_litert.interpreter import Interpreter as interpreter
 
@@ -167,22 +171,15 @@ def litert(server: Server, folder: str) -> Iterator[Difference]:
 
 
 def onnx(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield those of an ONNX file."""
+    """Yield the differences of an ONNX file."""
     import onnxruntime
 
     path = files.join(folder, onnx_file.ONNX_FILE)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # no warning of what may be left out
+    options.log_severity_level = 3  # It warns of inputs with a default.
     session = onnxruntime.InferenceSession(path, options)
     names = [output.name for output in session.get_outputs()]
-    ours = {theirs: name for name, theirs in onnx_file.NAMES.items()}
-
-    def run(inputs: Arrays) -> Arrays:
-        inputs = {name: x.astype(np.int64) for name, x in inputs.items()}
-        outputs = session.run(names, onnx_file.renamed(inputs))
-        named = zip(names, outputs, strict=True)
-        return {ours.get(name, name): value for name, value in named}
-
+    run = functools.partial(onnx_file.run, session, names)
     yield from file_differences(server, run)
 
 
@@ -194,25 +191,25 @@ ENGINES: dict[str, tuple[str, Callable[[Server, str], Iterator]]] = {
 
 
 def verify(server: Server, folder: str, to: str, precision: str) -> Difference:
-    """Open an export again; return how far it is from the Python model.
+    """Run an export in its engine; return the largest difference from Python.
 
     Raises:
-      InputError: its engine refuses it, or it is too far off.
+      InputError: the engine cannot run it, or the difference is too large.
     """
-    engine, found = ENGINES[to]
+    engine, compare = ENGINES[to]
     rule = f"{engine} must run the export, and answer as the Python model does"
     try:
-        every = list(found(server, folder))
+        found = list(compare(server, folder))
     except Exception as error:  # whatever the engine raises
         lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
             f"{rule}; nothing was written. Received: {lines[0]}"
         ) from error
-    worst = max(every, key=lambda found: found.share)
+    worst = max(found, key=lambda difference: difference.share)
     require(
         worst.share <= LIMITS[precision],
         f"{rule}; nothing was written.",
         to=to,
         largest_difference=f"{worst.size:.1e} in {worst.output}",
     )
-    return max(every)
+    return max(found)

@@ -4,14 +4,18 @@ import gzip
 import os
 import threading
 
+import exporting
 import numpy as np
 import programs
 import pytest
+import tensorflow as tf
 from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.embedding import EmbedConfig, embed
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.model_directory import checkpoints
 
@@ -84,6 +88,23 @@ def test_vectors_of_the_pooler(made, oracle):
     np.testing.assert_allclose(made(pooling="pooled"), expected, 1e-4, 2e-5)
 
 
+@pytest.mark.parametrize(("pooling", "unit"), [("max", False), ("cls", True)])
+def test_an_embedder_keeps_its_pooling(
+    pretrained_dir, source, tmp_path, pooling, unit
+):
+    """`embed` and exports pool as in fine-tuning, and cut as it did."""
+    how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
+    task = find("embedding").with_config(TaskConfig(**how))
+    model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
+    tokenizer = load_tokenizer(pretrained_dir)
+    wanted = model(*exporting.packed(tokenizer, LINES, length=9)).numpy()
+    folder, path = str(tmp_path / "model"), str(tmp_path / "x.npy")
+    embed(EmbedConfig(folder, source, path))
+    np.testing.assert_allclose(np.load(path), wanted, 1e-4, 2e-5)
+    answer = exporting.server_of(folder).call("embed", tf.constant(LINES))
+    np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
+
+
 @pytest.mark.parametrize(
     "values, named",
     [
@@ -136,7 +157,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """They have the vectors of the plain file."""
+    """Their vectors are those of the plain file."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())
@@ -159,8 +180,8 @@ def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
         (b"PAR1", "plain text.*parquet"),
     ],
 )
-def test_what_is_no_text_is_not_embedded(made, tmp_path, content, message):
-    """Braces and bytes of other formats have no vectors."""
+def test_other_formats_are_not_embedded(made, tmp_path, content, message):
+    """Files of other formats are an error."""
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match=message):
         made(input_file=str(tmp_path / "x"))

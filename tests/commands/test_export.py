@@ -14,6 +14,7 @@ from exporting import (
     close,
     loaded,
     packed,
+    question_task,
     server_of,
     without_tokenizer,
     written,
@@ -27,11 +28,13 @@ from albert_tf.serving import exporting
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import (
     ExportConfig,
+    changed_lengths,
     check_target,
     export,
 )
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.model_directory import checkpoints
 
 
@@ -145,7 +148,7 @@ DESCRIPTION = ("albert_config.json", "task.json", "tokenizer.json", "vocab.txt")
 
 @pytest.mark.parametrize("to", ["saved_model", "litert", "onnx"])
 def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
-    """So may an empty folder, and one that is not there."""
+    """So may an empty folder, and one that does not exist."""
     (tmp_path / "empty").mkdir()
     for folder in (
         lite_export(tmp_path / "lite"),
@@ -173,7 +176,7 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
     ],
 )
 def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
-    """A file or a folder that no export writes is named, and refused."""
+    """An error names a file or folder that no export writes."""
     folder = make(tmp_path / "out")
     path = folder / name
     if name.endswith("/"):
@@ -189,8 +192,8 @@ def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
     assert path.exists()
 
 
-def test_a_part_of_an_export_is_none(tmp_path):
-    """Neither a model alone, nor what says what it is; a link is foreign."""
+def test_part_of_an_export_is_not_replaced(tmp_path):
+    """A model without its config, or the reverse; a link is foreign."""
     for make, missing in (
         (lite_export, "model.tflite"),
         (lite_export, "albert_config.json"),
@@ -218,10 +221,10 @@ def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
-def test_what_comes_while_an_export_is_made_stays(
+def test_a_file_that_comes_during_an_export_stays(
     pretrained_dir, tmp_path, monkeypatch
 ):
-    """A file that is put into the folder meanwhile is not deleted."""
+    """A file that appears in the folder meanwhile is not deleted."""
     out = lite_export(tmp_path / "out")
 
     def write(server, config, folder):
@@ -247,12 +250,17 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
 
 
 def test_an_export_is_replaced_whole_or_not_at_all(
-    exported_dir, pretrained_dir, tmp_path, monkeypatch
+    exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """An export that fails leaves the earlier one; one that works takes it."""
+    """A failed export leaves the earlier one; a whole one replaces it.
+
+    A file that the operator changed is kept.
+    """
     graph = tmp_path / "model" / "saved_model.pb"
     shutil.copytree(exported_dir, graph.parent)
     graph.write_text("earlier")
+    batching = graph.parent / "batching_params.pbtxt"
+    batching.write_text("max_batch_size { value: 7 }")
     out = f"{graph.parent}/"
     error = OSError("the disk is full")
 
@@ -274,7 +282,21 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     error = None
     written(pretrained_dir, out)
     assert graph.read_text() == "new"
+    assert batching.read_text() == "max_batch_size { value: 7 }"
+    kept = "Kept from the earlier export: batching_params.pbtxt\n"
+    assert kept in capsys.readouterr().out
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_changed_lengths_are_listed():
+    """All of them, but no setting that the user passed to the export."""
+    served = question_task("simple").with_config(
+        TaskConfig(null_score_diff_threshold=0.5)
+    )
+    assert changed_lengths(served, served.with_length(20)) == ""
+    assert changed_lengths(served, served.with_length(7)) == (
+        "max_seq_length 20 -> 7, doc_stride 5 -> 3, max_query_length 6 -> 1"
+    )
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):

@@ -249,7 +249,7 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The likeliest of what is listed is the answer, whatever the threshold.
+    """The likeliest entry is the model's answer, whatever the threshold.
 
     It may let an answer pass with null odds above 0, or withhold one below.
     """
@@ -287,7 +287,7 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
 
 
 def test_tags_without_entities_are_shown():
-    """Every word with its tag, but those that are outside, and padding."""
+    """Words are shown with their tags, except padding and tags `O`."""
     row = {
         "entity_count": np.array(0),
         "starts": np.zeros(0, int),
@@ -320,7 +320,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
-def test_a_mistake_is_told_to_the_visitor_alone(name, values, address, capfd):
+def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
     """The operator's terminal stays empty, whatever is sent."""
     capfd.readouterr()
     event, data = ask(address, name, *values)

@@ -48,7 +48,7 @@ for pid in (os.getppid(), os.getpid()):
 
 
 def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
-    """The demo waits for it, ends, and begins with this step next time."""
+    """The demo waits for it and ends; the next run repeats the step."""
     (tmp_path / script).write_text(SAVES)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_step(str(tmp_path), "write", [script])

@@ -291,7 +291,7 @@ def test_where_the_first_weights_come_from(
 ):
     """`init` decides between the pretrained encoder and a random one.
 
-    One step is less than the warm-up, which the run says.
+    The run warns that one step is less than its warm-up.
     """
     output = str(tmp_path / "output")
     run(

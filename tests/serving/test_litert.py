@@ -165,7 +165,7 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
 def test_an_encoder_without_heads_gives_vectors(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """Of a text and of a pair, those of the Python model, never nothing."""
+    """Those of the Python model, for a text and for a pair."""
     folder = tmp_path / "model"
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -185,7 +185,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """`task.json` missing, another kind's, or with other labels is named."""
+    """A `task.json` that is missing or belongs to another model is an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -231,8 +231,8 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
         ),
     ],
 )
-def test_what_a_model_does_not_take_is_refused(kind, line, named):
-    """It is not left out without a word; further columns of data are."""
+def test_fields_of_other_models_are_an_error(kind, line, named):
+    """It is an error; other columns of the data are ignored."""
     fields, _ = ANSWERS[kind]
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}

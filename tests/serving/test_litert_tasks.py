@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import sys
+import types
 
 import numpy as np
 import programs
@@ -109,9 +110,26 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         close(shares, weights / weights.sum())
 
 
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
+)
+def test_classes_of_words_mark_no_entities(labels, found, monkeypatch):
+    """Even if one of them is called as a mark of entities is."""
+    task = dataclasses.replace(find("conll2003"), labels=labels)
+    prediction = types.SimpleNamespace(
+        tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
+    )
+    monkeypatch.setattr(litert_tasks, "ask", lambda *_: prediction)
+    runner = types.SimpleNamespace(task=task)
+    answer = litert_tasks.entities(runner, {"text": "one two"}, 1)
+    assert [span["text"] for span in answer["entities"]] == found
+    assert [word["tag"] for word in answer["words"]] == [*labels[:2]]
+
+
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A phone's file may be shorter than what the model was trained with."""
+    """A phone's file may take shorter inputs than in fine-tuning."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")

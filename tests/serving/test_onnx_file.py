@@ -49,7 +49,7 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
 
 
 def test_inputs_are_hugging_faces(folder, tokenizer):
-    """Names, int64 and named axes; places of masks may be left out."""
+    """Names, int64 and named axes; `mlm_positions` is optional."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = {x.name: (x.type, x.shape) for x in session.get_inputs()}
@@ -68,7 +68,7 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
 
 
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
-    """The vector of each text, and of its tokens, of which others make one."""
+    """The vectors of texts are the normalized means of their tokens."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)
     out = written(tmp_path / "model", tmp_path / "out", to="onnx")
     session = runtime.InferenceSession(f"{out}/model.onnx")

@@ -1,6 +1,7 @@
 """Answers, choices and entities from raw text, against the tasks in Python."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -20,9 +21,11 @@ from albert_tf.library.reading_models import (
     QuestionAnswerer,
     Tagger,
 )
+from albert_tf.serving.entities import Entities
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tag_schemes import entity_spans
 from albert_tf.tasks.task_config import TaskConfig
+from albert_tf.text.normalization import TextConfig
 
 CONTEXTS = (
     "The teacher reads letters in the small garden over the river. " * 3,
@@ -89,7 +92,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
 
 
 def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
-    """Windows and questions are fitted alike where a model is exported shorter.
+    """Windows and questions are cut in the same way for shorter inputs.
 
     The settings of fine-tuning would leave parts of the context out.
     """
@@ -136,6 +139,18 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
 TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG")
 TAGGED = "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3
 WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
+
+
+def test_classes_of_words_mark_no_entities():
+    """Even if a class has the name of a mark, such as E."""
+    tokenizer = types.SimpleNamespace(config=TextConfig())
+    encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
+    for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):
+        task = dataclasses.replace(find("conll2003"), labels=labels)
+        graph = Entities(encoder, None, task)
+        assert np.count_nonzero(graph.kind_of) == marks
+        assert np.count_nonzero(graph.begins) == marks / 2
+        assert not np.any(graph.ends)
 
 
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):

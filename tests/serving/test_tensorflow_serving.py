@@ -1,4 +1,4 @@
-"""What TensorFlow Serving reads beside a SavedModel, and who wrote it."""
+"""Files for TensorFlow Serving, and whether an operator changed them."""
 
 import types
 
@@ -24,7 +24,7 @@ HELLO = {"text": np.array([b"hello"], object)}
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a field with a length, as the wire format has it."""
+    """Return a length-delimited field of the wire format."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
@@ -40,8 +40,8 @@ def test_a_request_has_the_bytes_of_tensorflow_servings_message():
 
 
 @pytest.mark.slow
-def test_the_requests_of_an_export_are_those_it_takes(exported_dir, signatures):
-    """Each warms a signature of the model, the default one first."""
+def test_an_export_answers_its_own_requests(exported_dir, signatures):
+    """Each request warms one signature, the default one first."""
     asked = []
 
     def watch(name):
@@ -78,7 +78,7 @@ def echo(tmp_path_factory):
 
 @pytest.fixture
 def write(echo, monkeypatch):
-    """Return what writes the files into `echo`, in place of a folder's."""
+    """Return a function that writes the files into `echo`."""
     monkeypatch.setattr(
         tensorflow_serving, "requests", lambda _: {"classify": HELLO}
     )
@@ -93,15 +93,15 @@ def write(echo, monkeypatch):
 
 
 def requests_of(signature, *names):
-    """Return a warm-up file's record of an operator."""
+    """Return a record that an operator added to a warm-up file."""
     inputs = {name: np.array([b"mine"], object) for name in names}
     (record,) = warm_up_records({signature: inputs})
     author = field(1, field(1, field(1, b"albert_tf")))
     return record.removeprefix(author)
 
 
-def test_an_operators_files_outlive_the_export(echo, write, tmp_path):
-    """Recorded requests and changed parameters are those of the new one."""
+def test_an_operators_files_are_kept(echo, write, tmp_path):
+    """Recorded requests and changed parameters are copied to the new one."""
     assert write(tmp_path / "none") == []
     assert [*framing.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
@@ -117,8 +117,8 @@ def test_an_operators_files_outlive_the_export(echo, write, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [None, 8])
-def test_what_an_export_wrote_is_written_anew(rows, echo, write, tmp_path):
-    """Requests of another model, and parameters of another batch size."""
+def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
+    """Its own requests and parameters are replaced, whatever their values."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
     framing.write(f"{tmp_path}/{WARM_UP}", records)
@@ -138,10 +138,8 @@ def test_what_an_export_wrote_is_written_anew(rows, echo, write, tmp_path):
         (b"\xff\xff no message", "request 1: "),
     ],
 )
-def test_requests_that_the_model_refuses_stop_the_export(
-    record, said, write, tmp_path
-):
-    """A server would refuse the model for them; the file is named."""
+def test_a_request_that_fails_stops_the_export(record, said, write, tmp_path):
+    """A server would not load the model; the error names the file."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
     framing.write(f"{tmp_path}/{WARM_UP}", [right, record])

@@ -1,4 +1,4 @@
-"""What is exported runs in its engine, or is not left behind."""
+"""An export runs in its engine, or is not left behind."""
 
 import dataclasses
 import os
@@ -84,7 +84,7 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
-    """Each engine gives Python's numbers, and the export says how exactly."""
+    """Each engine returns Python's numbers, and the difference is printed."""
     model = model_of(tmp_path / "model", hidden_act=activation)
     out = written(tmp_path / "model", tmp_path / "out", to=to)
     assert (
@@ -110,12 +110,12 @@ def test_the_erf_form_is_that_of_tensorflow():
 
 
 def broken(server, config):
-    """Return what no engine takes."""
+    """Return bytes that no engine can load."""
     return b"no model"
 
 
 def shifted(server, config):
-    """Return an ONNX file whose weights are others."""
+    """Return an ONNX file with changed weights."""
     import onnx
     from onnx import numpy_helper
 
@@ -135,10 +135,10 @@ def shifted(server, config):
         ("onnx", shifted, "ONNX Runtime must run.*largest_difference=.*in "),
     ],
 )
-def test_what_does_not_run_is_not_left(
+def test_a_bad_export_is_not_left_behind(
     to, convert, said, tmp_path, monkeypatch
 ):
-    """A file that its engine refuses, or that is wrong; the old one stays."""
+    """Neither a file that cannot run nor a wrong one; the old one stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = exporting.FORMATS[to]
@@ -167,14 +167,43 @@ def test_what_does_not_run_is_not_left(
     ],
 )
 def test_differences(found, size, share):
-    """They are of the largest number; what is no number is never close."""
+    """Shares are of the largest number; NaN and infinity are never close."""
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)
     assert got == (size, share, "x")
 
 
-def test_what_stands_for_nothing_hides_no_difference():
-    """-1e30 and infinity are equal to themselves, and no scale for others."""
+@pytest.mark.parametrize(
+    ("precision", "share", "passes"),
+    [
+        ("float32", 9e-4, True),
+        ("float32", 2e-3, False),
+        ("float16", 0.09, True),
+        ("float16", 0.2, False),
+        ("dynamic_int8", 0.9, True),
+        ("int8", 0.9, True),
+        ("int8", np.inf, False),
+    ],
+)
+def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
+    """The largest share decides; the largest difference is returned."""
+    large = verification.Difference(3.0, 1e-5, "large")
+    worst = verification.Difference(2 * share, share, "worst")
+
+    def compare(server, folder):
+        return iter([large, worst, verification.Difference(0.0, 0.0, "x")])
+
+    monkeypatch.setitem(verification.ENGINES, "litert", ("LiteRT", compare))
+    if passes:
+        found = verification.verify(None, "out", "litert", precision)
+        assert found == max(large, worst)
+        return
+    with pytest.raises(InputError, match="LiteRT must run.* in worst$"):
+        verification.verify(None, "out", "litert", precision)
+
+
+def test_marks_of_missing_answers_hide_no_difference():
+    """-1e30 and infinity equal themselves, and do not scale other gaps."""
     wanted = np.array([0.0, -1e30, -np.inf], np.float32)
     found = np.array([0.5, -1e30, -np.inf], np.float32)
     assert verification.difference("x", found, wanted) == (0.5, 0.5, "x")

@@ -201,7 +201,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """`best/` is what an unbroken run, which has no such evaluation, keeps."""
+    """`best/` is that of an unbroken run, which has no such evaluation."""
     scores = iter(scores)
 
     def evaluate():
@@ -241,7 +241,7 @@ class Kill(Hook):
 
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """What was printed is in the history, and once after the run goes on."""
+    """Printed evaluations are in the history, once each after a resume."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

@@ -96,9 +96,9 @@ def interrupted_run(folder, number, times=1, fails=False):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
-    """A run told to stop saves at its step, says so, and can go on.
+    """The run saves at its step, prints this, and can be resumed.
 
-    The first Ctrl-C does so too, and is a `KeyboardInterrupt` afterwards.
+    The first Ctrl-C does this too, and raises `KeyboardInterrupt` at the end.
     """
     before, interrupt = handlers(), number == signal.SIGINT
     none = contextlib.nullcontext()
@@ -117,7 +117,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
 
 
 def test_a_second_interrupt_does_not_save(tmp_path):
-    """It raises where the run is, and nothing of it is left behind."""
+    """It raises at once, without a new checkpoint, and restores handlers."""
     before = handlers()
     with pytest.raises(KeyboardInterrupt):
         interrupted_run(tmp_path, signal.SIGINT, times=2)
@@ -127,7 +127,7 @@ def test_a_second_interrupt_does_not_save(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_handlers_are_back_after_an_error(tmp_path, number):
-    """The caller's signals mean what they did."""
+    """Signals have the handlers of the caller again."""
     before = handlers()
     with pytest.raises(InputError, match="^no"):
         interrupted_run(tmp_path, number, fails=True)
@@ -135,7 +135,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Python programs may handle some of their own, as of a resized window."""
+    """Programs may have handlers of their own, as for a resized window."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -147,7 +147,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """As in a script's background, where Ctrl-C is meant for another."""
+    """As in the background of a script, where Ctrl-C is for another job."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():

@@ -164,7 +164,7 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     assert simulation.jump() < 0.08
 
 
-# {last step: layers}: of one schedule, and of two with borders of their own.
+# {last step: layers}, of one schedule and of two with different borders.
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},

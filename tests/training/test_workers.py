@@ -103,10 +103,8 @@ def free_port():
         ("no-such-host.invalid:{}", "Name or service not known|.*resol.*"),
     ],
 )
-def test_a_worker_that_does_not_come_is_named(
-    address, reason, monkeypatch, capfd
-):
-    """First on the console, then in the error; not those that listen."""
+def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
+    """First on the console, then in the error; workers that listen are not."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -148,7 +146,7 @@ def start_meeting(addresses, index):
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Either may be late: the other prints for whom it waits, and goes on."""
+    """Either may be late: the other names it, waits, and continues."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -173,8 +171,38 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
     assert process.returncode == status and "Traceback" not in told
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
+    """By Ctrl-C, unless it is ignored, and by a timer; both end with it."""
+    ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
+    monkeypatch.setattr(
+        workers.faulthandler,
+        "dump_traceback_later",
+        lambda seconds, exit, file: ends.append((seconds, exit)),
+    )
+    monkeypatch.setattr(
+        workers.faulthandler,
+        "cancel_dump_traceback_later",
+        lambda: ends.append("cancelled"),
+    )
+    first = signal.getsignal(signal.SIGINT)
+    try:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = [signal.getsignal(n) for n in numbers]
+        with pytest.raises(OSError), workers.ended_from_outside():
+            during = signal.getsignal(signal.SIGINT)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as TensorFlow does
+            raise OSError
+        assert during == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+        assert [signal.getsignal(n) for n in numbers] == before
+    finally:
+        signal.signal(signal.SIGINT, first)
+    assert ends == [(workers.MEET_SECONDS + 10, True), "cancelled"]
+
+
 def test_a_port_in_use_is_refused():
-    """By its number, before any other worker is looked for."""
+    """The error names the port, before the worker waits for others."""
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         jobs = {"chief": ["localhost:1"], "worker": [f"localhost:{port}"]}

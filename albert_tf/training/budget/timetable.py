@@ -30,8 +30,8 @@ MOST_STEPS = 1000  # of a stretch
 # the end, so that they do not stand between a run and its time.
 SLACK = 0.5
 END_OF_TIME = 2**31  # steps
-# The largest share of the schedule that one step may pass over where time runs
-# out: the rate of the last step is that share of the peak.
+# When time runs out, the largest share of the schedule that one step may cover.
+# The rate of the last step is this share of the peak.
 LAST_SHARE = 0.01
 
 
@@ -77,8 +77,8 @@ class Timetable:
       closing: seconds after the last checkpoint.
       again: evaluations after it.
       ahead: what the steps left take on the average, as such steps.
-      compiling: seconds of the first step of a phase beyond an ordinary one.
-      to_compile: phases ahead that compile.
+      compiling: extra seconds of the first step of a phase, which compiles.
+      to_compile: number of compilations still to come.
     """
 
     seconds: float
@@ -160,8 +160,8 @@ def rehearse(
     return evaluation, time.monotonic() - start
 
 
-def shape(phase: Phase) -> tuple:
-    """Return what phases have in common that share a compiled step."""
+def compiled_shape(phase: Phase) -> tuple:
+    """Return the sizes of a phase; phases with equal ones compile once."""
     records = phase.metadata
     lengths = records and (
         records.max_seq_length,
@@ -203,7 +203,7 @@ class KeepTime(Hook):
         self.rehearse: Callable = lambda: (0.0, timetable.closing)
         self.last, self.outcome = 0, ""
         self.phase: Phase | None = None  # of the last stretch
-        self.compiled: set[tuple] = set()  # shapes, in this process
+        self.compiled: set[tuple] = set()  # in this process
 
     def used(self) -> float:
         """Return the seconds of the run up to now."""
@@ -252,8 +252,8 @@ class KeepTime(Hook):
     def _take_in(self, run, stretch) -> None:
         """Learn from a stretch; the first one of a phase also compiles."""
         table, before, self.phase = self.timetable, self.phase, run.phase
-        compiles = shape(self.phase) not in self.compiled
-        self.compiled.add(shape(self.phase))
+        compiles = compiled_shape(self.phase) not in self.compiled
+        self.compiled.add(compiled_shape(self.phase))
         table.checkpoint = run.seconds.get("checkpoint", table.checkpoint)
         if self.kept:
             made = stretch.steps * table.step_seconds
@@ -275,15 +275,15 @@ class KeepTime(Hook):
         """Return the seconds for the steps to come and what they entail."""
         table, place = self.timetable, self.course.at(run.step)
         table.ahead = work_ahead(self.schedule, place, self.phase, self.config)
-        ahead = {shape(p) for p in run.phases if p.last_step > run.step}
-        table.to_compile = len(ahead - self.compiled)
+        ahead = [p for p in run.phases if p.last_step > run.step]
+        table.to_compile = len({*map(compiled_shape, ahead)} - self.compiled)
         due = table.checkpoint if run.due(table.save_steps) else 0.0
         return table.seconds - self.used() - due
 
     def _least(self, run) -> int:
-        """Return the steps that a run makes even where its time is over.
+        """Return how many steps a run makes even if its time is up.
 
-        They bring the rate down, and each phase has one.
+        They let the rate decay and give each phase at least one step.
         """
         end = run.trainer.training.num_train_steps
         left = end - self.course.at(run.step)

@@ -19,12 +19,12 @@ from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
 # How long workers wait for each other to start, for TensorFlow to connect
-# those that have started, and for a sign of life.
+# them, and for a sign of life.
 START_SECONDS = 600
 MEET_SECONDS = 300
 SILENCE_SECONDS = 60
-# How long one attempt to reach a worker takes, and when the wait for those
-# that are missing is reported, at first and from then on.
+# How long one attempt to reach a worker takes; when missing workers are first
+# reported, and how often after that.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
 COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
@@ -57,7 +57,12 @@ def read_cluster() -> dict[str, list[str]]:
 
 
 def fault(address: str, seconds: float) -> str:
-    """Return why nothing answers at a grpc:// address, "" if something does."""
+    """Return why nothing answers at an address, or "" if something does.
+
+    Args:
+      address: HOST:PORT, with or without grpc:// before it.
+      seconds: the longest wait.
+    """
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         place = host.strip("[]"), int(port)
@@ -95,19 +100,19 @@ def listening(port: int) -> Iterator[None]:
 
 
 def faults(workers: Mapping[str, str]) -> dict[str, str]:
-    """Return {name: reason} of the workers {name: address} that are missing."""
+    """Return {name: reason} for those workers {name: address} not reached."""
     reasons = {n: fault(a, ATTEMPT_SECONDS) for n, a in workers.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
 def wait_for_workers(workers: Mapping[str, str]) -> None:
-    """Wait until all workers listen, and report those that are missing.
+    """Wait until all workers listen, and report the missing ones.
 
     Args:
       workers: {name: address}.
 
     Raises:
-      InputError: some do not within `START_SECONDS`.
+      InputError: some are still missing after `START_SECONDS`.
     """
     start, report = time.monotonic(), FIRST_REPORT_SECONDS
     while reasons := faults(workers):
@@ -127,18 +132,18 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def ended_from_outside() -> Iterator[None]:
-    """Let Ctrl-C, or `MEET_SECONDS`, end this process while the body runs.
+    """End this process at Ctrl-C, or if the body takes too long.
 
-    TensorFlow keeps Python's lock while it connects workers, and the first
-    one waits for the others for an hour. From then on TensorFlow ignores
-    SIGTERM, which gets its usual meaning back when the body ends.
+    TensorFlow holds Python's global lock while it connects workers, and the
+    first one waits an hour for the others. TensorFlow also makes the process
+    ignore SIGTERM; the earlier handlers are back when the body ends.
     """
     numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
     earlier = {number: signal.getsignal(number) for number in numbers}
     if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with open(os.devnull, "w") as nowhere:
-        # A watch in C; TensorFlow itself gives up first where it can.
+        # Runs in C, without the lock. Where TensorFlow can, it stops earlier.
         faulthandler.dump_traceback_later(
             MEET_SECONDS + 10, exit=True, file=nowhere
         )
@@ -153,13 +158,13 @@ def ended_from_outside() -> Iterator[None]:
 def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
-    Each listens where TensorFlow is going to, so that none waits inside
-    TensorFlow for one that has not started.
+    Each listens at the address that TensorFlow will use, so no worker waits
+    inside TensorFlow for one that has not started.
 
     Args:
       jobs: {job: addresses}.
-      job: of this worker.
-      index: of this worker in its job.
+      job: the job of this worker.
+      index: the number of this worker in its job.
     """
     workers = {
         f"{name} {i}": address
@@ -200,9 +205,9 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
             return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
         raise InputError(
-            "The workers of TF_CONFIG have started, and TensorFlow could not "
-            f"connect them within {MEET_SECONDS} s; one of them may have ended "
-            "since, or be left from an earlier run. Start all of them again. "
+            "The workers of TF_CONFIG have started, but TensorFlow could not "
+            f"connect them within {MEET_SECONDS} s. One of them may have ended "
+            "meanwhile or belong to an earlier run. Start all of them again. "
             f"Received: {(error.message or str(error)).splitlines()[0]}"
         ) from None
     except RuntimeError as error:

@@ -18,7 +18,7 @@ from albert_tf.base.errors import InputError, require
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
-# Patterns of the files of checkpoints, one of which is whole.
+# Glob patterns of the files of finished checkpoints.
 FILES = (
     *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
     f"{NAME}[0-9]*.data-?????-of-?????",

@@ -106,7 +106,7 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Numbers of Adam's rule; equal ones share a trace of `tf.function`."""
+    """The numbers of Adam's rule; equal tuples share a `tf.function` trace."""
 
     beta_1: float
     beta_2: float
@@ -115,7 +115,7 @@ class Adam(NamedTuple):
 
     @classmethod
     def of(cls, c: OptimizerConfig) -> "Adam":
-        """Return the numbers of an optimizer's settings."""
+        """Take the numbers from an optimizer's settings."""
         return cls(*(getattr(c, name) for name in cls._fields))
 
 

@@ -257,9 +257,9 @@ def make_phases(
 def moved(
     phases: Sequence[Phase], step: int, ends: Sequence[int]
 ) -> tuple[Phase, ...]:
-    """Return phases that end elsewhere, except those that are over.
+    """Move the ends of phases, except those that are over.
 
-    Each has a step at least, and all end by the last one of `ends`.
+    Each phase keeps at least one step, and none ends after the last of `ends`.
 
     Args:
       phases: of a run.

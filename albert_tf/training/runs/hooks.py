@@ -154,7 +154,7 @@ class Evaluate(Hook):
         run.progress.message(f"step {run.step}: {shown}")
         run.record("eval", metrics)
         if run.chief:
-            run.history.save()  # A kill before the next checkpoint keeps it.
+            run.history.save()  # in case the run is killed before it saves
         run.scalars.flush()
 
 
@@ -168,8 +168,8 @@ def keep_evaluated(run: Run) -> None:
 class KeepBest(Hook):
     """Keep the weights of the best evaluation; stands behind `Evaluate`.
 
-    The evaluation at a `stop_step` between two others does not count: a run
-    that stops there and goes on keeps what an unbroken one does.
+    An extra evaluation at `stop_step` does not count, so that a run that stops
+    there and is resumed keeps the same weights as an unbroken one.
 
     Args:
       every: as of `Evaluate`.
@@ -183,9 +183,10 @@ class KeepBest(Hook):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
+        # The last evaluation of a shorter run counted if it was the best one.
         folder = files.join(run.output_dir, checkpoints.BEST)
-        known = map(checkpoint_files.number, checkpoint_files.listed(folder))
-        counting = {*known, run.step}
+        best = map(checkpoint_files.number, checkpoint_files.listed(folder))
+        counting = {*best, run.step}
         rows = zip(*run.history.column("eval", self.metric), strict=True)
         *earlier, value = (
             value

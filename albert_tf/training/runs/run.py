@@ -26,7 +26,7 @@ from albert_tf.training.runs.history import History, Scalars
 from albert_tf.training.runs.pace import Pace, next_stop
 from albert_tf.training.step.trainer import Trainer
 
-# Why a run is stopped.
+# The names of the signals that stop a run.
 SIGTERM, SIGINT = "SIGTERM", "SIGINT (Ctrl-C)"
 SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
 
@@ -63,8 +63,8 @@ class Run:
       phases: of the whole run; none where nothing changes.
 
     Attributes:
-      end: the last step of the whole run.
-      last: the step with which this run ends: `end`, or `stop_step`.
+      end: the last step of the schedule.
+      last: the step at which this run ends: `end`, or an earlier `stop_step`.
       last_good: the newest checkpoint, None before the first.
       history: what was measured up to now, also before a resume.
       chief: whether this process writes files.
@@ -292,8 +292,8 @@ class StopOnSignal(Hook):
 
     def __init__(self, tell: Callable[[str], None] = print):
         self.tell, self.received = tell, 0
-        # Times that Ctrl-C was pressed; Python handles several as one if they
-        # come while C++ runs.
+        # Counts of Ctrl-C. While C++ runs, Python's handler is called once for
+        # several signals.
         self._seen = self._handled = 0
         self._restore = contextlib.ExitStack()
 
@@ -309,7 +309,7 @@ class StopOnSignal(Hook):
                 if number == signal.SIGINT and earlier == signal.SIG_IGN:
                     continue
                 signal.signal(number, self._handle)
-                # None: a handler that is not Python's and cannot be put back.
+                # None is a handler set in C, which Python cannot restore.
                 back = earlier or signal.SIG_DFL
                 self._restore.callback(signal.signal, number, back)
             self._restore.enter_context(seen_at_once(self._see))
@@ -319,7 +319,7 @@ class StopOnSignal(Hook):
         self._restore.close()
 
     def _see(self, number: int) -> None:
-        """Count a signal at once, and print what it does."""
+        """Count a signal at once, and print what happens next."""
         if number not in SIGNALS:
             return
         self.received = self.received or number
@@ -364,7 +364,8 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
       hooks: called in their order.
 
     Raises:
-      KeyboardInterrupt: Ctrl-C was pressed; once, and the run is saved.
+      KeyboardInterrupt: Ctrl-C was pressed. The run is saved unless it was
+        pressed twice.
     """
     progress = run.progress
     with last_good_named(run), StopOnSignal(progress.message) as stop:

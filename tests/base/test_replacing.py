@@ -1,0 +1,75 @@
+"""Which folders may be replaced: those that only programs wrote."""
+
+import os
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.replacing import Contents, check_replaceable
+
+FORMS = (
+    Contents(frozenset({"state"}), ("state", "ckpt-[0-9]*.json")),
+    Contents(frozenset({"a/graph"}), ("a/graph", "a/part-*", "notes")),
+)
+
+
+def write(folder, *names):
+    """Write files; a name that ends in a slash is an empty folder."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.write_text(name)
+    return str(folder)
+
+
+def check(folder):
+    check_replaceable("target", folder, FORMS, "`target` is in the way.")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
+)
+def test_what_a_program_wrote_may_go(names, tmp_path):
+    """Optional files may be missing; new and empty folders are free."""
+    check(write(tmp_path, *names))
+    check(str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize(
+    ("names", "foreign"),
+    [
+        (("ckpt-12.json",), ["ckpt-12.json"]),
+        (("state", "ckpt-1/mine.json"), ["ckpt-1/mine.json"]),
+        (("state", "b/state"), ["b/state"]),
+        (("state", "mine/"), ["mine/"]),
+        (("a/graph", "a/b/part-1"), ["a/b/part-1"]),
+        (("state", "a/graph", "notes"), ["state"]),
+    ],
+)
+def test_anything_else_stays(names, foreign, tmp_path):
+    """Foreign paths are listed, as the form sees them that leaves the fewest.
+
+    A pattern does not reach into folders.
+    """
+    folder = write(tmp_path, *names)
+    with pytest.raises(InputError) as error:
+        check(folder)
+    shown = f"target={folder} with {', '.join(foreign)}"
+    assert str(error.value).endswith(shown)
+
+
+def test_a_link_to_a_folder_is_foreign(tmp_path):
+    """Its files are not looked at, and would be lost with it."""
+    write(tmp_path / "mine", "ckpt-1.json")
+    folder = write(tmp_path / "out", "state")
+    os.symlink(tmp_path / "mine", f"{folder}/link")
+    with pytest.raises(InputError, match="out with link$"):
+        check(folder)
+
+
+def test_few_of_many_are_listed(tmp_path):
+    """The others are counted."""
+    folder = write(tmp_path, "state", *"vwxyz")
+    with pytest.raises(InputError, match="with v, w, x and 2 more$"):
+        check(folder)
