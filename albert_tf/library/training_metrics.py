@@ -32,7 +32,8 @@ def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
     They come with ids, as users have them: perhaps as a column [B, 1].
     """
     if isinstance(y_pred, dict):
-        return tf.cast(y, head.label_dtype)
+        is_column = y.shape.rank == 2 and y.shape[-1] == 1
+        return tf.cast(y[:, 0] if is_column else y, head.label_dtype)
     is_float = head.label_dtype == "float32"
     has_row = is_float and len(head.task.labels) > 0  # [B, C]
     same_rank = len(y.shape) == len(y_pred.shape)

@@ -228,6 +228,21 @@ def test_weights_of_pairs_leave_them_partners(shallow):
         assert found == pytest.approx(wanted, rel=1e-4)
 
 
+@pytest.mark.parametrize("shape", [[6], [6, 1]])
+def test_scores_of_ids_may_be_a_column(shallow, shape):
+    """Each pair's cosine is compared with its own score only."""
+    model = Embedder.load(shallow)
+    model.compile(AdamW(0.0), run_eagerly=True)
+    rows = {k: v.numpy() for k, v in model.preprocessor(TEXTS[:12]).items()}
+    pairs = {k: v.reshape(2, 6, -1).swapaxes(0, 1) for k, v in rows.items()}
+    scores = np.linspace(0, 1, 6, dtype=np.float32)
+    first, second = np.split(model.encode(TEXTS[:12]), 2)
+    wanted = np.mean((np.sum(first * second, axis=-1) - scores) ** 2)
+    inputs = pairs | {"is_rated": np.ones(6, np.int32)}
+    found = model.evaluate(inputs, scores.reshape(shape), verbose=0)
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
 def test_vectors_of_a_data_set(shallow):
     """Those of its texts, or of the first of pairs, rated or not."""
     model = Embedder.load(shallow)
