@@ -1,10 +1,10 @@
 """Programs: functions of settings, as command lines and as keywords.
 
-    @command_line.program(ReportConfig, positional="model_dir")
-    def report(config: ReportConfig) -> None: ...
+    @command_line.program(DescribeConfig, positional="config")
+    def describe(c: DescribeConfig) -> None: ...
 
-makes a flag of each setting for `report.program.cli()`, and a keyword for
-`report(model_dir=...)`. Only this module knows absl.
+makes a flag of each setting for `describe.program.cli()`, and a keyword for
+`describe(config=...)`. Only this module knows absl.
 """
 
 import atexit
