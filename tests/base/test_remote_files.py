@@ -188,7 +188,6 @@ def test_training_runs_behind_a_scheme(
         metrics[-1] |= tiny_runs.run(
             model_dir=f"{root}/p",
             output_dir=f"{root}/f",
-            feature_cache_dir=f"{root}/cache",
             do_train=True,
             do_eval=True,
             do_predict=True,
