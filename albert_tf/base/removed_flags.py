@@ -10,6 +10,10 @@ REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
         "each run converts its examples anew, so leave it out",
         (),
     ),
+    "layer_decay": (
+        "all weights learn at `learning_rate`, and `freeze` stops whole parts",
+        ("1", "1.0"),
+    ),
 }
 
 

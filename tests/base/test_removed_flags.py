@@ -34,6 +34,14 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
         test_command_line.program(model_dir="m", feature_cache_dir="/c")
 
 
+def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
+    """Every run wrote all its flags; those at their old default go on."""
+    ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
+    assert not ended.stderr and "rate=3.0" in ended.stdout
+    ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")
+    assert ended.returncode == 1 and "layer_decay=0.9" in ended.stderr
+
+
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
     """What another program lost is this one's, and values are no flags."""
