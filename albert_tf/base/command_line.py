@@ -1,10 +1,10 @@
 """Programs: functions of settings, as command lines and as keywords.
 
-    @command_line.program(ReportConfig, positional="model_dir")
-    def report(config: ReportConfig) -> None: ...
+    @command_line.program(DescribeConfig, positional="config")
+    def describe(c: DescribeConfig) -> None: ...
 
-makes a flag of each setting for `report.program.cli()`, and a keyword for
-`report(model_dir=...)`. Only this module knows absl.
+makes a flag of each setting for `describe.program.cli()`, and a keyword for
+`describe(config=...)`. Only this module knows absl.
 """
 
 import atexit
@@ -25,6 +25,7 @@ from absl import app, flags, logging
 
 from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.removed_flags import REMOVED, gone, without_removed
 from albert_tf.base.settings import typed, types_of
 
 FLAGS = flags.FLAGS
@@ -49,6 +50,18 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
             interrupts.end()
 
     return see
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parse flags as absl does, those of older programs being looked at."""
+    try:
+        read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+        argv = [argv[0], *without_removed(read, FLAGS)]
+    except flags.Error:
+        pass  # of which absl tells
+    except InputError as error:
+        sys.exit(_fail(str(error)))
+    return app.parse_flags_with_usage(argv)
 
 
 def run(main: Callable[[], None], positional: str | None = None) -> None:
@@ -89,7 +102,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
-            app.run(guarded)
+            app.run(guarded, flags_parser=_parse)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
 
@@ -261,6 +274,8 @@ class Program:
         fields, passed = self.fields(), {}
         for keyword, value in values.items():
             name = self.aliases.get(keyword, keyword)
+            if name not in fields and name in REMOVED:
+                raise gone(name, value)
             if name not in fields:
                 hint = near(keyword, [*fields, *self.aliases])
                 raise InputError(

@@ -15,7 +15,6 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning import directory, distillation, ensemble
 from albert_tf.finetuning.class_weights import with_class_weights
 from albert_tf.finetuning.example_batches import bucketed, make_batches
-from albert_tf.finetuning.feature_cache import checksum
 from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.finetuning.job import Job, prepare
 from albert_tf.finetuning.recipe_trainer import (
@@ -41,7 +40,7 @@ ENCODER = ("albert/",)
 
 # Whose files may lie elsewhere on each machine.
 PATHS = (
-    *("model_dir", "output_dir", "ensemble", "teacher", "feature_cache_dir"),
+    *("model_dir", "output_dir", "ensemble", "teacher"),
     *("data_dir", "train_file", "eval_file", "predict_file"),
 )
 
@@ -55,9 +54,9 @@ def require_alike(
     configs = (c for c in s.configs() if c is not s.devices)
     values = {k: v for config in configs for k, v in vars(config).items()}
     contents = {
-        f"{split.name} examples of {job.task.name}": checksum(split.features)
+        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
         for job in jobs
-        for split in (*job.train, *job.eval, *job.predict)
+        for x in (*job.train, *job.eval, *job.predict)
     }
     alike = {k: v for k, v in values.items() if k not in PATHS}
     distribution.require_alike(strategy, alike | contents)
@@ -258,10 +257,8 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     strategy = prepared or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if taught:
-        cache_dir, size = s.run.feature_cache_dir, s.training.eval_batch_size
+        size = s.training.eval_batch_size
         by_length = bucketed(s.run, strategy, "eval")
-        job = distillation.teach(
-            job, s.recipe, cache_dir, strategy, size, by_length
-        )
+        job = distillation.teach(job, s.recipe, strategy, size, by_length)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.finetuning.feature_cache import cached_features
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.scoring import Split, metric_name
-from albert_tf.tasks.task import PARTS, Task, read_splits, split_paths
+from albert_tf.tasks.task import PARTS, Task, read_splits
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -85,9 +84,6 @@ class FinetuningConfig:
         "Where batches are put together by length, which saves padding: "
         "nowhere, to evaluate and predict, or also to train. Not on TPUs.",
         choices=("none", "evaluation", "all"),
-    )
-    feature_cache_dir: str | None = setting(
-        None, "Folder that keeps converted examples for later runs."
     )
     num_seeds: int = setting(
         1,
@@ -287,11 +283,8 @@ def prepare(
             task = task.evaluated_on(first)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
     for part, examples_of in examples.items():
-        paths = split_paths(task, data, part)
         for name, rows in examples_of.items():
-            features = cached_features(
-                task, rows, tokenizer, run.feature_cache_dir, part, paths[name]
-            )
+            features = task.features(rows, tokenizer)
             full_name = "_".join(filter(None, (part, name)))
             splits[part] += (Split(full_name, rows, features),)
     return Job(task, config, tokenizer, **splits)

@@ -14,7 +14,6 @@ from albert_tf.finetuning.recipes import (
     RecipeConfig,
     evaluations_without_gain,
     frozen,
-    rate_scales,
     reductions,
 )
 from albert_tf.model.config import AlbertConfig
@@ -52,21 +51,17 @@ class FinetuningTrainer(Trainer):
     Args:
       *trainer: those of `Trainer`; its model has its encoder as `albert`.
       recipe: the recipe.
-      config: the architecture, which says what the depth groups are.
+      config: the architecture, which says what the groups of layers are.
     """
 
     def __init__(
         self, *trainer: Any, recipe: RecipeConfig, config: AlbertConfig
     ):
-        self.recipe, self.config = recipe, config
+        self.recipe = recipe
         super().__init__(
             *trainer,
             trainable=lambda name: not frozen(name, recipe.freeze, config),
         )
-
-    def _rate_scales(self) -> dict[str, float]:
-        decay = self.recipe.layer_decay
-        return rate_scales(list(self.trained), decay, self.config)
 
     def facts(self) -> dict[str, Fact]:
         return super().facts() | facts(self.recipe, "another recipe")

@@ -1,8 +1,4 @@
-"""What can be changed about fine-tuning: which weights, how fast, how long.
-
-A model has depth groups, from the bottom: its embeddings, each set of layers
-that share their weights, and on top the pooler with the task's own layers.
-"""
+"""What can be changed about fine-tuning: which weights, how fast, how long."""
 
 import dataclasses
 import math
@@ -47,13 +43,6 @@ class RecipeConfig:
         (),
         "Parts of the encoder that stay as they are: embeddings, encoder, "
         "pooler, or encoder_0, encoder_1, ... for single groups of layers.",
-    )
-    layer_decay: float = setting(
-        1.0,
-        "Factor of the learning rate from one depth group (head, groups of "
-        "layers, embeddings) to the next lower one.",
-        minimum=0.0,
-        maximum=1.0,
     )
     label_smoothing: float = setting(
         0.0,
@@ -154,18 +143,17 @@ def group_number(config: AlbertConfig) -> int:
     return max(len(set(config.blocks(kind))) for kind in KINDS)
 
 
-def depth(name: str, config: AlbertConfig) -> int:
-    """Return the depth group of a variable: 0 for embeddings, the top last.
+def group_of(name: str, config: AlbertConfig) -> int | None:
+    """Return the group of layers that a variable is of, None if of no layer.
 
     Where attention is shared and feed-forward layers are not, or the other
     way, what is shared belongs to the highest group that uses it.
     """
-    groups = group_number(config)
     block = BLOCK.match(name)
-    if block:
-        number = config.blocks(block[1])[-1] + 1
-        return -(-(int(block[2]) + 1) * groups // number)
-    return 0 if name.startswith("albert/embeddings/") else groups + 1
+    if not block:
+        return None
+    number = config.blocks(block[1])[-1] + 1
+    return -(-(int(block[2]) + 1) * group_number(config) // number) - 1
 
 
 def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
@@ -174,8 +162,7 @@ def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
         name.startswith(f"albert/{part}/") for part in freeze if part in PARTS
     ):
         return True
-    block = BLOCK.match(name)
-    return bool(block) and f"encoder_{depth(name, config) - 1}" in freeze
+    return f"encoder_{group_of(name, config)}" in freeze
 
 
 def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
@@ -189,14 +176,6 @@ def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
             f"the model has {groups}.",
             freeze=name,
         )
-
-
-def rate_scales(
-    names: Sequence[str], layer_decay: float, config: AlbertConfig
-) -> dict[str, float]:
-    """Return {name: factor of the learning rate}, 1 for the top group."""
-    top = group_number(config) + 1
-    return {name: layer_decay ** (top - depth(name, config)) for name in names}
 
 
 def evaluations_without_gain(values: Sequence[float]) -> int:

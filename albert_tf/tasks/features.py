@@ -5,6 +5,7 @@ example where it has several (choices).
 """
 
 import dataclasses
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -135,6 +136,17 @@ class Features:
         ids[inside] = self.tokens
         arrays = ids, inside.astype(np.int32), second.astype(np.int32)
         return dict(zip(INPUTS, arrays, strict=True))
+
+    def fingerprint(self) -> int:
+        """Return what tells these features from others."""
+        crc = 0
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            arrays = value if isinstance(value, dict) else {"": value}
+            for name, array in sorted(arrays.items()):
+                crc = zlib.crc32(f"{field.name}/{name}".encode(), crc)
+                crc = zlib.crc32(np.asarray(array).tobytes(), crc)
+        return crc
 
     def full_rows(self) -> int:
         """Return how many rows leave no room, and may have been cut."""

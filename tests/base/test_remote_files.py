@@ -35,7 +35,7 @@ from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training.runs import run_report
+from albert_tf.training.runs.history import History
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +163,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
     assert tf.saved_model.load(f"file://{tmp_path}/b/saved").signatures
 
 
-@pytest.mark.parametrize("program", [model_size.describe, run_report.page])
+@pytest.mark.parametrize("program", [model_size.describe, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
     """A scheme that TensorFlow does not know is named, as a line can say."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
@@ -174,7 +174,7 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining, its report and fine-tuning, with metrics of a disk's."""
+    """Pretraining and fine-tuning, with metrics of a disk's."""
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""
@@ -185,12 +185,9 @@ def test_training_runs_behind_a_scheme(
         metrics.append(
             run_pretraining(prefix + data_dir, prefix + config[0], f"{root}/p")
         )
-        page = run_report.page(f"{root}/p")
-        files.write_text(f"{root}/p/report.html", page)
         metrics[-1] |= tiny_runs.run(
             model_dir=f"{root}/p",
             output_dir=f"{root}/f",
-            feature_cache_dir=f"{root}/cache",
             do_train=True,
             do_eval=True,
             do_predict=True,
@@ -201,4 +198,4 @@ def test_training_runs_behind_a_scheme(
     same = {name for name in a if "tfevents" not in name}
     assert same == {name for name in b if "tfevents" not in name}
     assert any("tfevents" in name for name in b)
-    assert {"p/curves.png", "p/report.html", "f/metrics.json"} <= same
+    assert {"p/curves.png", "f/metrics.json"} <= same

@@ -15,13 +15,11 @@ from albert_tf.finetuning.directory import summary
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
-from albert_tf.training.machines import distribution
 from albert_tf.training.machines.distribution import (
     DistributionConfig,
     make_strategy,
 )
 from albert_tf.training.runs.history import History
-from albert_tf.training.step.evaluator import Evaluator
 
 
 @pytest.fixture(scope="module")
@@ -251,24 +249,3 @@ def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
     expected = (0.25 * hard + 0.75 * 9 * soft).mean()
     (row,) = (r for r in History.read(output).rows if r["split"] == "train")
     assert row["loss"] == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_a_teacher_is_asked_once(finished, opinions, tmp_path, monkeypatch):
-    """Another run reads what it said from the cache; several workers do not."""
-    values = opinions | {
-        "model_dir": finished[0],
-        "teacher": finished[0],
-        "do_train": True,
-        "num_train_steps": 1,
-        "feature_cache_dir": str(tmp_path / "cache"),
-    }
-    run(output_dir=str(tmp_path / "o"), **values)
-    monkeypatch.setattr(Evaluator, "predict", None)
-    run(output_dir=str(tmp_path / "p"), **values)
-    with mock.patch.object(distribution, "processes", lambda _: 2):
-        with pytest.raises(TypeError):  # all ask the teacher together
-            run(output_dir=str(tmp_path / "q"), **values)
-    name = "classifier/kernel"
-    one, two = (weights(str(tmp_path / folder), name) for folder in "op")
-    np.testing.assert_array_equal(one, two)

@@ -1,6 +1,5 @@
-"""Averages, adversaries, frozen parts and slower layers, one step at a time."""
+"""Averages, adversaries and frozen parts, one step at a time."""
 
-import dataclasses
 from unittest import mock
 
 import keras
@@ -31,9 +30,7 @@ from albert_tf.training.step.training_config import TrainingConfig
 WORDS = "albert/embeddings/word_embeddings"
 
 
-def make_trainer(
-    replicas=1, config=tiny.CONFIG, training=None, ema_decay=0.0, **recipe
-):
+def make_trainer(replicas=1, training=None, ema_decay=0.0, **recipe):
     settings = TrainingConfig(
         num_train_steps=20,
         train_batch_size=16,
@@ -43,7 +40,7 @@ def make_trainer(
     keras.utils.set_random_seed(3)
     return FinetuningTrainer(
         make_strategy(DistributionConfig(num_cpu_replicas=replicas)),
-        lambda: AlbertForPretraining(config),
+        lambda: AlbertForPretraining(tiny.CONFIG),
         PretrainingObjective(),
         OptimizerConfig(
             optimizer="adamw",
@@ -53,7 +50,7 @@ def make_trainer(
         ),
         settings,
         recipe=RecipeConfig(**recipe),
-        config=config,
+        config=tiny.CONFIG,
     )
 
 
@@ -179,28 +176,6 @@ def test_frozen_parts_keep_their_bits():
     assert moved == {n for n in before if not n.startswith(still)}
     slots = {n for n in trainer.state() if n.endswith("/m")}
     assert slots == {f"optimizer/{n}/m" for n in moved}
-
-
-@pytest.mark.slow
-def test_lower_layers_move_less():
-    """The first step of each depth group is shortened by its factor."""
-    config = dataclasses.replace(tiny.CONFIG, sharing="none")
-    trainer = make_trainer(config=config)
-    start = values(trainer)
-    tiny.run_steps(trainer, 1)
-    whole = values(trainer)
-    slower = trained(1, config=config, layer_decay=0.5)
-    for name, factor in (
-        (WORDS, 1 / 8),
-        ("albert/encoder/ffn_0_0/output/kernel", 1 / 4),
-        ("albert/encoder/ffn_1_0/output/kernel", 1 / 2),
-        ("albert/pooler/kernel", 1.0),
-    ):
-        np.testing.assert_allclose(
-            slower[name] - start[name],
-            factor * (whole[name] - start[name]),
-            atol=1e-7,
-        )
 
 
 def scripted(scores, monkeypatch):

@@ -1,4 +1,4 @@
-"""Depth groups of shared layers, and what evaluations lead to."""
+"""Groups of layers, what is frozen, and what evaluations lead to."""
 
 import dataclasses
 
@@ -6,11 +6,10 @@ import pytest
 import tiny
 
 from albert_tf.finetuning.recipes import (
-    depth,
     evaluations_without_gain,
     frozen,
     group_number,
-    rate_scales,
+    group_of,
     reductions,
 )
 from albert_tf.model.albert import AlbertForPretraining
@@ -33,43 +32,34 @@ def ffn(i):
 
 
 def test_one_group_of_shared_layers():
-    """All layers share: embeddings, the layers, and what is on top."""
+    """All layers share; embeddings and what is on top are of none."""
     found = [
-        depth(name, config())
+        group_of(name, config())
         for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
     ]
-    assert found == [0, 1, 1, 2, 2]
+    assert found == [None, 0, 0, None, None]
 
 
 def test_layers_of_their_own():
     """Without sharing every layer is a group, as in BERT."""
     c = config(num_hidden_layers=4, sharing="none")
     assert group_number(c) == 4
-    assert [depth(attention(i), c) for i in range(4)] == [1, 2, 3, 4]
-    assert [depth(ffn(i), c) for i in range(4)] == [1, 2, 3, 4]
-    assert depth(POOLED, c) == 5
+    assert [group_of(attention(i), c) for i in range(4)] == [0, 1, 2, 3]
+    assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_shared_attention_belongs_to_the_highest_layer():
     """One attention under four feed-forward layers changes with the last."""
     c = config(num_hidden_layers=4, sharing="attention")
-    assert depth(attention(0), c) == 4
-    assert [depth(ffn(i), c) for i in range(4)] == [1, 2, 3, 4]
+    assert group_of(attention(0), c) == 3
+    assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_groups_that_share():
-    """Twelve layers in three groups have five depths."""
+    """Of twelve layers in three groups, those of a group are as one."""
     c = config(num_hidden_layers=12, num_hidden_groups=3)
-    assert [depth(attention(g), c) for g in range(3)] == [1, 2, 3]
-    assert depth("classifier/kernel", c) == 4
-
-
-def test_rates_fall_towards_the_embeddings():
-    """Each depth has a factor more than the one above it."""
-    c = config(num_hidden_layers=4, sharing="none")
-    names = [EMBEDDED, attention(0), ffn(3), POOLED]
-    found = rate_scales(names, 0.5, c)
-    assert list(found.values()) == [1 / 32, 1 / 16, 1 / 2, 1]
+    assert group_number(c) == 3
+    assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Fine-tuning on tables is fine-tuning on the file of the same rows."""
 
 import json
-import os
 
 import pytest
 import tiny_runs
@@ -47,7 +46,6 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
             albert_tf.finetune(
                 model_dir=pretrained,
                 output_dir=tmp_path / name,
-                feature_cache_dir=tmp_path / "cache",
                 do_train=True,
                 do_eval=True,
                 do_predict=True,
@@ -68,7 +66,6 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
     assert two.history.column("eval", "accuracy")[0] == [2, 3]
     flags = (tmp_path / "frame" / "run.flags").read_text()
     assert "# --train_file=train_file (DataFrame)\n" in flags
-    assert len(os.listdir(tmp_path / "cache")) == 6
 
 
 def examples(kind, source, **columns):

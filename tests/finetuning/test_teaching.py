@@ -186,7 +186,7 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     )
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=1))
     job = Job(task, config, tokenizer, train, (), ())
-    job = teach(job, recipe, None, strategy, 2, True)
+    job = teach(job, recipe, strategy, 2, True)
     return kind, SoftTargets(task, recipe), teacher, job.train[0].features
 
 

@@ -1,5 +1,6 @@
 """Packed rows, windows over long ones, and features put together."""
 
+import dataclasses
 import itertools
 import tracemalloc
 
@@ -103,3 +104,46 @@ def test_long_texts_are_cut():
     rows = [cls, the, the, the, the, sep, cls, un, sep]
     assert features.tokens.tolist() == rows
     assert features.lengths.tolist() == [6, 3]
+
+
+def whole_features(**changes):
+    """Return features that have something in each of their fields."""
+    values = {
+        "tokens": np.arange(9, dtype=np.int32),
+        "row_splits": np.array([0, 2, 5, 7, 9]),
+        "second_starts": np.array([1, 1, 2, 2], np.int32),
+        "arrays": {"labels": np.array([0, 1])},
+        "pad_id": 3,
+        "max_seq_length": 12,
+        "token_arrays": {"tags": np.arange(9, dtype=np.int32)},
+        "fills": {"tags": -1e30},
+        "notes": {"words": np.array(["a", "bcd"])},
+        "rows_per_example": 2,
+    }
+    return Features(**values | changes)
+
+
+def test_a_fingerprint_tells_features_apart():
+    """Whatever field differs, or the name of an array, it is another."""
+    changes = {
+        "tokens": np.arange(1, 10, dtype=np.int32),
+        "row_splits": np.array([0, 3, 5, 7, 9]),
+        "second_starts": np.array([1, 2, 2, 2], np.int32),
+        "arrays": {"labels": np.array([1, 1])},
+        "pad_id": 4,
+        "max_seq_length": 13,
+        "token_arrays": {"tags": np.zeros(9, np.int32)},
+        "fills": {"tags": 0.0},
+        "notes": {"words": np.array(["a", "bce"])},
+        "rows_per_example": 4,
+    }
+    assert changes.keys() == {f.name for f in dataclasses.fields(Features)}
+    prints = [
+        whole_features(**{k: x}).fingerprint() for k, x in changes.items()
+    ]
+    prints.append(
+        whole_features(arrays={"label": np.array([0, 1])}).fingerprint()
+    )
+    known = whole_features().fingerprint()
+    assert whole_features().fingerprint() == known
+    assert len({known, *prints}) == len(prints) + 1

@@ -2,7 +2,14 @@
 
 import json
 
-from albert_tf.training.model_directory.model_card import CARD, MARK, write_card
+import pytest
+
+from albert_tf.training.model_directory.model_card import (
+    CARD,
+    MARK,
+    number,
+    write_card,
+)
 
 
 def model(folder, **files):
@@ -68,3 +75,17 @@ def test_the_users_own_card_stays(tmp_path):
     path.write_text("mine\n")
     write_card(folder, folder)
     assert path.read_text("utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1250000, "1,250,000"),
+        (0.001761234, "0.001761"),
+        (45678.9, "45,679"),
+        (True, "True"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    """Thousands are set apart, and digits that say nothing left out."""
+    assert number(value) == text

@@ -13,7 +13,6 @@ from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.training.pretraining.phases import folders
 from albert_tf.training.runs.history import HISTORY_FILE, History
-from albert_tf.training.runs.run_report import number, read_flags, read_if_there
 
 CARD = "README.md"
 # A card with this line is written anew, one without it is the user's.
@@ -45,6 +44,31 @@ INPUT_FLAGS = {
     "init_checkpoint": "First weights",
 }
 COUNTED = ("documents", "sentences", "tokens")  # of the records' statistics
+
+
+def number(value: object) -> str:
+    """Return a value as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
+
+
+def read_flags(model_dir: str) -> dict[str, str]:
+    """Return {flag: value} of a run's flagfile; {} without one."""
+    path = files.join(model_dir, FLAG_FILE)
+    if not files.exists(path):
+        return {}
+    lines = files.read_text(path, "The flagfile").splitlines()
+    pairs = [line.lstrip("-").partition("=") for line in lines if line]
+    return {name: value for name, _, value in pairs}
+
+
+def read_if_there(folder: str, name: str) -> dict:
+    """Return a JSON object of a folder, {} if it is gone or was not named."""
+    path = files.join(folder, name)
+    there = folder and files.exists(path)
+    return files.read_json(path, f"`{name}`") if there else {}
 
 
 def shape_of(config: dict) -> str:

@@ -203,7 +203,6 @@ class Optimizer:
       config: rule, schedule and hyperparameters.
       num_train_steps: the step at which the schedule reaches zero.
       variables: {name: trainable variable}.
-      rate_scales: {name: factor of the rate}, where it is not 1.
       compiled: whether XLA may compile a part of the update.
       dtype: of Muon's products.
 
@@ -216,14 +215,12 @@ class Optimizer:
         config: OptimizerConfig,
         num_train_steps: int,
         variables: dict[str, tf.Variable],
-        rate_scales: dict[str, float] | None = None,
         compiled: bool = True,
         dtype: str = "float32",
     ):
         self.config = config
         self.num_train_steps = num_train_steps
         self.variables = variables
-        self.rate_scales = rate_scales or {}
         self.compiled, self.dtype = compiled, dtype
         self.rate_factor = tf.Variable(1.0, trainable=False)
         self.course: tf.Variable | None = None
@@ -310,9 +307,8 @@ class Optimizer:
         ):
             slots = (self.m[name], self.v[name])
             excluded = EXCLUDED.search(name) is not None
-            scaled = rate * self.rate_scales.get(name, 1.0)
             rule = rule_of(name, self.config, self.dtype)
-            args = (g, *slots, scaled, t, excluded, healthy, rule)
+            args = (g, *slots, rate, t, excluded, healthy, rule)
             update(variable, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             update(self.iterations, lambda step: step.assign_add(1))

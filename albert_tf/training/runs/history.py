@@ -26,7 +26,7 @@ def read_row(line: str, place: str) -> dict:
 
 
 class History:
-    """Rows {"step", "split", metric: value} of a run, for resume and report.
+    """Rows {"step", "split", metric: value} of a run, for resume and curves.
 
     A row of the split "train" has the means of its last `steps` steps.
 

@@ -82,7 +82,6 @@ class Trainer:
                 optimizer,
                 training.num_train_steps,
                 self.trained,
-                self._rate_scales(),
                 self.xla.pieces,
                 training.dtype,
             )
@@ -94,10 +93,6 @@ class Trainer:
         return tf.function(
             self._micro_gradients, jit_compile=self.xla.whole or None
         )
-
-    def _rate_scales(self) -> dict[str, float]:
-        """Return {name: factor of the learning rate}, where it is not 1."""
-        return {}
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
         """Return a context in which the model has the weights that count."""

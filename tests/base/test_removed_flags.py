@@ -1,0 +1,54 @@
+"""Files `run.flags` of older versions go on, or are refused by name."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import test_command_line
+
+from albert_tf.base.errors import InputError
+from albert_tf.base.removed_flags import REMOVED, without_removed
+
+
+def replay(path, *lines):
+    """Run a program that has `Kinds` with the flagfile of these lines."""
+    path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
+    return subprocess.run(
+        [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parent,
+    )
+
+
+def test_a_removed_flag_is_refused_by_name(tmp_path):
+    """The only line names the flag, its value and what to do."""
+    ended = replay(tmp_path / "run.flags", "--feature_cache_dir=/c")
+    assert ended.returncode == 1 and not ended.stdout
+    assert ended.stderr == (
+        "error: `feature_cache_dir` is gone: each run converts its examples "
+        "anew, so leave it out. Received: feature_cache_dir=/c\n"
+    )
+    with pytest.raises(InputError, match="`feature_cache_dir` is gone: each"):
+        test_command_line.program(model_dir="m", feature_cache_dir="/c")
+
+
+def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
+    """Every run wrote all its flags; those at their old default go on."""
+    ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
+    assert not ended.stderr and "rate=3.0" in ended.stdout
+    ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")
+    assert ended.returncode == 1 and "layer_decay=0.9" in ended.stderr
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_flags_of_the_program_itself_stay(name):
+    """What another program lost is this one's, and values are no flags."""
+    arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
+    assert without_removed(arguments, {name}) == arguments
+    assert without_removed(arguments[1:], ()) == arguments[1:]
+    with pytest.raises(InputError, match=f"Received: {name}=x"):
+        without_removed(arguments, ())
+    with pytest.raises(InputError, match=f"`{name}` is gone"):
+        without_removed([f"-{name}", "x"], ())
