@@ -1,16 +1,14 @@
-"""Compile the pretraining step for a TPU, without one, and say what it costs.
+"""Compile the pretraining step for a TPU, without one, and say whether it fits.
 
     python -m albert_tf.tpu_check --topology=v5e-8 \\
         --flagfile=configs/pretraining/base_v5e-8.flags
 
 It takes the flags of `pretrain.py` and compiles the same step with the real
 TPU compiler: `pip install 'albert-tf[tpu-check]'`. Nothing is run: memory is
-what the compiler says, times are a lower bound from published peak rates.
+what the compiler says.
 """
 
-import json
-
-from albert_tf.base import command_line, files, program
+from albert_tf.base import command_line, program
 
 with program.quiet_start():
     from albert_tf.tpu.chips import parse
@@ -24,10 +22,8 @@ def tpu_check(config, run, optimizer, training, devices) -> None:
     plan = make_plan(config, run, optimizer, training)
     if config.step_file:
         write_plan(config.step_file, plan, parse(config.topology))
-        return
-    result = check(config, plan)
-    if config.json:
-        files.write_text(config.json, json.dumps(result, indent=2) + "\n")
+    else:
+        check(config, plan)
 
 
 cli = tpu_check.program.cli

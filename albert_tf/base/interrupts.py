@@ -14,13 +14,9 @@ from collections.abc import Callable, Iterator
 STATUS = 130  # the exit status of a program that Ctrl-C ended
 
 
-def end(stderr: int = 2) -> None:
-    """End this process at once, with the message and status of Ctrl-C.
-
-    Args:
-      stderr: the file descriptor to write to.
-    """
-    os.write(stderr, b"error: interrupted\n")
+def end() -> None:
+    """End this process at once, with the message and status of Ctrl-C."""
+    os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
 
 

@@ -14,7 +14,6 @@ from albert_tf.conversion.huggingface_heads import (
     read_task,
 )
 from albert_tf.conversion.named_tensors import Tensors, to_ours
-from albert_tf.conversion.released_models import recognise
 from albert_tf.conversion.released_names import (
     HUGGING_FACE,
     MODEL_DIR,
@@ -45,6 +44,18 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 ENCODER, TF1_ENCODER = "albert/", "bert/"
+# {V: {H: (L, A)}} of the released models. No shape shows L and A: the paper's
+# rule H / 64, TF-Hub's version 2 and albert_zh say 32 heads for xlarge, whose
+# released weights have 16.
+ENGLISH, CHINESE = 30000, 21128
+SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
+RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
+# All other values that decide shapes are those of BASE in every release.
+BASE = AlbertConfig()
+SAME = (
+    "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
+    "type_vocab_size sharing attention_head_size"
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,6 +321,39 @@ def _task_line(task: Task) -> str:
     return f"task: {task.name} ({task.kind}{pairs}), {length}"
 
 
+def released_values(config: AlbertConfig) -> dict[str, int | str]:
+    """Return what no shape shows of the released models of a config's sizes.
+
+    Empty if no released model has these sizes.
+    """
+    width = config.hidden_size
+    found = RELEASED.get(config.vocab_size, {}).get(width)
+    same = all(getattr(config, key) == getattr(BASE, key) for key in SAME)
+    if not (found and same and config.intermediate_size == 4 * width):
+        return {}
+    # Google's Chinese models; albert_zh's, with wide norms, have GELU.
+    relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
+    relu = relu and config.embedding_norm == BASE.embedding_norm
+    return {
+        "num_hidden_layers": found[0],
+        "num_attention_heads": found[1],
+        "hidden_act": "relu" if relu else "gelu",
+    }
+
+
+def compare_with_released(config: AlbertConfig) -> tuple[str, list[str]]:
+    """Return whether a config has released sizes, and warnings about it."""
+    released = released_values(config)
+    wrong = ", ".join(
+        f"{key}={value} and not {getattr(config, key)}"
+        for key, value in released.items()
+        if getattr(config, key) != value
+    )
+    warning = f"the released model of these sizes has {wrong}"
+    whose = "a" if released else "no"
+    return f"the sizes of {whose} released model", [warning] if wrong else []
+
+
 def describe_source(source: Source) -> list[str]:
     """Return lines that say what was found, warnings last."""
     shapes = source.tensors.shapes
@@ -320,8 +364,7 @@ def describe_source(source: Source) -> list[str]:
     }
     size = sum(math.prod(shape) for shape in weights.values())
     slots = len(shapes) - len(weights) - (MODEL_DIR.step in shapes)
-    encoder = source.tensors.where(lambda name: not is_of_head(name))
-    model, warnings = recognise(encoder, source.config)
+    model, warnings = compare_with_released(source.config)
     lines = [
         f"found: {source.layout.title}: {source.path}",
         f"model: {model}",

@@ -13,7 +13,7 @@ import time
 import numpy as np
 from scipy import stats
 
-from albert_tf.base import files, program
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
@@ -178,11 +178,7 @@ def ask(output_dir: str) -> None:
     ]
     client = files.join(ROOT, "albert_tf", "demo", "client.py")
     print("\nThe SavedModels, loaded by a process without this package")
-    result = subprocess.run(
-        [sys.executable, client, *exports], stderr=subprocess.PIPE
-    )
-    said = program.without_start_up_lines(result.stderr)
-    print(said.decode(), end="", file=sys.stderr)
+    result = subprocess.run([sys.executable, client, *exports])
     require(
         not result.returncode,
         "The exported models could not be asked.",

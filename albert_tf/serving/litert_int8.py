@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert_tf.base import program
 from albert_tf.base.errors import require
 
 
@@ -32,7 +31,6 @@ def require_quantizer(precision: str) -> None:
 def quiet() -> Iterator[None]:
     """Leave out bars, of which one has no switch, and warnings of memory."""
     with (
-        program.quiet_start(),
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
     ):

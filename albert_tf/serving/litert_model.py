@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.base import files, program
+from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.probabilities import likeliest
@@ -56,9 +56,8 @@ class Runner:
         self.tokenizer = load_tokenizer(folder)
         path = files.join(folder, MODEL_FILE)
         try:
-            with program.quiet_start():
-                self._interpreter = Interpreter(path, num_threads=threads)
-                self._interpreter.allocate_tensors()
+            self._interpreter = Interpreter(path, num_threads=threads)
+            self._interpreter.allocate_tensors()
             self._run = self._interpreter.get_signature_runner()
             details = self._run.get_input_details()
             shape = map(int, details["input_ids"]["shape"])

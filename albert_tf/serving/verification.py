@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files, program
+from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving import onnx_file
 from albert_tf.serving.litert_model import MODEL_FILE
@@ -163,9 +163,8 @@ def litert(server: Server, folder: str) -> Iterator[Difference]:
     if importlib.util.find_spec("ai_edge_litert"):
         from ai_edge_litert.interpreter import Interpreter as interpreter
 
-    with program.quiet_start():
-        opened = interpreter(files.join(folder, MODEL_FILE))
-        opened.allocate_tensors()
+    opened = interpreter(files.join(folder, MODEL_FILE))
+    opened.allocate_tensors()
     runner = opened.get_signature_runner()
     yield from file_differences(server, lambda inputs: runner(**inputs))
 

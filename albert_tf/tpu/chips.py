@@ -1,10 +1,9 @@
-"""What is publicly known of each TPU generation, and the names of slices.
+"""TPU generations and the names of slices.
 
-Peak rates are those of the Cloud TPU documentation, which has a page for each
+Both are those of the Cloud TPU documentation, which has a page for each
 generation: https://docs.cloud.google.com/tpu/docs/v5e and so on, as read in
-2026; beside each chip stands what is not from there. Links count the bytes
-that leave a chip, half of the documented rate of both directions. Memory is not
-listed here: the compiler itself says how much of it a program may use.
+2026. Memory is not listed here: the compiler itself says how much of it a
+program may use.
 """
 
 import dataclasses
@@ -24,9 +23,6 @@ class Chip:
 
     Attributes:
       compiler_name: what the compiler calls it.
-      flops: peak bfloat16 FLOP/s of a chip.
-      hbm_bytes: peak bytes/s from and to the memory of a chip.
-      link_bytes: peak bytes/s out of a chip, all its links together.
       replicas: of `TPUStrategy` on a chip.
       name_counts: what the number in a name like v3-8 counts for each chip.
       shapes: the shapes of slices, in chips.
@@ -34,9 +30,6 @@ class Chip:
     """
 
     compiler_name: str
-    flops: float
-    hbm_bytes: float
-    link_bytes: float
     replicas: int
     name_counts: int
     shapes: tuple[str, ...]
@@ -44,17 +37,13 @@ class Chip:
 
 
 CHIPS = {
-    # Second-hand, for its page is gone. Links: four of 496 Gbit/s, as in "A
-    # domain-specific supercomputer for training deep neural networks" (2020).
-    "v2": Chip("v2", 45e12, 700e9, 248e9, 2, 2, SQUARES[:5]),
-    # Links: four of 656 Gbit/s; the page's 340 TB/s of a pod of 1024 agrees.
-    "v3": Chip("v3", 123e12, 900e9, 328e9, 2, 2, SQUARES),
-    # Links: the page's 1.1 PB/s of a pod of 4096. Two cores of a chip work as
-    # one, as TensorFlow runs v4 and v5p.
-    "v4": Chip("v4", 275e12, 1200e9, 268e9, 1, 2, CUBES, "megacore"),
-    "v5e": Chip("v5e", 197e12, 819e9, 200e9, 1, 1, FLAT),
-    "v5p": Chip("v5", 459e12, 2765e9, 600e9, 1, 2, CUBES),
-    "v6e": Chip("v6e", 918e12, 1638e9, 400e9, 1, 1, FLAT),
+    "v2": Chip("v2", 2, 2, SQUARES[:5]),
+    "v3": Chip("v3", 2, 2, SQUARES),
+    # Two cores of a chip work as one, as TensorFlow runs v4 and v5p.
+    "v4": Chip("v4", 1, 2, CUBES, "megacore"),
+    "v5e": Chip("v5e", 1, 1, FLAT),
+    "v5p": Chip("v5", 1, 2, CUBES),
+    "v6e": Chip("v6e", 1, 1, FLAT),
 }
 # Other names of the same generations.
 ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
@@ -74,7 +63,7 @@ class Topology:
 
     @property
     def chip(self) -> Chip:
-        """The generation's numbers."""
+        """The generation."""
         return CHIPS[self.generation]
 
     @property

@@ -1,4 +1,4 @@
-"""The step that `pretrain.py` runs, compiled for a TPU and accounted for."""
+"""The step that `pretrain.py` runs, compiled for a TPU."""
 
 import dataclasses
 import functools
@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from albert_tf.data.records.input_pipeline import batch_spec
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import forward_flops, training_flops
 from albert_tf.model.shared_layers import EncoderLoop, choose
 from albert_tf.tpu.chips import Topology
 from albert_tf.tpu.compiler import (
@@ -17,7 +16,6 @@ from albert_tf.tpu.compiler import (
     Compiler,
     replica_program,
 )
-from albert_tf.tpu.hlo_traffic import Module
 from albert_tf.tpu.step_module import StepModule, lower_step
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.pretraining.pretraining_run import make_trainer
@@ -52,13 +50,6 @@ class Plan:
         """Return the examples of a replica's micro-batch."""
         pieces = self.training.gradient_accumulation_steps
         return self.training.train_batch_size // (replicas * pieces)
-
-    def flops(self) -> tuple[int, int]:
-        """Return an example's FLOPs: the model's, and what is repeated."""
-        forward = forward_flops(self.config, self.tokens, self.predictions)
-        again = forward["attention"] + forward["feed-forward"]
-        needed = training_flops(self.config, self.tokens, self.predictions)
-        return needed, again * self.loop.rematerialize
 
 
 class Step:
@@ -111,44 +102,6 @@ class Step:
     def compile(self, micro_batch: int) -> Compiled:
         """Compile the step with micro-batches of a size."""
         return self.compiler.compile(self.lower(micro_batch).hlo)
-
-
-def roofline(step: Step, micro_batch: int, compiled: Compiled) -> dict:
-    """Return what a step, and the whole run, cost at least, for JSON.
-
-    Seconds are a lower bound: at peak rates, arithmetic beside memory traffic,
-    then what replicas exchange, all else free. `estimated_cycles` is the
-    compiler's own estimate of a step; `model_flops_share` is how much of the
-    FLOPs the model itself needs, the rest being repeated.
-    """
-    chip, replicas = step.topology.chip, step.topology.replicas
-    training, module = step.plan.training, Module(compiled.text)
-    model, repeated = step.plan.flops()
-    pieces = training.gradient_accumulation_steps
-    flops = (model + repeated) * micro_batch * pieces
-    moved, collectives = module.bytes_moved(), module.collectives()
-    # Each of n members of a ring sends 2 (n - 1) / n times the data.
-    sent = sum(x["bytes"] * x["times"] for x in collectives)
-    sent *= 2 * (replicas - 1) / replicas
-    seconds = {
-        "compute": flops / chip.flops * chip.replicas,
-        "memory": moved / chip.hbm_bytes * chip.replicas,
-        "network": sent / chip.link_bytes * chip.replicas,
-    }
-    least = max(seconds["compute"], seconds["memory"]) + seconds["network"]
-    hours = least * training.num_train_steps / 3600
-    return {
-        "flops_per_replica": flops,
-        "model_flops_share": model / (model + repeated),
-        "bytes_per_replica": moved,
-        "flops_per_byte": flops / moved,
-        "estimated_cycles": module.cycles(),
-        "collectives": collectives,
-        "seconds": seconds | {"step": least},
-        "num_train_steps": training.num_train_steps,
-        "job_hours": hours,
-        "job_chip_hours": hours * step.topology.chips,
-    }
 
 
 def sizes() -> list[int]:

@@ -167,20 +167,15 @@ class Compiled:
     Attributes:
       fits: whether memory sufficed; if not, only `needed` may be known.
       seconds: how long it took.
-      cpu_seconds: the time of all processors, which others' work on the
-        machine does not lengthen.
       needed: bytes of a replica's memory at the worst moment: what lives
         then, and the code; None if the compiler did not say.
       parts: its parts, {name: bytes}.
-      text: the optimized module.
     """
 
     fits: bool
     seconds: float
-    cpu_seconds: float
     needed: int | None
     parts: dict[str, int]
-    text: str = ""
 
 
 # The two ways in which the compiler says that memory does not suffice.
@@ -257,7 +252,7 @@ class Compiler:
         """Compile a module for all replicas of the slice."""
         with self.mlir.make_ir_context():
             module = self.ir.Module.parse(stablehlo(hlo))
-            start, cpu = time.monotonic(), time.process_time()
+            start = time.monotonic()
             executable, message = None, ""
             try:
                 executable = self._executable(module, len(self.devices))
@@ -265,10 +260,10 @@ class Compiler:
                 message = str(error)
                 if "RESOURCE_EXHAUSTED" not in message:
                     raise
-            spent = (time.monotonic() - start, time.process_time() - cpu)
+            seconds = time.monotonic() - start
         if executable is None:
             sizes = needed_and_there(message)
-            return Compiled(False, *spent, sizes and sizes[0], {})
+            return Compiled(False, seconds, sizes and sizes[0], {})
         stats = executable.get_compiled_memory_stats()
         # `temp_size_in_bytes` is no measure: where layers are computed again
         # it exceeds the memory of programs that the compiler lets pass.
@@ -279,5 +274,4 @@ class Compiler:
             ),
             "code": stats.generated_code_size_in_bytes,
         }
-        text = executable.hlo_modules()[0].to_string()
-        return Compiled(True, *spent, sum(parts.values()), parts, text)
+        return Compiled(True, seconds, sum(parts.values()), parts)

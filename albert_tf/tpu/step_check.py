@@ -1,4 +1,4 @@
-"""A pretraining step, compiled for a TPU without one: memory and times."""
+"""A pretraining step, compiled for a TPU without one."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from albert_tf.data.records import find
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.devices import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
-from albert_tf.tpu.compiled_step import Plan, Step, largest, roofline
+from albert_tf.tpu.compiled_step import Plan, Step, largest
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.machines.distribution import DistributionConfig
 from albert_tf.training.machines.precision import with_dtype
@@ -41,7 +41,6 @@ class TpuCheckConfig(Checked):
     find_largest_batch: bool = setting(
         False, "Also find the largest micro-batch of a core that fits."
     )
-    json: str | None = setting(None, "File to write the results to, as JSON.")
     step_file: str | None = setting(
         None,
         "Zip file to write the step to instead of compiling it; JAX runs it, "
@@ -131,69 +130,31 @@ def plan_lines(plan: Plan, topology: Topology) -> list[str]:
     ]
 
 
-def compiled_facts(compiled: Compiled, memory: int) -> dict:
-    """Return what the compiler said, for JSON."""
-    needed = compiled.needed
-    return {
-        "fits": compiled.fits,
-        "compile_seconds": round(compiled.seconds, 1),
-        "compile_cpu_seconds": round(compiled.cpu_seconds, 1),
-        "hbm_bytes": memory,
-        "hbm_needed_bytes": needed,
-        "hbm_left_bytes": None if needed is None else memory - needed,
-        "hbm_parts": compiled.parts,
-    }
+def compiled_lines(
+    compiled: Compiled, memory: int, topology: Topology
+) -> list[str]:
+    """Say whether the step compiles and fits.
 
-
-def compiled_lines(facts: dict, topology: Topology) -> list[str]:
-    """Say whether the step compiles and fits."""
-    name, seconds = topology.generation, facts["compile_seconds"]
-    needed = facts["hbm_needed_bytes"]
-    there = gib(facts["hbm_bytes"])
-    said = f"according to the TPU compiler ({seconds:.0f} s)"
-    if not facts["fits"]:
+    Args:
+      compiled: the step.
+      memory: bytes that a replica may use.
+      topology: the slice.
+    """
+    name, needed = topology.generation, compiled.needed
+    said = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
+    if not compiled.fits:
         amount = "more" if needed is None else gib(needed)
-        return [f"does not fit {name}: needs {amount} of {there}, {said}"]
-    parts = ", ".join(f"{k} {gib(n)}" for k, n in facts["hbm_parts"].items())
-    left = gib(facts["hbm_left_bytes"])
+        return [f"does not fit {name}: needs {amount} of {gib(memory)}, {said}"]
+    parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
         f"compiles for {name} and fits, {said}",
-        f"memory of a replica at its peak: {gib(needed)} of {there}, {left} "
-        f"left ({parts})",
+        f"memory of a replica at its peak: {gib(needed)} of {gib(memory)}, "
+        f"{gib(memory - needed)} left ({parts})",
     ]
 
 
-def cost_lines(facts: dict) -> list[str]:
-    """Say what a step and the run cost at least."""
-    seconds = facts["seconds"]
-    lines = [
-        f"arithmetic of a replica: {facts['flops_per_replica'] / 1e12:.2f} "
-        f"TFLOP a step, {facts['model_flops_share']:.0%} of it the model's, "
-        "the rest repeated",
-        f"memory traffic: {facts['bytes_per_replica'] / 1e9:.1f} GB a step, "
-        f"{facts['flops_per_byte']:.0f} FLOP/byte",
-    ]
-    for x in facts["collectives"]:
-        lines.append(
-            f"{x['kind']} over {x['replicas']} replicas: "
-            f"{x['bytes'] / 1e6:.3f} MB, {x['times']} times a step"
-        )
-    return [
-        *lines,
-        "the compiler's own estimate, to compare forms of a step: "
-        f"{facts['estimated_cycles'] / 1e9:.3f} billion cycles",
-        "at peak rates (a lower bound, real steps take longer): "
-        f"arithmetic {seconds['compute'] * 1e3:.1f} ms, memory "
-        f"{seconds['memory'] * 1e3:.1f} ms, network "
-        f"{seconds['network'] * 1e3:.1f} ms, step "
-        f"{seconds['step'] * 1e3:.1f} ms",
-        f"{facts['num_train_steps']:,} steps: {facts['job_hours']:.3g} hours, "
-        f"{facts['job_chip_hours']:.4g} chip-hours at least",
-    ]
-
-
-def check(config: TpuCheckConfig, plan: Plan) -> dict:
-    """Compile, say what was found, and return it."""
+def check(config: TpuCheckConfig, plan: Plan) -> None:
+    """Compile, and say what was found."""
     topology = parse(config.topology)
     require_versions()
     print(*plan_lines(plan, topology), sep="\n")
@@ -201,37 +162,19 @@ def check(config: TpuCheckConfig, plan: Plan) -> dict:
     memory = step.compiler.memory()
     micro_batch = plan.micro_batch(topology.replicas)
     compiled = step.compile(micro_batch)
-    result = {
-        "topology": str(topology),
-        "replicas": topology.replicas,
-        "micro_batch": micro_batch,
-        "max_seq_length": plan.tokens,
-        "max_predictions_per_seq": plan.predictions,
-        "encoder_loop": dataclasses.asdict(plan.loop),
-        **compiled_facts(compiled, memory),
-    }
-    lines = compiled_lines(result, topology)
-    if compiled.fits:
-        costs = roofline(step, micro_batch, compiled)
-        lines += cost_lines(costs)
-        result |= costs
-    print(*lines, sep="\n")
+    print(*compiled_lines(compiled, memory, topology), sep="\n")
     if config.find_largest_batch:
-        result |= search(step, {micro_batch: compiled}, memory)
-    return result
+        search(step, {micro_batch: compiled}, memory)
 
 
-def search(step: Step, tried: dict[int, Compiled], memory: int) -> dict:
-    """Find the largest micro-batch; return it for JSON."""
+def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
+    """Find the largest micro-batch, and say what it is."""
 
     def compile_size(size: int) -> Compiled:
         compiled = step.compile(size)
-        facts = compiled_facts(compiled, memory)
-        said = compiled_lines(facts, step.topology)[0]
+        said = compiled_lines(compiled, memory, step.topology)[0]
         print(f"micro-batch of {size}: {said}")
         return compiled
 
     most = largest(compile_size, tried, memory)
     print(f"largest micro-batch of a replica that fits: {most}")
-    facts = {n: compiled_facts(c, memory) for n, c in sorted(tried.items())}
-    return {"largest_micro_batch": most, "tried": facts}

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.model.flops import training_flops
 from albert_tf.tpu.chips import Topology
 from albert_tf.tpu.compiled_step import Plan, Step
 from albert_tf.tpu.compiler import libraries, require_versions, stablehlo
@@ -101,7 +102,7 @@ def about(step: Step, module: StepModule, micro_batch: int) -> dict:
     """Return what goes into a module and comes out, and what it costs."""
     plan = step.plan
     examples = micro_batch * plan.training.gradient_accumulation_steps
-    model, repeated = plan.flops()
+    flops = training_flops(plan.config, plan.tokens, plan.predictions)
     filled = batch_content(step)
     filled |= {name: content(v) for name, v in step.variables().items()}
     return {
@@ -112,8 +113,7 @@ def about(step: Step, module: StepModule, micro_batch: int) -> dict:
         "examples": examples,
         "tokens": plan.tokens,
         "predictions": plan.predictions,
-        "model_flops": model * examples,
-        "repeated_flops": repeated * examples,
+        "model_flops": flops * examples,
         "arguments": [
             {
                 "name": name,

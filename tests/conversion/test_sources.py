@@ -1,0 +1,96 @@
+"""What is said of a model that was found."""
+
+import dataclasses
+import json
+
+import goldens
+import pytest
+from conversions import release
+
+from albert_tf.conversion import tf1
+from albert_tf.conversion.converter import convert
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.sources import compare_with_released
+from albert_tf.model.config import AlbertConfig
+
+MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
+RELEASES = sorted(path.stem for path in MODELS.glob("albert_*.json"))
+TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
+
+
+def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
+    """A released config without `embedding_size` loads with a warning."""
+    source = release(
+        tmp_path / "in", golden.config, golden.weights, embedding_size=None
+    )
+    lines = convert(source, str(tmp_path / "dir"), "model_dir")
+    assert any("no embedding_size" in line for line in lines)
+    config = AlbertConfig.from_model_dir(str(tmp_path / "dir"))
+    assert config.embedding_size == 16
+
+
+def shipped(name: str) -> AlbertConfig:
+    """Return a config of `configs/models`."""
+    return AlbertConfig.from_json_file(str(MODELS / f"{name}.json"))
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_shipped_configs_have_released_sizes(name):
+    """All 16 of them, without a warning."""
+    assert len(RELEASES) == 16
+    found = compare_with_released(shipped(name))
+    assert found == ("the sizes of a released model", [])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_released_configs_are_not_warned_of(name, tmp_path):
+    """Nor that of the real copy whose embeddings are as wide as the encoder."""
+    shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps(TABLES[name]["config"]))
+    config, _ = tf1.read_config(str(path), Tensors(shapes, read=None))
+    which = "no" if config.embedding_size == config.hidden_size else "a"
+    said = f"the sizes of {which} released model"
+    assert compare_with_released(config) == (said, [])
+
+
+@pytest.mark.parametrize(
+    ("release", "change", "warning"),
+    [
+        ("albert_xlarge_v2", {"num_attention_heads": 32}, "heads=16 and not"),
+        ("albert_xlarge_zh", {"num_attention_heads": 32}, "heads=16 and not"),
+        ("albert_large_zh", {"hidden_act": "gelu"}, "hidden_act=relu and not"),
+        ("albert_base_v1", {"hidden_act": "gelu_erf"}, "hidden_act=gelu and"),
+        ("albert_base_v2", {"num_hidden_layers": 24}, "layers=12 and not 24"),
+        (
+            "albert_large_zh_brightmart",
+            {"hidden_act": "relu"},
+            "hidden_act=gelu and not relu",
+        ),
+    ],
+)
+def test_shapes_that_hide_a_trap(release, change, warning):
+    """What no shape shows is warned of: heads, layers and activation."""
+    config = dataclasses.replace(shipped(release), **change)
+    said, (text,) = compare_with_released(config)
+    assert said == "the sizes of a released model" and warning in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sharing": "none"},
+        {"num_hidden_groups": 2},
+        {"vocab_size": 30001},
+        {"embedding_size": 64},
+        {"intermediate_size": 1024},
+        {"max_position_embeddings": 1024},
+    ],
+)
+def test_other_sizes_are_of_no_release(change):
+    """Nothing is asked of them, whatever their heads and activation."""
+    config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
+    assert compare_with_released(config) == (
+        "the sizes of no released model",
+        [],
+    )
