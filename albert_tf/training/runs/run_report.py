@@ -154,7 +154,10 @@ def page(model_dir: str) -> str:
         tables={
             "Architecture": read_if_there(model_dir, CONFIG_FILE),
             "Data": data,
-            **{TITLES[k].capitalize(): rows for k, rows in groups.items()},
+            **{
+                TITLES.get(k, k).capitalize(): rows
+                for k, rows in groups.items()
+            },
             "Flags": flags,
         },
     )
