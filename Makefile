@@ -35,7 +35,7 @@ help:
 	@echo "make clean     remove the environments, caches and demo/"
 
 demo: $(INSTALLED)
-	$(BIN)/python -m albert_tf.demo_pipeline --output_dir=demo
+	$(BIN)/python examples/demo/pipeline.py --output_dir=demo
 
 test: lint
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile

@@ -35,15 +35,17 @@ def playground(config: PlaygroundConfig) -> None:
     there = importlib.util.find_spec("gradio")
     require(there, "The page needs `pip install 'albert-tf[demo]'`.")
     with program.quiet_start():
-        from albert_tf.demo import exported_model, page
+        from albert_tf.serving import playground_page
+        from albert_tf.serving.playground_model import ExportedModel
 
-    model = exported_model.ExportedModel(config.saved_model)
+    model = ExportedModel(config.saved_model)
     print(
         f"{', '.join(model.inputs)}\n"
         f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
         flush=True,
     )
-    page.serve(page.make_page(model), config.host, config.port)
+    page = playground_page.make_page(model)
+    playground_page.serve(page, config.host, config.port)
 
 
 cli = playground.program.cli

@@ -13,13 +13,6 @@ import tensorflow as tf
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.sentence_vectors import token_mean
-from albert_tf.serving.blocks import (
-    Tensors,
-    answers_rows_alone,
-    block_rows,
-    by_length,
-    in_blocks,
-)
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizer_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
@@ -69,14 +62,16 @@ def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
 
 
 def body(graph, inputs: list[tf.TensorSpec]):
-    """Return what computes a block of rows, of what `function` returned.
+    """Return what computes rows, of what `function` returned.
 
     It is traced, and stored in a SavedModel, once for all signatures.
     """
     return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
 
 
-def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
+def check_shapes(
+    inputs: dict[str, tf.Tensor], limit: int
+) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
     They must come before the model: fused kernels do not look, and would read
@@ -115,15 +110,15 @@ class Rows(NamedTuple):
     Attributes:
       inputs: those of the model [R, T], and further ones [R, ...].
       request: what else is needed to say the answer.
-      most: most rows at a time, if the length alone does not tell.
     """
 
-    inputs: Tensors
+    inputs: dict[str, tf.Tensor]
     request: Any = None
-    most: tf.Tensor | None = None
 
 
-def outputs_alone(outputs: Tensors, rows: Rows) -> Tensors:
+def outputs_alone(
+    outputs: dict[str, tf.Tensor], rows: Rows
+) -> dict[str, tf.Tensor]:
     """Say the outputs of the model as they are."""
     return outputs
 
@@ -143,7 +138,9 @@ class Signature:
     inputs: list[tf.TensorSpec]
     rows: Callable[..., Rows]
     compute: Any = None
-    decode: Callable[[Tensors, Rows], Tensors] = outputs_alone
+    decode: Callable[[dict[str, tf.Tensor], Rows], dict[str, tf.Tensor]] = (
+        outputs_alone
+    )
     one_each: bool = True
 
 
@@ -179,7 +176,7 @@ class Encoder:
         self.encode = function(self.outputs)
         self.pool = function(self.pooled)
 
-    def outputs(self, **inputs) -> Tensors:
+    def outputs(self, **inputs) -> dict[str, tf.Tensor]:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
         With `places` [R, P] the tokens are those that stand there.
@@ -187,13 +184,13 @@ class Encoder:
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
 
-    def pooled(self, **inputs) -> Tensors:
+    def pooled(self, **inputs) -> dict[str, tf.Tensor]:
         """Return `pooled_output` [R, H] and not what it does not need."""
         no_tokens = inputs["input_ids"][:, :0]
         encoded = self._compiled(**inputs, places=no_tokens)
         return {"pooled_output": encoded["pooled_output"]}
 
-    def embeddings(self, **inputs) -> Tensors:
+    def embeddings(self, **inputs) -> dict[str, tf.Tensor]:
         """Return embeddings: pooled [R, H], mean [R, H] and of every piece.
 
         The mean goes over all tokens, [CLS] and [SEP] too, without padding.
@@ -204,7 +201,7 @@ class Encoder:
         pooled = encoded["pooled_output"]
         return {"pooled": pooled, "mean": mean, "tokens": tokens}
 
-    def attention(self, **inputs) -> Tensors:
+    def attention(self, **inputs) -> dict[str, tf.Tensor]:
         """Return what each head of each layer looks at, [R, L, A, T, T]."""
         every = self.albert(**inputs, return_all=True)["attention_probs"]
         return {"attention": tf.stack(every, axis=1)}
@@ -221,22 +218,15 @@ class Encoder:
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
-    def run(self, compute, inputs: Tensors, most_rows=None) -> Tensors:
-        """Return the outputs of a `body` for a batch, in blocks of rows."""
+    def run(
+        self, compute, inputs: dict[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Return the outputs of a `body` for a batch."""
         limit = self.albert.config.max_position_embeddings
         with tf.control_dependencies(check_shapes(inputs, limit)):
-            inputs = {k: tf.identity(x) for k, x in inputs.items()}
-        if compute.inputs[0].shape[0]:
-            return compute(**inputs)  # the number of rows is fixed
-        rows = block_rows(tf.shape(inputs["input_ids"])[1])
-        if most_rows is not None:
-            rows = tf.minimum(rows, most_rows)
-        one_shape = self.config.fixed_length or self.config.jit_compile
-        if answers_rows_alone(compute) and not one_shape:
-            return by_length(compute, inputs, rows)
-        return in_blocks(compute, inputs, rows)
+            return compute(**{k: tf.identity(x) for k, x in inputs.items()})
 
-    def serve(self, signature: Signature, *request) -> Tensors:
+    def serve(self, signature: Signature, *request) -> dict[str, tf.Tensor]:
         """Return what a signature answers to a request."""
         rows = signature.rows(*request)
         outputs = {}
@@ -247,12 +237,12 @@ class Encoder:
                 dtype = rows.inputs[name].dtype
                 inputs.append(tf.TensorSpec(shape, dtype, name))
             compute = body(signature.compute, inputs)
-            outputs = self.run(compute, rows.inputs, rows.most)
+            outputs = self.run(compute, rows.inputs)
         return signature.decode(outputs, rows)
 
     def pack(
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
-    ) -> Tensors:
+    ) -> dict[str, tf.Tensor]:
         """Return the inputs [R, T] of the model for ids [R, N] of segments."""
         config = self.config
         return self.text_graph.pack(

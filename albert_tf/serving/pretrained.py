@@ -9,12 +9,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Rows, Signature, function
 from albert_tf.serving.server import Server, basic_signatures
-
-# Masks whose probabilities of all pieces are held at a time.
-BLOCK_MASKS = 512
 
 # Masks of a text in formats of fixed shapes.
 NUMBER_MASKS = 8
@@ -28,9 +24,7 @@ def mask_rows(encoder: Encoder, text: tf.Tensor) -> Rows:
     positions = tf.RaggedTensor.from_row_lengths(
         tf.cast(tf.where(is_mask)[:, 1], tf.int32), count
     ).to_tensor()  # [B, P]
-    masks = tf.maximum(tf.shape(positions)[1], 1)
-    most = tf.maximum(BLOCK_MASKS // masks, 1)
-    return Rows(inputs | {"positions": positions}, count, most)
+    return Rows(inputs | {"positions": positions}, count)
 
 
 def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
@@ -49,7 +43,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         top_k=config.top_k,
     )
 
-    def likeliest(positions, **inputs) -> Tensors:
+    def likeliest(positions, **inputs) -> dict[str, tf.Tensor]:
         encoded = encoder.encode(**inputs, places=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
@@ -58,7 +52,9 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
 
-    def decode(outputs: Tensors, rows: Rows) -> Tensors:
+    def decode(
+        outputs: dict[str, tf.Tensor], rows: Rows
+    ) -> dict[str, tf.Tensor]:
         positions, count = rows.inputs["positions"], rows.request
         there = tf.sequence_mask(count, tf.shape(positions)[1])
         pieces = tf.gather(encoder.vocabulary, outputs["ids"])
@@ -77,7 +73,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     """Return what gives the probability [B] that `text_pair` follows `text`."""
 
-    def in_order(**inputs) -> Tensors:
+    def in_order(**inputs) -> dict[str, tf.Tensor]:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
@@ -98,12 +94,14 @@ def pretrained_server(
     """
     there = {name.split("/")[0] for name in weights}
 
-    def order(encoded: Tensors, inputs: Tensors) -> Tensors:
+    def order(
+        encoded: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
         if "sop" not in there:
             return {}
         return {"sop_logits": model.sop(encoded["pooled_output"])}  # [B, 2]
 
-    def numbers(mlm_positions=None, **inputs) -> Tensors:
+    def numbers(mlm_positions=None, **inputs) -> dict[str, tf.Tensor]:
         encoded = encoder.outputs(**inputs)
         outputs = encoded | order(encoded, inputs)
         if mlm_positions is None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.blocks import Tensors
 from albert_tf.serving.encoder import Encoder, Rows, Signature, function
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
@@ -36,10 +35,10 @@ class Server:
     signatures: dict[str, Signature]
     default: str
     number_inputs: list[tf.TensorSpec]
-    numbers: Callable[..., Tensors]
+    numbers: Callable[..., dict[str, tf.Tensor]]
     task: Task | None = None
 
-    def call(self, name: str, *request) -> Tensors:
+    def call(self, name: str, *request) -> dict[str, tf.Tensor]:
         """Return what a signature answers to a request."""
         return self.encoder.serve(self.signatures[name], *request)
 
@@ -96,7 +95,10 @@ BASIC = (
 
 
 def basic_signatures(
-    encoder: Encoder, heads: Callable[[Tensors, Tensors], Tensors]
+    encoder: Encoder,
+    heads: Callable[
+        [dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]
+    ],
 ) -> dict[str, Signature]:
     """Return the signatures in `BASIC`.
 
@@ -105,7 +107,7 @@ def basic_signatures(
       heads: their outputs for the encoder's outputs and its inputs.
     """
 
-    def encoded_once(**inputs) -> Tensors:
+    def encoded_once(**inputs) -> dict[str, tf.Tensor]:
         encoded = encoder.encode(**inputs)
         return encoded | heads(encoded, inputs)
 
@@ -114,12 +116,14 @@ def basic_signatures(
     if not encoder.tokenizer:
         return {"ids": ids}
 
-    def small(**inputs) -> Tensors:
+    def small(**inputs) -> dict[str, tf.Tensor]:
         embedded = encoder.embeddings(**inputs)
         return {name: embedded[name] for name in ("pooled", "mean")}
 
     def show(*names: str):
-        def decode(outputs: Tensors, rows: Rows) -> Tensors:
+        def decode(
+            outputs: dict[str, tf.Tensor], rows: Rows
+        ) -> dict[str, tf.Tensor]:
             known = rows.inputs | {"pieces": encoder.pieces(rows)}
             return outputs | {name: known[name] for name in names}
 
@@ -142,7 +146,7 @@ def basic_signatures(
 
 
 # (model, task, the encoder's outputs, its inputs) -> outputs
-Heads = Callable[..., Tensors]
+Heads = Callable[..., dict[str, tf.Tensor]]
 
 
 class Kind(NamedTuple):
@@ -172,7 +176,9 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
     # A shorter input must still reach all of a text.
     task = task.with_length(encoder.config.max_seq_length)
 
-    def of(heads: Heads, encode: Callable) -> Callable[..., Tensors]:
+    def of(
+        heads: Heads, encode: Callable
+    ) -> Callable[..., dict[str, tf.Tensor]]:
         return lambda **inputs: heads(model, task, encode(**inputs), inputs)
 
     heads = functools.partial(kind.heads, model, task)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.blocks import Tensors
 from albert_tf.text.tokenizers import Tokenizer
 
 
@@ -58,7 +57,7 @@ def two_part_rows(
     a: tf.RaggedTensor,
     b: tf.RaggedTensor,
     length: int | None,
-) -> Tensors:
+) -> dict[str, tf.Tensor]:
     """Return `[CLS] a [SEP] b [SEP]` [R, T], also where b is empty."""
     rows = a.nrows()
 

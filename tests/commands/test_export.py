@@ -23,7 +23,6 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.demo import exported_model
 from albert_tf.serving import exporting
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import (
@@ -32,6 +31,7 @@ from albert_tf.serving.exporting import (
     check_target,
     export,
 )
+from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference
 from albert_tf.tasks.task_config import TaskConfig
@@ -246,7 +246,7 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
         written(pretrained_dir, out)
     assert not out.exists()
     with pytest.raises(InputError, match=r"saved_model.*no `\["):
-        exported_model.ExportedModel(str(out))
+        ExportedModel(str(out))
 
 
 def test_an_export_is_replaced_whole_or_not_at_all(

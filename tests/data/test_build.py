@@ -155,23 +155,6 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     assert (statistics["divided_document_tokens"] > 0) == divided
 
 
-def test_the_probe_does_not_wait_for_every_duplicate(
-    corpus, whole, tmp_path, monkeypatch
-):
-    """It runs once, when the files of the first duplicate are there."""
-    output, calls, probe = tmp_path / "out", [], build.probe_leak
-
-    def noted(jobs):
-        calls.append(sorted(p.name[:11] for p in output.glob("*.tfrecord")))
-        return probe(jobs)
-
-    monkeypatch.setattr(build, "probe_leak", noted)
-    build.run(*settings(corpus, output))
-    held_out = [entry.file[:11] for entry in whole[1].splits["eval"]]
-    assert calls == [sorted(held_out) + [f"train-0000{i}" for i in range(3)]]
-    assert contents(output) == contents(whole[0])
-
-
 def test_seed_changes_records(corpus, whole, tmp_path):
     """Another seed gives other records of the same text."""
     build.run(*settings(corpus, tmp_path / "out", random_seed=7))

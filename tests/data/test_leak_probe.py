@@ -1,14 +1,21 @@
 """The leak probe on examples whose labels are, or are not, given away."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
+from project_file import ROOT
 from sklearn.metrics import balanced_accuracy_score
+from tiny_corpus import settings, write_corpus
 
-from albert_tf.data.builder import leak_probe
-from albert_tf.data.builder.advice import LEAK
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import build
 from albert_tf.data.records import decoding
+
+sys.path.append(str(ROOT / "benchmarks"))
+import leak_probe  # noqa: E402
+from leak_probe import LEAK  # noqa: E402
 
 V, NUMBER = 600, 2500
 STOP = V - 2
@@ -157,3 +164,24 @@ def test_probe_ignores_masks():
     assert left.a[:, [2]].sum() == left.b[:, [3]].sum() == 0
     np.testing.assert_array_equal(left.last, STOP)
     np.testing.assert_array_equal(left.first, right.first)
+
+
+def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
+    """Files of later passes repeat its text, which would be seen before."""
+    write_corpus(tmp_path)
+    made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
+    names = [entry.file for entry in made.splits["train"]]
+    first = leak_probe.first_duplicate(made)
+    assert first == names[: len(names) // 2] and first
+    records = sum(x.records for x in made.splits["train"][: len(first)])
+    lines = leak_probe.report(str(tmp_path / "out"))
+    assert lines[0].split() == ["records", str(records)]
+    leak = {"balanced_accuracy": 0.7, "balanced_interval": [0.68, 0.72]}
+    monkeypatch.setattr(leak_probe, "probe", lambda *_: leak)
+    assert "segments in 70.0%" in leak_probe.report(str(tmp_path / "out"))[-1]
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    """With one line."""
+    with pytest.raises(InputError, match="metadata.json"):
+        leak_probe.report(str(tmp_path))

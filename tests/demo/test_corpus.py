@@ -3,12 +3,12 @@
 import json
 import re
 
+import corpus
 import numpy as np
 import pytest
+from corpus import Document
 
 from albert_tf.base.errors import InputError
-from albert_tf.demo import corpus
-from albert_tf.demo.corpus import Document
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

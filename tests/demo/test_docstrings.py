@@ -2,10 +2,9 @@
 
 import inspect
 
+import docstrings
 import pytest
-
-from albert_tf.demo import docstrings
-from albert_tf.demo.docstrings import Document, documents
+from docstrings import Document, documents
 
 SOURCE = b'''
 """This module is the first of them."""

@@ -3,14 +3,13 @@
 import re
 
 import numpy as np
+import pipeline
 import pytest
 import tensorflow as tf
 
-from albert_tf import demo_pipeline
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.records import find, input_pipeline
-from albert_tf.demo import pipeline
 
 
 @pytest.fixture
@@ -56,11 +55,19 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
     assert not (tmp_path / "steps").exists()
 
 
-def test_a_folder_is_needed(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "argument",
+    ["--output_dir=", "--pretraining_hours=0", "--finetuning_steps=1"],
+)
+def test_arguments_are_checked_before_anything_is_made(
+    argument, tmp_path, monkeypatch, capsys
+):
     """An empty name, of a variable that is not set, is no folder."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="`output_dir` must be given"):
-        demo_pipeline.demo(output_dir="")
+    with pytest.raises(SystemExit):
+        pipeline.main([argument])
+    name = argument.strip("-").split("=")[0]
+    assert f"`{name}` must be" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ Second pass, shard by shard: `record_files` makes one file, by cutting `pairs`
 (or `next_sentence_pairs`, `released_pairs`), laying them out, masking them (or
 by `released_masking`) and encoding them (`example_encoding`).
 
-Then `leak_probe` and `statistics` say what was made, and `advice` warns.
+Then `statistics` says what was made, and `advice` warns.
 
 `recipe` is what goes to every process; `local_runner` and `beam_runner` run
 the same stages on one machine and on many; `build_folder` knows a folder that

@@ -24,10 +24,6 @@ MUCH_TRUNCATED = 0.05
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
-# What the form of honest pairs tells of their order stays below this
-# (measured: 49 to 53 % on novels, encyclopedia and docstrings).
-LEAK = 0.53
-
 # The loss of fewer held-out records than this is a poor estimate; a larger
 # share of the text than this is better used for training.
 FEW_HELD_OUT = 100
@@ -56,15 +52,6 @@ def _labels(statistics: dict) -> Iterator[str]:
         yield (
             f"{share:.1%} of the examples are labelled swapped instead of "
             "half: the label can be guessed; see --compat"
-        )
-    probe = statistics["leak_probe"]
-    interval = probe.get("balanced_interval")
-    if interval and interval[0] > LEAK:
-        yield (
-            "how A and B end, how long and how alike they are tells swapped "
-            f"segments in {probe['balanced_accuracy']:.1%} of unseen examples "
-            "(50 % is right): the order task leaks; see --compat, and whether "
-            "titles without a full stop stand in short documents"
         )
 
 

@@ -22,25 +22,16 @@ from albert_tf.text.tokenizers import Tokenizer
 # where words begin [N] bool.
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# Kinds of characters for the Unicode rule. Letters and digits go on with each
-# other, KATAKANA with itself; ALONE is a word of its own; JOINED belongs to
-# what stands before it; the others are inside a word only between two letters,
-# two digits, or two of either.
-ALONE, LETTERS, DIGITS, KATAKANA, JOINED = range(5)
-BETWEEN_LETTERS, BETWEEN_DIGITS, BETWEEN_EITHER = range(5, 8)
+# Kinds of characters for the Unicode rule. LETTERS, digits among them, go on
+# with each other, KATAKANA with itself; ALONE is a word of its own; JOINED
+# belongs to what stands before it.
+ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
 # Scripts that put no spaces between words, by the first word of the names of
 # their letters; each character counts as a word, as in UAX #29.
 UNSPACED = frozenset(
     """CJK HIRAGANA BOPOMOFO YI THAI LAO KHMER MYANMAR TAI NEW TANGUT NUSHU
     KHITAN""".split()
-)
-
-# UAX #29: MidLetter, MidNum and MidNumLet.
-BETWEEN = (
-    dict.fromkeys(":\u00b7\u0387\u05f4\u2027", BETWEEN_LETTERS)
-    | dict.fromkeys(",;\u066c", BETWEEN_DIGITS)
-    | dict.fromkeys("'.\u2018\u2019\uff07", BETWEEN_EITHER)
 )
 
 # Pieces that end a sentence: Latin, Chinese, Devanagari and Arabic ones.
@@ -61,8 +52,6 @@ def _first_tokens(sizes: np.ndarray) -> np.ndarray:
 
 def character_kind(character: str) -> int:
     """Return the kind of a character for the Unicode rule."""
-    if character in BETWEEN:
-        return BETWEEN[character]
     category = unicodedata.category(character)
     script = unicodedata.name(character, "").split(" ")[0].split("-")[0]
     if category[0] == "M" or category == "Cf":
@@ -71,9 +60,7 @@ def character_kind(character: str) -> int:
         return KATAKANA
     if category in ("Lo", "Lm", "Nl") and script in UNSPACED:
         return ALONE
-    if category == "Nd":
-        return DIGITS
-    if category[0] == "L" or category in ("Nl", "Pc"):
+    if category[0] == "L" or category in ("Nd", "Nl", "Pc"):
         return LETTERS
     return ALONE
 
@@ -129,30 +116,13 @@ def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     return 1 + np.flatnonzero(ends[ids[:-1]] & begins[ids[1:]])
 
 
-def _inside(kind: np.ndarray, before: np.ndarray, after: np.ndarray):
-    """Return where a sign stands inside a word."""
-    letters = (before == LETTERS) & (after == LETTERS)
-    digits = (before == DIGITS) & (after == DIGITS)
-    return (letters & np.isin(kind, (BETWEEN_LETTERS, BETWEEN_EITHER))) | (
-        digits & np.isin(kind, (BETWEEN_DIGITS, BETWEEN_EITHER))
-    )
-
-
 def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
     """Encode lines; words begin where the kind of character changes."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
     marked[_first_tokens(sizes)] = True
-    before = np.roll(last, 1)
-    after = np.roll(np.where(marked, ALONE, first), -1)
-    # One sign is followed by the next piece, a piece like 's by its letters.
-    sign = _inside(first, before, np.where(last == first, after, last))
-    sign &= ~marked
-    ends_inside = np.roll(sign & (last == first), 1)
-    word = (LETTERS, DIGITS)
-    same = np.isin(first, word) & (np.isin(before, word) | ends_inside)
-    same |= (first == KATAKANA) & (before == KATAKANA)
-    return ids, sizes, marked | ~(same | sign | (first == JOINED))
+    goes_on = np.isin(first, (LETTERS, KATAKANA)) & (first == np.roll(last, 1))
+    return ids, sizes, marked | ~(goes_on | (first == JOINED))
 
 
 def _encode_by_words(

@@ -6,7 +6,6 @@ A runner does the work: the processes of this machine, or Apache Beam.
 import contextlib
 import dataclasses
 import importlib
-import itertools
 import math
 import os
 from collections import Counter
@@ -22,7 +21,7 @@ from albert_tf.data.builder.advice import warnings
 from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.build_folder import BuildFolder
 from albert_tf.data.builder.held_out import HeldOut
-from albert_tf.data.builder.local_runner import LocalRunner, load_leak_probe
+from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
@@ -182,21 +181,11 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
         )
 
 
-def probe_leak(jobs: list[FileJob]) -> dict:
-    """Return what the leak probe tells of files that share no text."""
-    paths = [job.path for job in jobs if job.split == records.TRAIN]
-    recipe = jobs[0].recipe
-    return load_leak_probe().probe(
-        paths, recipe.vocab_size, recipe.pairs.random_next_sentence
-    )
-
-
 def describe(
     recipe: Recipe,
     identity: dict,
     text: Counter,
     made: list[tuple[FileJob, Counter]],
-    leak: dict,
 ) -> records.Metadata:
     """Return the metadata of a finished build."""
     splits = {records.TRAIN: [], records.EVAL: []}
@@ -215,7 +204,7 @@ def describe(
         splits={name: tuple(entries) for name, entries in splits.items()},
         settings=identity,
         statistics=summarize(
-            text, totals, recipe.masking, leak, recipe.build.eval_fraction
+            text, totals, recipe.masking, recipe.build.eval_fraction
         ),
     )
 
@@ -234,14 +223,9 @@ def _make(
     warn_of_bad_items(text, recipe.reading.on_bad_text)
     _check_documents(recipe.build, text, held_out)
     jobs = file_jobs(recipe, held_out, folder.scratch)
-    made = zip(jobs, runner.make_files(jobs), strict=True)
-    # While the first pass is probed here, other processes go on.
-    first = sum(job.duplicate == 0 for job in jobs)
-    done = list(itertools.islice(made, first))
-    leak = probe_leak(jobs[:first])
-    done += made
+    made = list(zip(jobs, runner.make_files(jobs), strict=True))
     text = text + Counter(held_out.counts)
-    metadata = describe(recipe, folder.identity, text, done, leak)
+    metadata = describe(recipe, folder.identity, text, made)
     _check_splits(metadata, recipe.build.eval_fraction)
     write_piece_counts(recipe.build.output_dir, held_out.pieces)
     metadata.write(recipe.build.output_dir)

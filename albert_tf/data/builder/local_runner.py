@@ -1,14 +1,10 @@
 """The builder's stages in the processes of one machine."""
 
 import functools
-import importlib
-import threading
-import types
 from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.base.processes import Workers
-from albert_tf.base.program import without_collection
 from albert_tf.base.progress import Progress
 from albert_tf.data.builder import corpus_digest
 from albert_tf.data.builder.held_out import (
@@ -22,12 +18,6 @@ from albert_tf.data.builder.held_out import (
 from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, make_file
 from albert_tf.data.builder.shards import ShardStore, fill
-
-
-def load_leak_probe() -> types.ModuleType:
-    """Import scikit-learn, which takes a second, and which no worker needs."""
-    with without_collection():
-        return importlib.import_module("albert_tf.data.builder.leak_probe")
 
 
 class LocalRunner:
@@ -52,8 +42,6 @@ class LocalRunner:
         Returns:
           what was counted in the text, and what is held out.
         """
-        if self.workers.number > 1:  # this process waits for them
-            threading.Thread(target=load_leak_probe).start()
         store = ShardStore(folder, recipe.build.num_shards)
         fill(store, paths, recipe, self.workers)
         work = functools.partial(measure, recipe)

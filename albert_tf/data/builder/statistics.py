@@ -18,10 +18,7 @@ bad_rows bad_files short_documents duplicate_documents duplicate_tokens
 divided_document_tokens tokens""".split()
 
 # What the report calls a group of statistics.
-TITLES = {
-    EVAL: "held-out records",
-    "leak_probe": "label told by form and by words, in unseen records",
-}
+TITLES = {EVAL: "held-out records"}
 
 
 def count_instances(instances: Instances) -> Counter:
@@ -99,7 +96,6 @@ def summarize(
     text: Counter,
     made: dict[str, Counter],
     config: MaskingConfig,
-    probe: dict,
     eval_fraction: float,
 ) -> dict:
     """Return the statistics of `metadata.json`.
@@ -110,7 +106,6 @@ def summarize(
       text: counted while reading the text.
       made: counted while making the records of each split.
       config: what was asked for.
-      probe: what `leak_probe.probe` found in the training records.
       eval_fraction: the share of the tokens to hold out, as asked for.
     """
     held_out = made[EVAL]["tokens"]
@@ -130,7 +125,6 @@ def summarize(
         }
         | summarize_records(made[TRAIN], config)
         | {EVAL: shares | summarize_records(made[EVAL], config)}
-        | {"leak_probe": probe}
     )
 
 
@@ -149,7 +143,8 @@ def report(statistics: dict) -> str:
     lines, groups = [], []
     for name, value in statistics.items():
         if isinstance(value, dict):
-            groups += ["", f"  {TITLES[name]}", report(value)]
+            # Records made before may have further groups.
+            groups += ["", f"  {TITLES.get(name, name)}", report(value)]
         else:
             lines.append(_line(name, value))
     return "\n".join(lines + groups)

@@ -2,7 +2,7 @@
 
 Run by its path, so that nothing of the package is imported:
 
-    python albert_tf/demo/client.py CLASSIFIER PRETRAINED
+    python examples/demo/client.py CLASSIFIER PRETRAINED
 """
 
 import sys

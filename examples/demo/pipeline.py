@@ -1,26 +1,33 @@
-"""The steps from the docstrings of installed packages to a SavedModel.
+"""The main job on a corpus that needs no download: `make demo`.
 
-Every step after the corpus is a command that a user would type; a step whose
-command has already succeeded in the output folder is skipped.
+    python examples/demo/pipeline.py --output_dir=demo
+
+From the docstrings of the installed Python packages to a SavedModel that
+answers raw strings. Every step after the corpus is a command that a user would
+type; a step whose command has already succeeded in the output folder is
+skipped.
 """
 
+import argparse
 import os
 import shlex
 import subprocess
 import sys
 import time
 
+import corpus
 import numpy as np
 from scipy import stats
 
-from albert_tf.base import files
-from albert_tf.base.errors import require
-from albert_tf.data import records
-from albert_tf.data.records import find, input_pipeline
-from albert_tf.demo import corpus
-from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.scoring import METRICS_FILE
-from albert_tf.training.runs.history import CURVES_FILE, History
+from albert_tf.base import files, program
+from albert_tf.base.errors import InputError, require
+
+with program.quiet_start():
+    from albert_tf.data import records
+    from albert_tf.data.records import find, input_pipeline
+    from albert_tf.model.config import AlbertConfig
+    from albert_tf.tasks.scoring import METRICS_FILE
+    from albert_tf.training.runs.history import CURVES_FILE, History
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
@@ -176,9 +183,13 @@ def ask(output_dir: str) -> None:
         files.join(output_dir, "export", name)
         for name in ("finetuned", "pretrained")
     ]
-    client = files.join(ROOT, "albert_tf", "demo", "client.py")
+    client = files.join(ROOT, "examples", "demo", "client.py")
     print("\nThe SavedModels, loaded by a process without this package")
-    result = subprocess.run([sys.executable, client, *exports])
+    result = subprocess.run(
+        [sys.executable, client, *exports], stderr=subprocess.PIPE
+    )
+    if result.returncode:
+        print(result.stderr.decode(), end="", file=sys.stderr)
     require(
         not result.returncode,
         "The exported models could not be asked.",
@@ -206,3 +217,47 @@ def demo(
     ask(output_dir)
     minutes = (time.monotonic() - start) / 60
     print(f"\nDone in {minutes:.1f} minutes; see {output_dir}/")
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the demo by its arguments, those of the command if none are given."""
+    parser = argparse.ArgumentParser(
+        description="From docstrings to a served model.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--output_dir", default="demo", help="folder for everything"
+    )
+    parser.add_argument(
+        "--pretraining_hours",
+        type=float,
+        default=0.1,
+        help="hours of pretraining",
+    )
+    parser.add_argument(
+        "--finetuning_steps",
+        type=int,
+        default=200,
+        help="steps of fine-tuning",
+    )
+    given = parser.parse_args(words)
+    rules = {
+        "`output_dir` must be given.": given.output_dir,
+        "`pretraining_hours` must be at least 0.001.": (
+            given.pretraining_hours >= 0.001
+        ),
+        "`finetuning_steps` must be at least 2.": given.finetuning_steps >= 2,
+    }
+    for rule, kept in rules.items():
+        if not kept:
+            parser.error(rule)
+    try:
+        demo(**vars(given))
+    except InputError as error:
+        parser.exit(1, f"error: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "error: interrupted\n")
+
+
+if __name__ == "__main__":
+    main()

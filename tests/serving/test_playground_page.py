@@ -14,7 +14,8 @@ import tensorflow as tf
 pytest.importorskip("gradio")
 
 from albert_tf.base.errors import InputError  # noqa: E402
-from albert_tf.demo import exported_model, page  # noqa: E402
+from albert_tf.serving import playground_model  # noqa: E402
+from albert_tf.serving import playground_page as page  # noqa: E402
 
 LIMITS = {
     "MOST_CHARACTERS": 500,
@@ -27,7 +28,7 @@ LIMITS = {
 @pytest.fixture(scope="module")
 def model(exported_dir):
     """The exported model as the page has it."""
-    return exported_model.ExportedModel(exported_dir)
+    return playground_model.ExportedModel(exported_dir)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,7 @@ def test_foreign_models_are_refused(tmp_path):
     tf.saved_model.save(Foreign(), str(tmp_path / "model"))
     for folder in (tmp_path, tmp_path / "model", tmp_path / "none"):
         with pytest.raises(InputError, match="saved_model.*export"):
-            exported_model.ExportedModel(str(folder))
+            playground_model.ExportedModel(str(folder))
 
 
 def test_texts_are_marked_where_the_model_says():
@@ -207,7 +208,7 @@ def test_texts_are_marked_where_the_model_says():
         "ends": np.array([6, 0]),
         "kinds": np.array([b"PER", b""]),
     }
-    assert exported_model.entities(row, "😀 Anna") == {
+    assert playground_model.entities(row, "😀 Anna") == {
         "text": "😀 Anna",
         "entities": [{"start": 2, "end": 6, "entity": "PER"}],
     }
@@ -223,19 +224,19 @@ def test_answers_are_shares_of_one():
         "probabilities": np.array([0.5, 0.3, 0.2, 0.0]),
     }
     text = "😀 Anna Berg, Anna"
-    marked, answers = exported_model.answer(row, "Who?", text)
+    marked, answers = playground_model.answer(row, "Who?", text)
     assert marked["entities"] == [{"start": 2, "end": 6, "entity": "answer"}]
     assert answers == pytest.approx({"Anna": 0.7, "Berg": 0.3})
 
     row |= {"answer": b"", "null_odds": np.log(3.0)}
-    marked, answers = exported_model.answer(row, "Who?", text)
+    marked, answers = playground_model.answer(row, "Who?", text)
     assert marked["entities"] == []
-    shares = {exported_model.NO_ANSWER: 0.75, "Anna": 0.175, "Berg": 0.075}
+    shares = {playground_model.NO_ANSWER: 0.75, "Anna": 0.175, "Berg": 0.075}
     assert answers == pytest.approx(shares)
 
     row = {name: row[name][3:] for name in row if name != "null_odds"}
-    _, answers = exported_model.answer(row, "Who?", "")
-    assert answers == {exported_model.NO_ANSWER: 1.0}
+    _, answers = playground_model.answer(row, "Who?", "")
+    assert answers == {playground_model.NO_ANSWER: 1.0}
 
 
 @pytest.mark.parametrize("odds", [None, -5.0, 0.0, 5.0])
@@ -263,9 +264,9 @@ def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
     if odds is not None:
         row["null_odds"] = np.float32(odds)
     text = "Anna Berg lives with Berg"
-    marked, answers = exported_model.answer(row, "Who?", text)
+    marked, answers = playground_model.answer(row, "Who?", text)
     headline = max(answers, key=answers.get)
-    assert headline == (decided.decode() or exported_model.NO_ANSWER)
+    assert headline == (decided.decode() or playground_model.NO_ANSWER)
     assert [x["start"] for x in marked["entities"]] == [0] * bool(decided)
     assert "" not in answers and max(answers.values()) <= 1.0
 
@@ -280,7 +281,7 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
         "probabilities": np.array(shares),
         "chosen": chosen,
     }
-    shown = exported_model.classify(row, "a")
+    shown = playground_model.classify(row, "a")
     headline = max(shown, key=shown.get)
     assert headline == ("good (chosen)" if any(chosen) else "no label")
     assert sum(name.endswith("(chosen)") for name in shown) == chosen.sum()
@@ -298,7 +299,7 @@ def test_tags_without_entities_are_shown():
         "word_ends": np.array([4, 10, 15, -1]),
         "tags": np.array([b"NOUN", b"VERB", b"O", b""]),
     }
-    shown = exported_model.entities(row, "Anna reads this")
+    shown = playground_model.entities(row, "Anna reads this")
     assert shown["entities"] == [
         {"start": 0, "end": 4, "entity": "NOUN"},
         {"start": 5, "end": 10, "entity": "VERB"},
@@ -333,7 +334,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 def test_choices_are_one_a_line(model, monkeypatch):
     """Empty lines are none; equal choices stay apart; one is too few."""
     row = {"probabilities": np.array([0.2, 0.8])}
-    shown = exported_model.choose(row, "c", "q", "to sea\n\nto sea")
+    shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}
     texts = {"context": "c", "question": "q", "choices": "a\n \n"}
     with pytest.raises(InputError, match="2 to 8 choices"):

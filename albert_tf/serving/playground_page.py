@@ -12,7 +12,10 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.demo.exported_model import MAX_ATTENTION_TOKENS, ExportedModel
+from albert_tf.serving.playground_model import (
+    MAX_ATTENTION_TOKENS,
+    ExportedModel,
+)
 
 GARDEN = {
     "text": "The small garden lies behind the old house.",

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from docstrings import Document, documents
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.demo.docstrings import Document, documents
 
 CORPUS_FILE = "corpus.txt"
 TASK_DIR = "task"

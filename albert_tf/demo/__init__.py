@@ -1,1 +1,0 @@
-"""The demo: a corpus and a task out of docstrings, and a page to try models."""
