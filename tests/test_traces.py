@@ -5,15 +5,20 @@ import dataclasses
 import numpy as np
 import pytest
 from project_file import ROOT
-from traces import comparison
+from traces import comparison, runs
+
+from albert_tf.tasks.registry import TASKS
 
 HERE = {"tensorflow": "2", "processor": "this one"}
 ELSEWHERE = HERE | {"processor": "another one"}
 RECORDED = comparison.Recorded(
     machine=HERE,
     recipes=["base"],
-    rows=[{"loss": 4.0 - step / 8, "rate": 0.5} for step in range(5)],
-    evaluation={"loss": 3.0},
+    rows=[
+        {"loss": 4.0 - step / 8, "rate": 0.5, "gradient_norm": 2.0}
+        for step in range(5)
+    ],
+    evaluation={"loss": 3.0, "accuracy": 0.5},
 )
 
 
@@ -34,10 +39,16 @@ def test_the_recording_machine_compares_bits():
 
 def test_another_machine_compares_to_a_tolerance():
     """Rounding passes elsewhere; what no rounding explains does not."""
-    near = changed(1, "loss", 1.0001, ELSEWHERE)
-    far = changed(1, "loss", 1.1, ELSEWHERE)
-    assert comparison.first_difference(RECORDED, near) is None
-    assert "step 2: loss" in comparison.first_difference(RECORDED, far)
+    for name, near, far in (
+        ("loss", 1.001, 1.02),
+        ("rate", 0.999, 0.98),
+        ("gradient_norm", 1.1, 1.4),
+    ):
+        same = changed(1, name, near, ELSEWHERE)
+        other = changed(1, name, far, ELSEWHERE)
+        assert comparison.first_difference(RECORDED, same) is None
+        found = comparison.first_difference(RECORDED, other)
+        assert found.startswith(f"step 2: {name} is")
 
 
 @pytest.mark.parametrize("machine", [HERE, ELSEWHERE])
@@ -60,11 +71,32 @@ def test_a_record_is_read_as_it_was_saved(tmp_path, monkeypatch):
     assert comparison.read("run") == run
 
 
-def test_each_recipe_has_a_trace():
-    """Each flagfile of pretraining is recorded, with all of its steps."""
-    names = [path.stem for path in comparison.FOLDER.glob("*.jsonl")]
+def evaluated(machine, **values):
+    return dataclasses.replace(RECORDED, evaluation=values, machine=machine)
+
+
+def test_scores_that_count_are_compared_where_bits_are():
+    """Elsewhere a tie may fall the other way; a loss has to lie near."""
+    tie = {"loss": 3.0, "accuracy": 0.6}
+    assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
+    assert not comparison.first_difference(
+        RECORDED, evaluated(ELSEWHERE, **tie)
+    )
+    worse = evaluated(ELSEWHERE, loss=3.1, accuracy=0.5)
+    assert "evaluation: loss" in comparison.first_difference(RECORDED, worse)
+
+
+def test_each_run_is_recorded():
+    """So is each flagfile of pretraining, with all of its steps."""
+    names = {path.stem for path in comparison.FOLDER.glob("*.jsonl")}
+    assert names == set(runs.all_runs())
     traced = {name for n in names for name in comparison.read(n).recipes}
     recipes = (ROOT / "configs" / "pretraining").glob("*.flags")
     assert {path.stem for path in recipes} <= traced
-    steps = {len(comparison.read(name).rows) for name in names}
-    assert steps == {100}
+    assert {len(comparison.read(name).rows) for name in names} == {runs.STEPS}
+
+
+def test_each_kind_of_task_is_traced():
+    """A kind brings a head and a loss of its own, whatever its data sets."""
+    traced = {TASKS[name].kind for name in runs.TASKS}
+    assert traced == {task.kind for task in TASKS.values()}

@@ -28,7 +28,8 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
         return False
     recorded = comparison.read(name)
     exact = recorded.machine == measured.machine
-    how = "equal to the bit" if exact else f"within {comparison.TOLERANCE:.0%}"
+    near = f"losses within {comparison.TOLERANCE:.0%}, on another machine"
+    how = "equal to the bit" if exact else near
     difference = comparison.first_difference(recorded, measured)
     print(f"{name}: {difference or how}", flush=True)
     return difference is None

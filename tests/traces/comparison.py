@@ -1,9 +1,11 @@
 """Recorded traces, and how a run is compared with one.
 
-On the kind of machine that recorded it (the same processor features and the
-same TensorFlow, Keras and NumPy) a run must match to the bit. Elsewhere sums
+On the kind of machine that recorded it (the same processor, TensorFlow,
+Keras and NumPy) a run must match to the bit. Elsewhere sums
 are rounded in another order, and training amplifies the differences from step
-to step: there every value must lie within `TOLERANCE`.
+to step: there every loss and rate must lie within `TOLERANCE`, and every norm
+within `NORM_TOLERANCE`. Scores that count examples are then not compared:
+where a model has hardly decided, the last bit decides.
 """
 
 import dataclasses
@@ -14,22 +16,34 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "recorded"
 LIBRARIES = ("tensorflow", "keras", "numpy")
-# What libraries choose their vectorized code by.
+# Libraries divide their sums by the size of caches, and choose their vectorized
+# code by the features.
+MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
-# Relative, of a loss, norm or rate.
-TOLERANCE = 0.02
+# Relative. With two threads, narrow vectors and without oneDNN losses departed
+# by at most 0.2 %, and the gradient norms of a task learned by heart by 9 %.
+TOLERANCE = 0.01
+NORM_TOLERANCE = 0.3
 
 
 def machine() -> dict[str, str]:
     """Return what the last bits of a run depend on."""
-    flags: set[str] = set()
+    facts: dict[str, str] = {}
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = cpuinfo.read_text().splitlines()
-        flags |= {f for x in lines if x.startswith("flags") for f in x.split()}
-    found = sorted(flag for flag in flags if flag.startswith(FEATURES))
+        facts = {
+            k.strip(): v.strip()
+            for k, _, v in (x.partition(":") for x in lines)
+        }
+    features = facts.get("flags", "").split()
+    processor = [
+        platform.machine(),
+        *(facts[name] for name in MODEL if name in facts),
+        *sorted(flag for flag in features if flag.startswith(FEATURES)),
+    ]
     versions = {name: metadata.version(name) for name in LIBRARIES}
-    return versions | {"processor": " ".join([platform.machine(), *found])}
+    return versions | {"processor": " ".join(processor)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +83,22 @@ def read(name: str) -> Recorded:
     return Recorded(**head, rows=rows)
 
 
-def unequal(expected: dict, found: dict, tolerance: float) -> list[str]:
-    """Describe the values that differ by more than a relative tolerance."""
+def tolerance(name: str, exact: bool) -> float:
+    """Return by how much of itself a value may differ."""
+    if exact:
+        return 0.0
+    return NORM_TOLERANCE if name == "gradient_norm" else TOLERANCE
+
+
+def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
+    """Describe the values that differ by more than they may."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
         for name in {**expected, **found}
         if name not in expected
         or name not in found
         or not abs(found[name] - expected[name])
-        <= tolerance * abs(expected[name])
+        <= tolerance(name, exact) * abs(expected[name])
     ]
 
 
@@ -85,17 +106,23 @@ def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     """Describe the first step where a run departs from its record.
 
     Returns None where there is none: to the bit on the recording kind of
-    machine, within `TOLERANCE` elsewhere.
+    machine, within the tolerances elsewhere.
     """
-    tolerance = 0.0 if run.machine == recorded.machine else TOLERANCE
+    exact = run.machine == recorded.machine
     if run.recipes != recorded.recipes:
         return f"stands for {run.recipes}, recorded for {recorded.recipes}"
     if len(run.rows) != len(recorded.rows):
         return f"{len(run.rows)} steps, recorded {len(recorded.rows)}"
     pairs = zip(recorded.rows, run.rows, strict=True)
     for step, (expected, found) in enumerate(pairs, 1):
-        if different := unequal(expected, found, tolerance):
+        if different := unequal(expected, found, exact):
             return f"step {step}: {'; '.join(different)}"
-    if different := unequal(recorded.evaluation, run.evaluation, tolerance):
+    scores = recorded.evaluation, run.evaluation
+    if not exact:
+        scores = tuple(
+            {name: x for name, x in part.items() if name.endswith("loss")}
+            for part in scores
+        )
+    if different := unequal(*scores, exact):
         return f"evaluation: {'; '.join(different)}"
     return None

@@ -210,7 +210,7 @@ def finetune(folder: Path, task: str) -> Trace:
         train_file=texts.write_task(folder / "train", task, 200, 1),
         eval_file=texts.write_task(folder / "eval", task, 40, 2),
         max_seq_length=TOKENS,
-        learning_rate=0.003,
+        learning_rate=1e-4,  # more, and roundings grow from step to step
         do_train=True,
         hooks=[watch],
         **SMALL_RUN | TASKS[task],
