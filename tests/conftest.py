@@ -1,10 +1,12 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
+import collections
 import dataclasses
 import gc
 import os
 import random
 import shutil
+import signal
 from unittest import mock
 
 import numpy as np
@@ -45,6 +47,22 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
 )
+
+
+# A shell ignores interrupts on behalf of what it runs in the background. The
+# processes that tests interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the further cases of tests with `slow_after` as slow."""
+    seen = collections.Counter()
+    for item in items:
+        if mark := item.get_closest_marker("slow_after"):
+            seen[item.function] += 1
+            if seen[item.function] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="session")

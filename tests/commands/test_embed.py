@@ -69,6 +69,7 @@ def made(pretrained_dir, source, tmp_path):
     return make
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("pooling", "layer"),
     [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -4), ("cls", 2)],
@@ -88,6 +89,7 @@ def test_vectors_of_the_pooler(made, oracle):
     np.testing.assert_allclose(made(pooling="pooled"), expected, 1e-4, 2e-5)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("pooling", "unit"), [("max", False), ("cls", True)])
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
@@ -155,6 +157,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
     assert np.load(tmp_path / "x.npy").shape == (len(LINES), 16)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     """Their vectors are those of the plain file."""

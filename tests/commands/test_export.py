@@ -74,6 +74,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_loads_without_this_package(
     exported_dir, pretrained_model, tokenizer, tmp_path
 ):
@@ -102,6 +103,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
     assert set(server.signatures) == {"ids"} and server.default == "ids"
 
 
+@pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
     """With `jit_compile` attention is XLA's too, with the same outputs."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")

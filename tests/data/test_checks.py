@@ -127,6 +127,7 @@ def looked_at(monkeypatch):
     return paths
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_named_and_nothing_else_read(

@@ -192,6 +192,7 @@ def test_masks_change_with_the_epoch(kinds):
     assert len(set(found)) > 1.9 * count
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [24, 400])
 def test_resume_is_exact(kinds, start):
     """The batch at a position is the same wherever reading began."""
@@ -199,6 +200,7 @@ def test_resume_is_exact(kinds, start):
     assert rows(batches(kinds, 5, start=start)) == whole[start:]
 
 
+@pytest.mark.slow
 def test_batch_size_changes_no_mask(kinds):
     """Examples are masked alike in batches of any size, by any reader."""
     for reader in ({}, {"num_shards": 2, "shard": 1}):

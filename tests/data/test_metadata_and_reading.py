@@ -71,6 +71,7 @@ def test_batches_have_static_shapes(data_dir):
     assert specs == [expected, expected]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
 def test_stream_can_begin_anywhere(data_dir, start):
     """The example at a position is the same wherever reading begins."""
@@ -78,6 +79,7 @@ def test_stream_can_begin_anywhere(data_dir, start):
     assert numbers(data_dir, 100, start=start) == whole[start:]
 
 
+@pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
     """Running jobs resume in it: as version 1 read them, files at once or not.
 
@@ -90,6 +92,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
         assert read == expected
 
 
+@pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
     """Together they read every record once; each can begin anywhere."""
     shares = [
@@ -106,6 +109,7 @@ def test_readers_share_each_epoch(data_dir):
             assert again == share[start // 3 :][:20]
 
 
+@pytest.mark.slow
 def test_a_reader_opens_the_files_of_its_share(data_dir):
     """A file that lies in another's share may be gone; epochs differ."""
     shares = [numbers(data_dir, 31, num_shards=3, shard=s) for s in range(3)]

@@ -103,6 +103,7 @@ def job_of(kind, words):
 KINDS = ("classification", "multilabel", "token_classification")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
     """Sums and weights over four micro-batches give the mean by hand.
@@ -146,6 +147,7 @@ def test_named_classes_of_sets():
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("entries", "weights"),
     [

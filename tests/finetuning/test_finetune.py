@@ -160,6 +160,7 @@ def evaluated(values, monkeypatch):
     monkeypatch.setattr(Judge, "metrics", metrics)
 
 
+@pytest.mark.slow
 def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
     """Weights of the best evaluation end in `best/` and make predictions."""
     evaluated([0.5, 0.9, 0.7], monkeypatch)
@@ -184,6 +185,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
     assert again["eval"] == found["eval"]
 
 
+@pytest.mark.slow
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
@@ -285,6 +287,7 @@ def test_a_finished_run_is_not_repeated(
     assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("init", ["model_dir", "random"])
 def test_where_the_first_weights_come_from(
     pretrained, opinions, tmp_path, init, capsys
@@ -310,6 +313,7 @@ def test_where_the_first_weights_come_from(
     assert same == (init == "model_dir")
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
     """The encoder of a fine-tuned model's best weights starts another task.
 

@@ -138,6 +138,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
     assert "e.tsv:3" in message and "ugly" in message
 
 
+@pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
     """A folder with a model of other labels is not written over."""
     path = tiny_tasks.write_tsv(

@@ -299,6 +299,7 @@ def contents(folder):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["another model", "other lengths"])
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys

@@ -190,6 +190,7 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     return kind, SoftTargets(task, recipe), teacher, job.train[0].features
 
 
+@pytest.mark.slow_after(2)
 def test_a_teacher_equal_to_its_student(taught):
     """The loss is the entropy of what both say, its gradient is nothing.
 
@@ -203,6 +204,7 @@ def test_a_teacher_equal_to_its_student(taught):
     assert max(np.abs(g).max() for g in gradients) < 1e-4
 
 
+@pytest.mark.slow_after(2)
 def test_a_smaller_student(taught):
     """The distance is that of the rows alone, whatever stands beside them."""
     kind, objective, teacher, features = taught

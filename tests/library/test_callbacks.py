@@ -68,6 +68,7 @@ def test_the_table_is_whole():
     assert set(CALLBACKS) == {n for n in dir(calls) if n[0].isupper()}
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("name", [n for n, make in CALLBACKS.items() if make])
 def test_a_callback_runs(name, model, tmp_path):
     """It sees all metrics, official ones too, and writes its file."""
@@ -90,6 +91,7 @@ def test_every_metric_has_a_direction(model):
         assert bool(watch.monitor_op(1.0, 0.0)) == (name in UP)
 
 
+@pytest.mark.slow
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
     """Without learning nothing improves, so the second epoch is the last."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)

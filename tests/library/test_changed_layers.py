@@ -101,6 +101,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
         np.testing.assert_allclose(probabilities(again), wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     """A `.keras` file restores it; saving a folder fails and writes nothing."""

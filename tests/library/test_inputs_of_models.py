@@ -36,6 +36,7 @@ class Encoding(collections.UserDict):
     """What tokenizers of transformers return: a mapping that is no dict."""
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "form",
     [
@@ -159,6 +160,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
@@ -176,6 +178,7 @@ def test_rows_in_lists_are_ids(model):
         model([[2, 5, 3], [2, 3]])
 
 
+@pytest.mark.slow
 def test_a_lone_text_has_one_answer(model, shallow):
     """It is that of a list with this text, without the axis of examples."""
     one, other = TEXTS[0], PAIRS[0]

@@ -89,6 +89,7 @@ def test_save_writes_what_load_reads(albert, tmp_path):
         assert known == albert.tokenizer.fingerprint()
 
 
+@pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
     """Two models behind one string input learn, save and load."""
     first, second = load(pretrained), load(pretrained)
@@ -107,6 +108,7 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
     np.testing.assert_allclose(again(texts), model(texts), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
     """The SavedModel that Keras writes gives what the model gives."""
     ids = keras.Input([None], dtype="int32")

@@ -24,6 +24,7 @@ TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
 NUMBERS = [float(name == "good") for name in NAMES]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "ways",
     [
@@ -46,6 +47,7 @@ def test_pairs_come_as_columns_or_rows(shallow, ways):
     model.fit((pairs, NAMES[:6]), verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cls", "columns"),
     [
@@ -113,6 +115,7 @@ def test_a_number(shallow):
         model.fit(TEXTS, NAMES)
 
 
+@pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
     """The loss is the cross entropy of the shares; one-hot rows are labels."""
     keras.utils.set_random_seed(1)
@@ -150,6 +153,7 @@ def test_shares_of_a_set_of_classes(shallow):
     assert loss == pytest.approx(-losses.mean(), rel=1e-5)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
@@ -176,6 +180,7 @@ def test_several_numbers(shallow, tmp_path, how):
         model.fit(TEXTS, rows[:, :1])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "data",
     [

@@ -74,6 +74,7 @@ def test_classes_without_names_are_counted(pretrained, finished):
         Regressor.load(pretrained, labels=["a", "b"], num_labels=1)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
     """A model made with them can be saved and loaded."""
@@ -126,6 +127,7 @@ def test_optimizers_and_schedules_take_numbers_of_numpy():
     assert AdamW(1).get_config()["learning_rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_weights_of_classes_may_be_of_numpy(classifier):
     """As scikit-learn computes them, and by classes as NumPy lists them."""
     texts, labels = ["a good film", "a bad plot"], np.array(["good", "bad"])

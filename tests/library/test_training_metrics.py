@@ -145,6 +145,7 @@ def test_metrics_of_a_set_of_classes(shallow):
     assert found["precision"] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_official_metrics_are_those_of_score(classifier):
     """They come from all validation examples, and are not means of batches."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
@@ -188,6 +189,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     assert again.label_smoothing == 0.2
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("form", "dtype"),
     [

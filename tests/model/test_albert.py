@@ -194,6 +194,7 @@ def dropout_model(**rates):
     )
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )

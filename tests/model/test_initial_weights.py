@@ -30,6 +30,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_heads_begin_at_the_neighbours(shape):
     """Three of four heads look at -1, 1 and -2, in every layer."""

@@ -57,6 +57,7 @@ def every(outputs):
     return [np.asarray(x) for x in tf.nest.flatten(outputs)]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_saved_functional_model_is_the_same(kind, tmp_path):
     """A `.keras` file of each layer gives its outputs, dropout's rate too."""
@@ -148,6 +149,7 @@ def test_initial_weights_do_not_depend_on_dropout():
     np.testing.assert_array_equal(table, kernel.embeddings)
 
 
+@pytest.mark.slow
 def test_two_replicas_drop_different_units():
     """Under a strategy, the same row is masked otherwise in each replica."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))

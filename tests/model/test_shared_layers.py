@@ -62,6 +62,7 @@ def check(variant, loop, tolerance=2e-6, **kwargs):
         )
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "loop, eager", [(ON_TPU, False), *((form, True) for form in FORMS)], ids=str
 )

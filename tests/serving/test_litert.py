@@ -83,6 +83,7 @@ def test_scores_pairs_as_the_python_model(
     close(found, tf.nn.softmax(logits)[0, 0])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("precision", "tolerance"),
     [
@@ -161,6 +162,7 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
     assert lines == ['{"text": "? 好"}', '{"text": "b"}']
 
 
+@pytest.mark.slow
 def test_an_encoder_without_heads_gives_vectors(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
@@ -183,6 +185,7 @@ def test_an_encoder_without_heads_gives_vectors(
         close(found["mean"], tf.reduce_mean(tokens, axis=0))
 
 
+@pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
     """A `task.json` that is missing or belongs to another model is an error."""
     out = exported(classifier[0], tmp_path / "out")

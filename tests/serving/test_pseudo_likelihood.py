@@ -65,6 +65,7 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
         np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "changes",
     [

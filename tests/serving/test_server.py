@@ -33,6 +33,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
         )
 
 
+@pytest.mark.slow
 def test_every_signature_encodes_once(
     tmp_path, pretrained_dir, pretrained_model
 ):

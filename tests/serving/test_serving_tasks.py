@@ -91,6 +91,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
         served(question=strings(["who", "what"]), context=strings(["a"]))
 
 
+@pytest.mark.slow
 def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
     """Windows and questions are cut in the same way for shorter inputs.
 

@@ -75,6 +75,7 @@ BY = {
 QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("activation", "to"),
     [

@@ -65,6 +65,7 @@ def graph_of(make, **options):
     return TextGraph(make(**options))
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(("make", "options"), OPTIONS)
 def test_ids_equal_the_python_tokenizer(make, options):
     """Texts with every special rule have the same ids in the graph."""
@@ -105,6 +106,7 @@ def test_all_characters_normalized(options):
         assert found.decode() == normalize(text, tokenizer.config)
 
 
+@pytest.mark.slow
 def test_all_characters_in_words():
     """Every code point is cleaned, folded and split as in Python."""
     tokenizer = chinese()

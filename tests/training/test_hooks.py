@@ -22,6 +22,7 @@ from albert_tf.training.runs.hooks import (
 from albert_tf.training.runs.run import SIGTERM, Hook
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the step, also inside a stretch, and what is left.
@@ -216,6 +217,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
     )
 
 
+@pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
     """The last evaluation of a run counts, wherever its last step is."""
     scores = iter([0.5, 0.9, 0.7])

@@ -153,6 +153,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
     """Within 1 % of the time, at less than 1 % of the peak, with no jump."""

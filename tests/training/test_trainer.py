@@ -50,6 +50,7 @@ PIECES = {
 }
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "jit_compile, names",
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
@@ -177,6 +178,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
     assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
 
 
+@pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
     """Weights stay float32, and move nearly as under float32."""
     found = trained(dtype="bfloat16")
