@@ -102,7 +102,7 @@ def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
     for document in everything:
         new = {letters(s): s for s in reversed(document.sentences)}
         kept = tuple(s for k, s in reversed(new.items()) if k not in seen)
-        seen |= new.keys()
+        seen.update(new)
         if len(kept) > 1:
             yield Document(document.name, kept)
 
