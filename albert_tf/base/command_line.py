@@ -53,12 +53,12 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Parse flags as absl does, those of older programs being looked at."""
+    """Parse flags as absl does, but handle `REMOVED` flags first."""
     try:
         read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
         argv = [argv[0], *without_removed(read, FLAGS)]
     except flags.Error:
-        pass  # of which absl tells
+        pass  # absl finds the same error, and prints it
     except InputError as error:
         sys.exit(_fail(str(error)))
     return app.parse_flags_with_usage(argv)

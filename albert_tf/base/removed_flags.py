@@ -1,4 +1,4 @@
-"""Flags that programs had once, and that files `run.flags` still name."""
+"""Flags that programs no longer have, though an old `run.flags` may."""
 
 from collections.abc import Container, Iterable
 
@@ -29,7 +29,7 @@ def without_removed(
     """Leave out removed flags that changed nothing; refuse the others.
 
     Args:
-      arguments: of a command line, flagfiles being replaced by their lines.
+      arguments: of a command line, with the lines of its flagfiles.
       known: names of the program's own flags, which are never left out.
     """
     kept = []

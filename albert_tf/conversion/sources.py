@@ -322,9 +322,9 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return what no shape shows of the released models of a config's sizes.
+    """Return layers, heads and activation of the release with a config's sizes.
 
-    Empty if no released model has these sizes.
+    No shape shows these. Empty if no release has the sizes.
     """
     width = config.hidden_size
     found = RELEASED.get(config.vocab_size, {}).get(width)

@@ -28,6 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.configured_layer import with_defaults
 from albert_tf.model.custom_gradients import freed_with_graph
 from albert_tf.model.dropout import drawn
+from albert_tf.tasks.head import Head
 from albert_tf.tasks.heads import ClassHead
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
@@ -42,6 +43,17 @@ def whole_numbers(x: Any) -> Any:
     """Return float64 tensors, the means of integers, as integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
+
+
+def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
+    """Return a share of the target to spread over all classes, if legal."""
+    smoothing = as_type("label_smoothing", value, float)
+    rule = "`label_smoothing` must be at least 0 and below 1."
+    require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
+    rule = "`label_smoothing` needs a task of classes, with its own loss."
+    possible = loss is None and head.smooths or not smoothing
+    require(possible, rule, label_smoothing=smoothing, loss=loss)
+    return smoothing
 
 
 class NetworkModel(ModelWithTokenizer):
@@ -151,13 +163,7 @@ class NetworkModel(ModelWithTokenizer):
         self._freeze_unread()  # `albert.trainable = True` thaws every layer
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
-        smoothing = as_type("label_smoothing", label_smoothing, float)
-        rule = "`label_smoothing` must be at least 0 and below 1."
-        require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
-        rule = "`label_smoothing` needs a task of classes, with its own loss."
-        possible = self.own_loss and head.smooths or not smoothing
-        require(possible, rule, label_smoothing=smoothing, loss=loss)
-        self.label_smoothing = smoothing
+        self.label_smoothing = checked_smoothing(label_smoothing, head, loss)
         asked = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         self._asked = SimpleNamespace(**asked)
         plain, weighted = (chosen(x, self.task, head) for x in asked.values())

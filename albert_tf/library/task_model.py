@@ -137,7 +137,7 @@ class TaskModel(NetworkModel):
         return examples
 
     def texts_apart(self, examples: Sequence) -> Sequence | None:
-        """Return what no two examples of a batch may share, or None."""
+        """Return the texts that a batch must not repeat, or None."""
         return None
 
     def table(self, x: Any, y: Any) -> Any:

@@ -7,7 +7,7 @@ import functools
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, as_many
+from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors, as_many
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import two_part_rows
 from albert_tf.tasks.multiple_choice import BLANK
@@ -61,9 +61,7 @@ def choice_rows(encoder: Encoder, task: Task, *request: tf.Tensor) -> Rows:
     return Rows(two_part_rows(encoder.tokenizer, first, second, fixed), choices)
 
 
-def likeliest(
-    outputs: dict[str, tf.Tensor], rows: Rows
-) -> dict[str, tf.Tensor]:
+def likeliest(outputs: Tensors, rows: Rows) -> Tensors:
     """Return the likeliest of choices [B, C]; empty ones are none.
 
     Returns:
@@ -99,12 +97,7 @@ def choose(encoder: Encoder, compute, task: Task) -> Signature:
     )
 
 
-def row_logits(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+def row_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     """Return the logit of each row."""
     return {"logits": model.classifier(encoded["pooled_output"])[:, 0]}
 

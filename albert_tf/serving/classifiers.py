@@ -6,7 +6,7 @@ Shapes: B batch, C classes (1 for a number), H hidden width.
 import tensorflow as tf
 
 from albert_tf.model.sentence_vectors import pooled
-from albert_tf.serving.encoder import Encoder, Signature
+from albert_tf.serving.encoder import Encoder, Signature, Tensors
 from albert_tf.serving.server import Kind
 from albert_tf.tasks.task import Task
 
@@ -16,23 +16,13 @@ def texts(encoder: Encoder, compute, task: Task) -> Signature:
     return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
 
-def scores(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+def scores(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     """Return logits [B, C], and probabilities or a number."""
     logits = model.classifier(encoded["pooled_output"])
     return {"logits": logits} | task.head.served({"logits": logits})
 
 
-def best_label(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+def best_label(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     """Return the same, with the likeliest label [B] and all labels [B, C]."""
     outputs = scores(model, task, encoded, inputs)
     best = tf.argmax(outputs["logits"], axis=-1)
@@ -42,11 +32,8 @@ def best_label(
 
 
 def chosen_labels(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
     """Return the same, with all labels and whether each is chosen [B, C]."""
     outputs = scores(model, task, encoded, inputs)
     every = tf.broadcast_to(task.labels, tf.shape(outputs["logits"]))
@@ -55,22 +42,16 @@ def chosen_labels(
 
 
 def text_vectors(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
     """Return the vector of each text, [B, H], pooled as in fine-tuning."""
     tokens, mask = encoded["sequence_output"], inputs["input_mask"]
     return {"embedding": pooled(tokens, mask, *task.head.sizes())}
 
 
 def vectors_and_tokens(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
     """Return the vector of each text, and those of its tokens [B, T, H]."""
     tokens = {"sequence_output": encoded["sequence_output"]}
     return tokens | text_vectors(model, task, encoded, inputs)

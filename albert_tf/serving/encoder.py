@@ -19,6 +19,8 @@ from albert_tf.text.tokenizers import Tokenizer
 
 ENCODED = ("sequence_output", "pooled_output")
 
+Tensors = dict[str, tf.Tensor]
+
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig(Checked):
@@ -62,16 +64,11 @@ def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
 
 
 def body(graph, inputs: list[tf.TensorSpec]):
-    """Return what computes rows, of what `function` returned.
-
-    It is traced, and stored in a SavedModel, once for all signatures.
-    """
+    """Trace a `function` once, for all signatures of a SavedModel."""
     return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
 
 
-def check_shapes(
-    inputs: dict[str, tf.Tensor], limit: int
-) -> list[tf.Operation]:
+def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
     They must come before the model: fused kernels do not look, and would read
@@ -112,13 +109,11 @@ class Rows(NamedTuple):
       request: what else is needed to say the answer.
     """
 
-    inputs: dict[str, tf.Tensor]
+    inputs: Tensors
     request: Any = None
 
 
-def outputs_alone(
-    outputs: dict[str, tf.Tensor], rows: Rows
-) -> dict[str, tf.Tensor]:
+def outputs_alone(outputs: Tensors, rows: Rows) -> Tensors:
     """Say the outputs of the model as they are."""
     return outputs
 
@@ -138,9 +133,7 @@ class Signature:
     inputs: list[tf.TensorSpec]
     rows: Callable[..., Rows]
     compute: Any = None
-    decode: Callable[[dict[str, tf.Tensor], Rows], dict[str, tf.Tensor]] = (
-        outputs_alone
-    )
+    decode: Callable[[Tensors, Rows], Tensors] = outputs_alone
     one_each: bool = True
 
 
@@ -176,7 +169,7 @@ class Encoder:
         self.encode = function(self.outputs)
         self.pool = function(self.pooled)
 
-    def outputs(self, **inputs) -> dict[str, tf.Tensor]:
+    def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
         With `places` [R, P] the tokens are those that stand there.
@@ -184,13 +177,13 @@ class Encoder:
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
 
-    def pooled(self, **inputs) -> dict[str, tf.Tensor]:
+    def pooled(self, **inputs) -> Tensors:
         """Return `pooled_output` [R, H] and not what it does not need."""
         no_tokens = inputs["input_ids"][:, :0]
         encoded = self._compiled(**inputs, places=no_tokens)
         return {"pooled_output": encoded["pooled_output"]}
 
-    def embeddings(self, **inputs) -> dict[str, tf.Tensor]:
+    def embeddings(self, **inputs) -> Tensors:
         """Return embeddings: pooled [R, H], mean [R, H] and of every piece.
 
         The mean goes over all tokens, [CLS] and [SEP] too, without padding.
@@ -201,7 +194,7 @@ class Encoder:
         pooled = encoded["pooled_output"]
         return {"pooled": pooled, "mean": mean, "tokens": tokens}
 
-    def attention(self, **inputs) -> dict[str, tf.Tensor]:
+    def attention(self, **inputs) -> Tensors:
         """Return what each head of each layer looks at, [R, L, A, T, T]."""
         every = self.albert(**inputs, return_all=True)["attention_probs"]
         return {"attention": tf.stack(every, axis=1)}
@@ -218,15 +211,13 @@ class Encoder:
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
-    def run(
-        self, compute, inputs: dict[str, tf.Tensor]
-    ) -> dict[str, tf.Tensor]:
+    def run(self, compute, inputs: Tensors) -> Tensors:
         """Return the outputs of a `body` for a batch."""
         limit = self.albert.config.max_position_embeddings
         with tf.control_dependencies(check_shapes(inputs, limit)):
             return compute(**{k: tf.identity(x) for k, x in inputs.items()})
 
-    def serve(self, signature: Signature, *request) -> dict[str, tf.Tensor]:
+    def serve(self, signature: Signature, *request) -> Tensors:
         """Return what a signature answers to a request."""
         rows = signature.rows(*request)
         outputs = {}
@@ -242,7 +233,7 @@ class Encoder:
 
     def pack(
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
-    ) -> dict[str, tf.Tensor]:
+    ) -> Tensors:
         """Return the inputs [R, T] of the model for ids [R, N] of segments."""
         config = self.config
         return self.text_graph.pack(

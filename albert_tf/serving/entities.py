@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature
+from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import (
     Windows,
@@ -144,9 +144,7 @@ class Entities:
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]
 
-    def _decode(
-        self, outputs: dict[str, tf.Tensor], rows: Rows
-    ) -> dict[str, tf.Tensor]:
+    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
         text, starts, ends, _, _ = rows.request
         best, share = self._tags(outputs["logits"], rows.request)
         spans = self._texts(text, *self._spans(starts, ends, best))
@@ -206,7 +204,7 @@ class Entities:
             first.with_values(tf.boolean_mask(kind, begins)),
         )
 
-    def _texts(self, text, starts, ends, kinds) -> dict[str, tf.Tensor]:
+    def _texts(self, text, starts, ends, kinds) -> Tensors:
         bounds = byte_bounds(text)
         rows = tf.cast(starts.value_rowids(), tf.int32)
         texts, first, last = cut(text, bounds, rows, starts.values, ends.values)
@@ -227,12 +225,7 @@ def entities(encoder: Encoder, compute, task: Task) -> Signature:
     return Entities(encoder, compute, task).signature()
 
 
-def tag_logits(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+def tag_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
     """Return the logits [R, T, C] of tags."""
     return {"logits": model.classifier(encoded["sequence_output"])}
 

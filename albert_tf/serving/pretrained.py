@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.encoder import Encoder, Rows, Signature, function
+from albert_tf.serving.encoder import (
+    Encoder,
+    Rows,
+    Signature,
+    Tensors,
+    function,
+)
 from albert_tf.serving.server import Server, basic_signatures
 
 # Masks of a text in formats of fixed shapes.
@@ -43,7 +49,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         top_k=config.top_k,
     )
 
-    def likeliest(positions, **inputs) -> dict[str, tf.Tensor]:
+    def likeliest(positions, **inputs) -> Tensors:
         encoded = encoder.encode(**inputs, places=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
@@ -52,9 +58,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
 
-    def decode(
-        outputs: dict[str, tf.Tensor], rows: Rows
-    ) -> dict[str, tf.Tensor]:
+    def decode(outputs: Tensors, rows: Rows) -> Tensors:
         positions, count = rows.inputs["positions"], rows.request
         there = tf.sequence_mask(count, tf.shape(positions)[1])
         pieces = tf.gather(encoder.vocabulary, outputs["ids"])
@@ -73,7 +77,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     """Return what gives the probability [B] that `text_pair` follows `text`."""
 
-    def in_order(**inputs) -> dict[str, tf.Tensor]:
+    def in_order(**inputs) -> Tensors:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
@@ -94,14 +98,12 @@ def pretrained_server(
     """
     there = {name.split("/")[0] for name in weights}
 
-    def order(
-        encoded: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]
-    ) -> dict[str, tf.Tensor]:
+    def order(encoded: Tensors, inputs: Tensors) -> Tensors:
         if "sop" not in there:
             return {}
         return {"sop_logits": model.sop(encoded["pooled_output"])}  # [B, 2]
 
-    def numbers(mlm_positions=None, **inputs) -> dict[str, tf.Tensor]:
+    def numbers(mlm_positions=None, **inputs) -> Tensors:
         encoded = encoder.outputs(**inputs)
         outputs = encoded | order(encoded, inputs)
         if mlm_positions is None:

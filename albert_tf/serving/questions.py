@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, as_many
+from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors, as_many
 from albert_tf.serving.server import Kind
 from albert_tf.serving.window_rows import (
     Windows,
@@ -26,7 +26,7 @@ from albert_tf.text.offset_graph import Spanned, offset_graph
 IMPOSSIBLE = float("-inf")
 
 
-def simple_candidates(outputs: dict[str, tf.Tensor], inside, best, number: int):
+def simple_candidates(outputs: Tensors, inside, best, number: int):
     """Return first and last token and score [R, S] of every candidate.
 
     As `answers.simple_spans`: the likeliest starts, in their best window, and
@@ -43,7 +43,7 @@ def simple_candidates(outputs: dict[str, tf.Tensor], inside, best, number: int):
     return first, last, score
 
 
-def beam_candidates(outputs: dict[str, tf.Tensor], inside, best, number: int):
+def beam_candidates(outputs: Tensors, inside, best, number: int):
     """Return the same of a beam: starts [R, K], and ends [R, K, M] of each."""
     last = outputs["end_top_index"]
     score = outputs["start_top_log_probs"][..., None]
@@ -112,9 +112,7 @@ class Answers:
         position = a.row_lengths() + 2
         return Rows(inputs, Asked(context, spanned, windows, position))
 
-    def _decode(
-        self, outputs: dict[str, tf.Tensor], rows: Rows
-    ) -> dict[str, tf.Tensor]:
+    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
         asked = rows.request
         width = tf.shape(rows.inputs["input_ids"])[1]
         spans = self._candidates(asked, width, outputs)
@@ -122,9 +120,7 @@ class Answers:
         answers = self._texts(asked.context, score, starts, ends)
         return answers | self._null(asked.windows, outputs, answers)
 
-    def _candidates(
-        self, asked: Asked, width: tf.Tensor, outputs: dict[str, tf.Tensor]
-    ):
+    def _candidates(self, asked: Asked, width: tf.Tensor, outputs: Tensors):
         """Return scores and offsets in the context, [R, S]."""
         _, spanned, windows, position = asked
         config = self.task.config
@@ -182,7 +178,7 @@ class Answers:
             offsets.append(tf.where(real, chosen, 0))
         return score, *offsets
 
-    def _texts(self, context, score, starts, ends) -> dict[str, tf.Tensor]:
+    def _texts(self, context, score, starts, ends) -> Tensors:
         real = tf.math.is_finite(score)  # [B, N]
         rows = tf.range(tf.shape(context)[0])[:, None] * tf.ones_like(starts)
         bounds = byte_bounds(context)
@@ -208,7 +204,7 @@ class Answers:
             "probabilities": tf.where(real, tf.nn.softmax(weights), 0.0),
         }
 
-    def _null(self, windows: Windows, outputs, answers) -> dict[str, tf.Tensor]:
+    def _null(self, windows: Windows, outputs, answers) -> Tensors:
         """Return what changes if there may be no answer."""
         if not self.task.impossible:
             return {}
@@ -230,11 +226,8 @@ def answer(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def span_outputs(
-    model,
-    task: Task,
-    encoded: dict[str, tf.Tensor],
-    inputs: dict[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
+    model, task: Task, encoded: Tensors, inputs: Tensors
+) -> Tensors:
     """Return the outputs of the head, which is more than a layer."""
     return model(**inputs)
 

@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, function
+from albert_tf.serving.encoder import (
+    Encoder,
+    Rows,
+    Signature,
+    Tensors,
+    function,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.model_directory.checkpoints import named_variables
@@ -35,10 +41,10 @@ class Server:
     signatures: dict[str, Signature]
     default: str
     number_inputs: list[tf.TensorSpec]
-    numbers: Callable[..., dict[str, tf.Tensor]]
+    numbers: Callable[..., Tensors]
     task: Task | None = None
 
-    def call(self, name: str, *request) -> dict[str, tf.Tensor]:
+    def call(self, name: str, *request) -> Tensors:
         """Return what a signature answers to a request."""
         return self.encoder.serve(self.signatures[name], *request)
 
@@ -96,9 +102,7 @@ BASIC = (
 
 def basic_signatures(
     encoder: Encoder,
-    heads: Callable[
-        [dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]
-    ],
+    heads: Callable[[Tensors, Tensors], Tensors],
 ) -> dict[str, Signature]:
     """Return the signatures in `BASIC`.
 
@@ -107,7 +111,7 @@ def basic_signatures(
       heads: their outputs for the encoder's outputs and its inputs.
     """
 
-    def encoded_once(**inputs) -> dict[str, tf.Tensor]:
+    def encoded_once(**inputs) -> Tensors:
         encoded = encoder.encode(**inputs)
         return encoded | heads(encoded, inputs)
 
@@ -116,14 +120,12 @@ def basic_signatures(
     if not encoder.tokenizer:
         return {"ids": ids}
 
-    def small(**inputs) -> dict[str, tf.Tensor]:
+    def small(**inputs) -> Tensors:
         embedded = encoder.embeddings(**inputs)
         return {name: embedded[name] for name in ("pooled", "mean")}
 
     def show(*names: str):
-        def decode(
-            outputs: dict[str, tf.Tensor], rows: Rows
-        ) -> dict[str, tf.Tensor]:
+        def decode(outputs: Tensors, rows: Rows) -> Tensors:
             known = rows.inputs | {"pieces": encoder.pieces(rows)}
             return outputs | {name: known[name] for name in names}
 
@@ -146,7 +148,7 @@ def basic_signatures(
 
 
 # (model, task, the encoder's outputs, its inputs) -> outputs
-Heads = Callable[..., dict[str, tf.Tensor]]
+Heads = Callable[..., Tensors]
 
 
 class Kind(NamedTuple):
@@ -176,9 +178,7 @@ def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
     # A shorter input must still reach all of a text.
     task = task.with_length(encoder.config.max_seq_length)
 
-    def of(
-        heads: Heads, encode: Callable
-    ) -> Callable[..., dict[str, tf.Tensor]]:
+    def of(heads: Heads, encode: Callable) -> Callable[..., Tensors]:
         return lambda **inputs: heads(model, task, encode(**inputs), inputs)
 
     heads = functools.partial(kind.heads, model, task)

@@ -158,7 +158,7 @@ def tag_of(
 
     Args:
       cells: of the line.
-      number: that of the column of tags, "" for the last of several.
+      number: the number of the tag column, "" for the last of several.
       tagged: whether a tag is required.
       where: "file:line".
     """

@@ -138,7 +138,7 @@ class Features:
         return dict(zip(INPUTS, arrays, strict=True))
 
     def fingerprint(self) -> int:
-        """Return what tells these features from others."""
+        """Return a checksum of all arrays."""
         crc = 0
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
