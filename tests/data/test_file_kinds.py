@@ -1,12 +1,9 @@
 """Files of all kinds are recognised by their bytes, then by their name."""
 
 import bz2
-import csv
 import dataclasses
 import gzip
 import io
-import json
-import lzma
 import os
 import re
 import sqlite3
@@ -15,57 +12,27 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections import Counter
 
 import h5py
 import numpy as np
 import pytest
+from tiny_files import (
+    DOCUMENTS,
+    PACKERS,
+    ROWS,
+    TEXT,
+    comma_separated,
+    json_lines,
+    read,
+    refusal,
+    write,
+)
 
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
-from albert_tf.data import file_kinds, table_sources
+from albert_tf.data import file_kinds
 from albert_tf.data.builder import text_blocks, text_files
 from albert_tf.data.builder.text_files import ReadingConfig
-
-TEXT = "Ein Satz über Öl.\nnoch einer\n\nein Dokument\n"
-DOCUMENTS = [["Ein Satz über Öl.", "noch einer"], ["ein Dokument"]]
-ROWS = ["Ein Satz über Öl.\nnoch einer", "ein Dokument"]
-
-
-def zstd(data):
-    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
-
-
-PACKERS = {
-    "gz": gzip.compress,
-    "bz2": lambda data: bz2.compress(data, 1),
-    "xz": lambda data: lzma.compress(data, preset=0),
-    "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
-    "zst": zstd,
-}
-
-
-def read(path, **settings):
-    """Return the documents of a file, and the counts."""
-    config, counts, found = ReadingConfig(**settings), Counter(), []
-    for block in text_blocks.blocks(str(path), 1, config):
-        documents = text_blocks.read_documents(block, config, counts)
-        if block.document is not None:
-            found[-1].extend(documents.pop(0))
-        found += filter(None, documents)
-    return found, counts
-
-
-def write(path, data):
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
-def refusal(path, **settings):
-    with pytest.raises(InputError) as error:
-        read(path, **settings)
-    assert "--on_bad_text" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("packer", PACKERS)
@@ -246,179 +213,6 @@ def test_missing_library_for_zstd(tmp_path, monkeypatch):
         assert found.endswith(str(path))
 
 
-def json_lines(rows, field="text"):
-    return "".join(
-        json.dumps({"id": i, field: row}, ensure_ascii=False) + "\n"
-        for i, row in enumerate(rows)
-    ).encode()
-
-
-def comma_separated(rows, field="text"):
-    table = io.StringIO(newline="")
-    csv.writer(table).writerows([("id", field), *enumerate(rows)])
-    return b"\xef\xbb\xbf" + table.getvalue().encode()
-
-
-def parquet(rows, field="text"):
-    pyarrow = pytest.importorskip("pyarrow")
-    library, content = pytest.importorskip("pyarrow.parquet"), io.BytesIO()
-    library.write_table(pyarrow.table({field: list(rows)}), content)
-    return content.getvalue()
-
-
-def feather(rows, field="text", **columns):
-    pyarrow = pytest.importorskip("pyarrow")
-    table = pyarrow.table({**columns, field: list(rows)})
-    content = io.BytesIO()
-    with pyarrow.ipc.new_file(content, table.schema) as file:
-        file.write_table(table)
-    return content.getvalue()
-
-
-@pytest.mark.parametrize(
-    "name, make",
-    [
-        ("wiki_00", json_lines),
-        ("x.txt", json_lines),
-        ("x.csv", json_lines),
-        ("X.JSONL", json_lines),
-        ("x.csv", comma_separated),
-        ("X.CSV", comma_separated),
-        ("part-00000", parquet),
-        ("x.PARQUET", parquet),
-        ("x", feather),
-    ],
-)
-def test_tables(tmp_path, monkeypatch, name, make):
-    """Rows are documents, by `text_field`; with small blocks too."""
-    path = write(tmp_path / name, make(ROWS, "body"))
-    assert read(path, text_field="body")[0] == DOCUMENTS
-    with pytest.raises(InputError, match="`text_field`.* body"):
-        read(path)
-    if make not in (parquet, feather):
-        packed = write(tmp_path / f"{name}.xz", lzma.compress(make(ROWS)))
-        assert read(packed)[0] == DOCUMENTS
-    many = write(tmp_path / name, make(ROWS * 50))
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
-    assert read(many)[0] == DOCUMENTS * 50
-
-
-@pytest.mark.parametrize("kind", ["int16", "int64"])
-def test_a_table_of_small_numbers(tmp_path, kind):
-    """Its text is read, though many of its first bytes are zero."""
-    numbers = np.arange(30_000, dtype=kind) % 200
-    rows = feather(["a b"] * len(numbers), n=numbers)
-    found, _ = read(write(tmp_path / "x", rows))
-    assert found == [["a b"]] * len(numbers)
-
-
-def test_tabs(tmp_path):
-    """A TSV is split at tabs and has no quoting."""
-    data = 'id\ttext\n1\t"a" b\n2\tc, d\n\n\n'
-    path = write(tmp_path / "x.TSV.gz", gzip.compress(data.encode()))
-    assert read(path)[0] == [['"a" b'], ["c, d"]]
-
-
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("x.csv", "text;label\nHello;1\n"),
-        ("x.csv", "text;label\nHello, world;1\n"),
-        ("x.csv", "text\tlabel\nHello\t1\n"),
-        ("x.tsv", "text,label\nHello,1\n"),
-    ],
-)
-def test_another_delimiter(tmp_path, name, content):
-    """The error names the right one, whichever line shows the mistake."""
-    with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
-        read(write(tmp_path / name, content))
-    good = write(tmp_path / "good.csv", "text,label\nHello\n")
-    with pytest.raises(InputError) as error:
-        read(good)
-    assert "must be a comma" not in str(error.value)
-
-
-def test_long_fields_of_several_files(tmp_path):
-    """The end of one CSV file does not limit another that is being read."""
-    long = "x " * 70_000
-    paths = [
-        write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
-        for i in range(2)
-    ]
-    first, second = (table_sources.rows_of(str(path)) for path in paths)
-    assert next(second).values["text"] == ROWS[0]
-    assert [row.values["text"] for row in first] == [long]
-    assert [row.values["text"] for row in second] == [long]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{a} is a set.\nanother line\n",
-        '{"a": 1} is JSON.\nand this is none\nnor this\n',
-        "[1] a footnote\n",
-        "{\n\nint x;\n}\n",
-        "a line\n" * 30 + '{"text": "b"}\n',
-        '"quoted",\n',
-    ],
-)
-def test_text_with_braces(tmp_path, text):
-    """It stays text."""
-    found = [
-        line for lines in read(write(tmp_path / "x", text))[0] for line in lines
-    ]
-    assert found == [line for line in text.split("\n") if line]
-
-
-@pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
-@pytest.mark.parametrize("block_bytes", [30, 1 << 20])
-def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table is read like a text file of the same lines."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-    rows = [
-        "",
-        " = Title = \n",
-        "a b",
-        "c",
-        "",
-        " ",
-        "d e f",
-        "g" * 50,
-        "",
-        "h",
-    ]
-    path = write(tmp_path / "x.csv", make(rows))
-    wanted = [["= Title =", "a b", "c"], ["d e f", "g" * 50], ["h"]]
-    assert read(path, input_format="lines")[0] == wanted
-    assert len(read(path)[0]) == 6  # without it, documents
-
-
-@pytest.mark.parametrize(
-    "make, bad, places",
-    [
-        (parquet, [None], ["row 2: column text must hold text"]),
-        (json_lines, [None, 3], ["line 3", "line 4"]),
-        (lambda rows: comma_separated(rows) + b"5\r\n", [], ["x.csv:5: every"]),
-        (lambda rows: comma_separated(rows) + b'5,"a"b\r\n', [], [":5: "]),
-        (lambda rows: comma_separated(rows) + b"5,\xff\r\n", [], [":5: "]),
-    ],
-)
-def test_bad_rows(tmp_path, make, bad, places):
-    """`skip` counts rows without a text; `fail` names the first."""
-    path = write(tmp_path / "x.csv", make(ROWS + bad))
-    if make not in (parquet, json_lines):
-        path.write_bytes(path.read_bytes() + b"6,last\r\n")
-    with pytest.raises(
-        InputError, match=f"{places[0]}.*skip|skip.*{places[0]}"
-    ):
-        read(path)
-    found, counts = read(path, on_bad_text="skip")
-    assert found[:2] == DOCUMENTS
-    assert found[2:] == ([] if make in (parquet, json_lines) else [["last"]])
-    assert counts["bad_rows"] + counts["bad_lines"] == max(len(bad), 1)
-    assert places[0] in text_files.first_bad_item(counts)
-
-
 def test_a_pipe_is_read_once(tmp_path):
     """Its first bytes determine its kind, and are not lost."""
     os.mkfifo(tmp_path / "pipe")
@@ -517,36 +311,6 @@ def test_kinds_without_reading_a_pipe(tmp_path):
     """The name of a pipe determines its kind: its bytes come only once."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
-
-
-def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """`skip` would skip everything, so it is an error with any flag."""
-    path = write(tmp_path / "x", json_lines(ROWS, "body"))
-    for choice in ("fail", "skip"):
-        found = refusal(path, on_bad_text=choice)
-        assert "one of the fields id, body." in found
-    mixed = write(tmp_path / "x", json_lines(["a"], "body") + json_lines(ROWS))
-    assert read(mixed, on_bad_text="skip")[0] == DOCUMENTS
-
-
-@pytest.mark.parametrize("cut", [4, 60, -9])
-def test_damaged_parquet(tmp_path, cut):
-    """It is named, and skipped like other damaged files."""
-    path = write(tmp_path / "x", parquet(ROWS)[:cut])
-    with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
-        read(path)
-    assert read(path, on_bad_text="skip")[1]["bad_files"] == 1
-
-
-@pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
-def test_a_wrong_column_is_found_first(tmp_path, make):
-    """It is raised before any text is read, whichever file has it."""
-    good = write(tmp_path / "a.csv", make(ROWS, "body"))
-    other = write(tmp_path / "b.csv", make(ROWS, "content"))
-    paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")
-    text_blocks.check_files(paths[:1], reading)
-    with pytest.raises(InputError, match="b.csv.*content.*text_field=body"):
-        text_blocks.check_files(paths, reading)
 
 
 def test_a_folder_and_a_file_in_it(tmp_path, capsys):
