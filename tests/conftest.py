@@ -1,6 +1,5 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
-import collections
 import dataclasses
 import gc
 import os
@@ -12,6 +11,7 @@ from unittest import mock
 import numpy as np
 import programs
 import pytest
+from slow_cases import pytest_collection_modifyitems  # noqa: F401
 
 from albert_tf.base import program
 
@@ -52,17 +52,6 @@ tf.config.set_logical_device_configuration(
 # A shell ignores interrupts on behalf of what it runs in the background. The
 # processes that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark the further cases of tests with `slow_after` as slow."""
-    seen = collections.Counter()
-    for item in items:
-        if mark := item.get_closest_marker("slow_after"):
-            seen[item.function] += 1
-            if seen[item.function] > mark.args[0]:
-                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,0 +1,30 @@
+"""The default suite has the first cases of a test, `make slow` the others."""
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("case", range(5))
+def test_many(case): pass
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("case", range(3))
+def test_others(case): pass
+
+@pytest.mark.parametrize("case", range(4))
+def test_unmarked(case): pass
+"""
+
+
+@pytest.mark.parametrize("marks, number", [("not slow", 7), ("slow", 5)])
+def test_every_case_runs_in_one_suite(pytester, marks, number):
+    """Each test counts its own cases; a test without the mark has all."""
+    pytester.makepyfile(TESTS)
+    options = ["-p", "slow_cases", "-p", "no:cacheprovider", "-m", marks]
+    pytester.runpytest(*options).assert_outcomes(
+        passed=number, deselected=12 - number
+    )
