@@ -33,7 +33,7 @@ PUBLIC = {
     "Regressor": "albert_tf.library.sentence_models",
     "Tagger": "albert_tf.library.reading_models",
     "WarmupDecay": "albert_tf.training.optimization.keras_optimizers",
-    "convert_checkpoint": "albert_tf.convert_checkpoint",
+    "convert_checkpoint": "albert_tf.conversion.convert_checkpoint",
     "create_pretraining_data": "albert_tf.data.builder.build_program",
     "embed": "albert_tf.embed",
     "export": "albert_tf.export",
@@ -44,7 +44,7 @@ PUBLIC = {
     "pretrain": "albert_tf.training.pretraining.pretraining_program",
     "search": "albert_tf.library.vectors",
     "similarity": "albert_tf.library.vectors",
-    "train_tokenizer": "albert_tf.train_tokenizer",
+    "train_tokenizer": "albert_tf.data.train_tokenizer",
 }
 
 __all__ = sorted(PUBLIC)

@@ -6,7 +6,7 @@
 
 import dataclasses
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.serving import embedding
@@ -20,7 +20,7 @@ class Embedded:
     shape: tuple[int, int]
 
 
-@command_line.program(embedding.EmbedConfig)
+@program.command(embedding.EmbedConfig)
 def embed(config: embedding.EmbedConfig) -> Embedded:
     """Write a vector of every line of a text file to an `.npy` file."""
     shape = embedding.embed(config)

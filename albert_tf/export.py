@@ -7,7 +7,7 @@ nothing of this package: a SavedModel loads where `tensorflow` and
 
 import dataclasses
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.serving import exporting
@@ -22,7 +22,7 @@ class Exported:
     size: int
 
 
-@command_line.program(exporting.ExportConfig, ServingConfig)
+@program.command(exporting.ExportConfig, ServingConfig)
 def export(config: exporting.ExportConfig, serving: ServingConfig) -> Exported:
     """Write what a model directory serves: a SavedModel, LiteRT or ONNX."""
     exporting.export(config, serving)

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 
@@ -75,7 +75,7 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
         yield answer(runner, fields_of(line, fields), config.top_k)
 
 
-@command_line.program(RunnerConfig)
+@program.command(RunnerConfig)
 def ask(config: RunnerConfig) -> None:
     """Print one line of JSON for each text."""
     for answer in answers(config):

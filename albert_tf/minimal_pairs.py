@@ -4,14 +4,14 @@
         --input_file='blimp/*.jsonl' --output_file=scores.json
 """
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
-    from albert_tf.base.text_table import table
+    from albert_tf.base.console import table
     from albert_tf.serving import pseudo_likelihood
 
 
-@command_line.program(pseudo_likelihood.MinimalPairsConfig)
+@program.command(pseudo_likelihood.MinimalPairsConfig)
 def minimal_pairs(config: pseudo_likelihood.MinimalPairsConfig) -> dict:
     """Score minimal pairs; write and return accuracies.
 

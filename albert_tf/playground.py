@@ -9,7 +9,7 @@ from anywhere else. It needs `pip install 'albert-tf[demo]'`.
 import dataclasses
 import importlib.util
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 
@@ -29,7 +29,7 @@ class PlaygroundConfig(Checked):
     port: int = setting(8000, "Port.", minimum=1, maximum=65535)
 
 
-@command_line.program(PlaygroundConfig)
+@program.command(PlaygroundConfig)
 def playground(config: PlaygroundConfig) -> None:
     """Serve a page that shows what an exported model can do."""
     there = importlib.util.find_spec("gradio")

@@ -15,14 +15,14 @@ Where the data has a split to evaluate on, the metrics after each of these are
 printed beside those before. Fine-tuning the new directory wins a part back.
 """
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.finetuning import shrinking
-    from albert_tf.tasks.task import DataConfig
+    from albert_tf.tasks.task_config import DataConfig
 
 
-@command_line.program(shrinking.ShrinkConfig, DataConfig)
+@program.command(shrinking.ShrinkConfig, DataConfig)
 def shrink(config: shrinking.ShrinkConfig, data: DataConfig) -> None:
     """Make a smaller or faster model directory."""
     shrinking.shrink(config, data)

@@ -37,7 +37,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.processes import in_order
 from albert_tf.data.builder.pairs import Pairs, lay_out
 from albert_tf.data.masking import DYNAMIC, Words, mask
-from albert_tf.data.records import examples, find, framing
+from albert_tf.data.records import metadata, tfrecord
 from albert_tf.data.records.metadata import TRAIN, id_type, paths_of
 from albert_tf.text.tokenizers import load_tokenizer
 
@@ -76,7 +76,7 @@ class Records:
     """
 
     def __init__(self, folder: str, seed: int):
-        self.metadata, self.seed = find.read_metadata(folder), seed
+        self.metadata, self.seed = metadata.read_metadata(folder), seed
         masking = self.metadata.masking(TRAIN)
         rule = "`records` must be made with --masking=dynamic."
         require(masking == DYNAMIC, rule, records=f"{folder}, {masking} ones")
@@ -85,7 +85,7 @@ class Records:
         dtype = id_type(self.metadata.vocab_size)
         ids, starts, sizes, labels = [], [], [], []
         for path in paths_of(folder, self.metadata, TRAIN):
-            for feature in map(examples.parse, framing.read(path)):
+            for feature in map(tfrecord.parse, tfrecord.read(path)):
                 ids.append(np.frombuffer(feature["token_ids"][0], dtype))
                 bits = np.frombuffer(feature["word_starts"][0], np.uint8)
                 starts.append(np.unpackbits(bits, count=len(ids[-1])))
@@ -246,7 +246,9 @@ def begin(weights: str, config_file: str, records: str, seed: int) -> None:
 
     keras.utils.set_random_seed(seed)
     model, variables = model_of(config_file)
-    print("\n  ".join(start_new(model, records, find.read_metadata(records))))
+    print(
+        "\n  ".join(start_new(model, records, metadata.read_metadata(records)))
+    )
     np.savez(weights, **{name: v.numpy() for name, v in variables.items()})
 
 

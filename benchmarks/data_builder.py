@@ -21,11 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from albert_tf.base import command_line
+from albert_tf.base import program
+from albert_tf.base.console import table
 from albert_tf.base.settings import setting
-from albert_tf.base.text_table import table
 from albert_tf.data import records
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 
 HERE = str(Path(__file__).parents[1])
 RELEASED = {128: 54_350, 512: 49_686}  # tokens a second
@@ -119,7 +119,7 @@ def row(config: BenchmarkConfig, case: tuple, runs: list) -> list[str]:
     ]
 
 
-@command_line.program(BenchmarkConfig)
+@program.command(BenchmarkConfig)
 def main(config: BenchmarkConfig) -> None:
     """Print the table."""
     cases = itertools.product(config.builds, config.num_processes, config.trees)

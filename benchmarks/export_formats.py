@@ -28,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 from turns import Worker, machine, present, serve
 
-from albert_tf.base.text_table import table
+from albert_tf.base.console import table
 
 LITERT = {
     f"litert_{precision}": ("--to=litert", f"--precision={precision}")
@@ -195,7 +195,7 @@ def make_inputs(args, path: str) -> int:
     tf = tensorflow()
     from albert_tf.serving.encoder import ServingConfig
     from albert_tf.serving.model_servers import load_server
-    from albert_tf.tasks.task import TaskConfig
+    from albert_tf.tasks.task_config import TaskConfig
 
     server = load_server(
         args.model_dir, ServingConfig(max_seq_length=args.length)

@@ -19,9 +19,10 @@ import numpy as np
 from finetune_peers import OURS, PEERS
 from turns import Worker, machine, present, take_turns
 
-from albert_tf.base.text_table import table
+from albert_tf.base.console import table
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import DataConfig, TaskConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import tokenizer_from_files
 
 PARTS = {"training": "train", "evaluation": "eval"}

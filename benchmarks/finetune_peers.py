@@ -22,7 +22,7 @@ def our_trainer(case: dict):
     from albert_tf.finetuning.recipes import RecipeConfig
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.registry import find
-    from albert_tf.tasks.task import TaskConfig
+    from albert_tf.tasks.task_config import TaskConfig
     from albert_tf.training.machines import distribution
     from albert_tf.training.optimization.optimizers import OptimizerConfig
     from albert_tf.training.step.training_config import TrainingConfig

@@ -30,8 +30,9 @@ from sklearn.preprocessing import normalize
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.records import TRAIN, Metadata, find, framing
-from albert_tf.data.records.decoding import Example, decode
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.metadata import TRAIN, Metadata, read_metadata
+from albert_tf.data.records.tfrecord import Example, decode
 
 # Records that are looked at, from files that share no text.
 SAMPLE = 8192
@@ -201,7 +202,7 @@ def probe(
     examples = []
     for path in chosen:
         share = -(-SAMPLE // len(chosen))
-        found = map(decode, itertools.islice(framing.read(path), share))
+        found = map(decode, itertools.islice(tfrecord.read(path), share))
         examples += (x for x in found if len(x.segments()[1]))  # has an order
     segments = _segments(examples[:SAMPLE], vocab_size or 1 << 16)
     return measure(segments, next_sentence)
@@ -218,7 +219,7 @@ def first_duplicate(metadata: Metadata) -> list[str]:
 
 def report(data_dir: str) -> list[str]:
     """Return the lines of what was found in a folder of records."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     paths = [files.join(data_dir, x) for x in first_duplicate(metadata)]
     require(paths, "`data_dir` must hold training records.", data_dir=data_dir)
     next_sentence = metadata.settings.get("random_next_sentence", False)

@@ -22,11 +22,11 @@ import tempfile
 
 import numpy as np
 
-from albert_tf.base import command_line
+from albert_tf.base import program
+from albert_tf.base.console import table
 from albert_tf.base.settings import setting
-from albert_tf.base.text_table import table
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.released_names import GOOGLE, places
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.variable_names import GOOGLE, places
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training.machines.distribution import (
@@ -245,7 +245,7 @@ class Recording:
         return rows
 
 
-@command_line.program(ParityConfig)
+@program.command(ParityConfig)
 def main(c: ParityConfig) -> None:
     """Print the table."""
     lines = [("", "", "difference", "bar", "margin")]

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 from turns import machine
 
-from albert_tf.base.text_table import table
+from albert_tf.base.console import table
 from albert_tf.serving.tensorflow_serving import WAITING_BATCHES
 
 # (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batches.

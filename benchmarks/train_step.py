@@ -20,9 +20,8 @@ import sys
 from train_step_peers import CASES, IMPLEMENTATIONS, LIMIT, PRODUCT_SIZE, Case
 from turns import Worker, machine, present, take_turns
 
-from albert_tf.base.text_table import table
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import training_flops
+from albert_tf.base.console import table
+from albert_tf.model.config import AlbertConfig, training_flops
 
 OURS = (LIMIT, "albert_tf", "albert_tf XLA")
 HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")

@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.errors import SphinxError
 
 import albert_tf
-from albert_tf.base.command_line import Program
+from albert_tf.base.program import Program
 
 try:
     import tomllib

@@ -27,9 +27,9 @@ with program.quiet_start():
     import tiny_tasks
 
     from albert_tf.base import files
-    from albert_tf.data.vocabulary_training import (
+    from albert_tf.data.train_tokenizer import (
         TrainTokenizerConfig,
-        train_tokenizer,
+        make_vocabulary,
     )
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
@@ -112,7 +112,7 @@ def tokenizer_dir(tmp_path_factory):
     lines = [" ".join(rng.choice(words, 8)) + "." for _ in range(500)]
     corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(lines), encoding="utf-8")
-    train_tokenizer(
+    make_vocabulary(
         TrainTokenizerConfig(
             input_file=str(corpus), output_dir=str(folder), vocab_size=150
         )

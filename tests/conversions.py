@@ -10,8 +10,8 @@ import released_files
 import safetensors.numpy
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.released_names import ALBERT_ZH, places
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.variable_names import ALBERT_ZH, places
 
 
 def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:

@@ -14,7 +14,7 @@ from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.model_servers import load_server
 from albert_tf.serving.server import Server
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import pack
 from albert_tf.training.model_directory import checkpoints
 

@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.conversion.released_names import GOOGLE, places, variable_shapes
+from albert_tf.conversion.variable_names import GOOGLE, places, variable_shapes
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.model_directory.checkpoints import named_variables

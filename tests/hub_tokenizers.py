@@ -6,7 +6,7 @@ import json
 import vocabularies
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.conversion.fast_tokenizer import template, tokenizer_json
+from albert_tf.conversion.tokenizer_json import template, tokenizer_json
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.builder import shards, text_blocks
-from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 

@@ -12,7 +12,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import text_blocks
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_formats import ReadingConfig
 
 TEXT = "Ein Satz über Öl.\nnoch einer\n\nein Dokument\n"
 

@@ -8,9 +8,9 @@ import tiny
 
 import albert_tf
 from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training.model_directory import checkpoints

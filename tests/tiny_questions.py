@@ -2,7 +2,7 @@
 
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 
 CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 

@@ -1,38 +1,45 @@
-"""How a program starts.
+"""Programs: functions of settings, as command lines and as keywords.
 
-A command imports its room like this:
+    @program(DescribeConfig, positional="config")
+    def describe(c: DescribeConfig) -> None: ...
 
-    with program.quiet_start():
-        from albert_tf.serving.exporting import ExportConfig, export
+makes a flag of each setting for `describe.program.cli()`, and a keyword for
+`describe(config=...)`. A command imports its room inside `quiet_start()`. Only
+this module knows absl.
 """
 
+import atexit
 import contextlib
+import dataclasses
+import functools
 import gc
+import inspect
+import io
+import itertools
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, TypeVar
+
+from absl import app, flags, logging
 
 from albert_tf.base import interrupts
+from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.processes import without_collection
+from albert_tf.base.settings import typed, types_of
 
 # Read when TensorFlow is first imported; a user's values win. On AMD
 # processors oneDNN is off by default, and a training step a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Look for no cycles in the body, which makes many objects that stay.
-
-    A quarter of TensorFlow's import is such looking.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # Scripts beside the package.
@@ -79,3 +86,357 @@ def quiet_start() -> Iterator[None]:
         os.environ.setdefault(name, value)
     with _ended_by_interrupt(), without_collection():
         yield
+
+
+# {flag: (what to do without it, values with which it changed nothing)}
+REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "feature_cache_dir": (
+        "each run converts its examples anew, so leave it out",
+        (),
+    ),
+    "layer_decay": (
+        "all weights learn at `learning_rate`, and `freeze` stops whole parts",
+        ("1", "1.0"),
+    ),
+}
+
+
+def gone(name: str, value: object) -> InputError:
+    """Return the error about a flag in `REMOVED` and what to do without it."""
+    advice, _ = REMOVED[name]
+    return InputError(f"`{name}` is gone: {advice}. Received: {name}={value}")
+
+
+def without_removed(
+    arguments: Iterable[str], known: Container[str]
+) -> list[str]:
+    """Leave out removed flags that changed nothing; refuse the others.
+
+    Args:
+      arguments: of a command line, with the lines of its flagfiles.
+      known: names of the program's own flags, which are never left out.
+    """
+    kept = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        removed = argument.startswith("-") and name not in known
+        if not removed or name not in REMOVED:
+            kept.append(argument)
+        elif value not in REMOVED[name][1]:
+            raise gone(name, value)
+    return kept
+
+
+FLAGS = flags.FLAGS
+UNREAD = 141  # shells' status after `| head`
+Result = TypeVar("Result")
+
+
+def _fail(message: str, status: int = 1) -> int:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    return status
+
+
+def _end_at_second_interrupt() -> Callable[[int], None]:
+    """Return a signal handler that ends the program at the second Ctrl-C.
+
+    Python raises `KeyboardInterrupt` only after a library's C++ code returns.
+    """
+    numbers = itertools.count(1)
+
+    def see(number: int) -> None:
+        if number == signal.SIGINT and next(numbers) == 2:
+            interrupts.end()
+
+    return see
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parse flags as absl does, but handle `REMOVED` flags first."""
+    try:
+        read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+        argv = [argv[0], *without_removed(read, FLAGS)]
+    except flags.Error:
+        pass  # absl finds the same error, and prints it
+    except InputError as error:
+        sys.exit(_fail(str(error)))
+    return app.parse_flags_with_usage(argv)
+
+
+def run(main: Callable[[], None], positional: str | None = None) -> None:
+    """Run a script's `main` under absl; a user's mistake is one line, exit 1.
+
+    Files that cannot be read or written, and a standard input that is not
+    UTF-8, count as the user's. A second Ctrl-C ends the program at once.
+
+    Args:
+      main: reads the flags.
+      positional: a flag that arguments without a flag are the value of,
+        joined by commas; without it there must be none.
+    """
+
+    def guarded(argv: Sequence[str]) -> int:
+        if len(argv) > 1 and positional and not FLAGS[positional].present:
+            FLAGS[positional].value = ",".join(argv[1:])
+        elif len(argv) > 1:
+            return _fail(f"Unexpected arguments: {' '.join(argv[1:])}")
+        try:
+            main()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush
+            return UNREAD
+        except (InputError, OSError, UnicodeDecodeError) as error:
+            return _fail(str(error))
+        except KeyboardInterrupt:
+            return _fail("interrupted", interrupts.STATUS)
+        return 0
+
+    # At its end Python looks through all objects of all libraries, for which
+    # TensorFlow's take a second, and scikit-learn's a third of one.
+    atexit.register(gc.freeze)
+    # Escape names that the console cannot print.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    # The programs print; what TensorFlow logs at lower levels is noise.
+    logging.set_verbosity(logging.WARNING)
+    try:
+        with interrupts.seen_at_once(_end_at_second_interrupt()):
+            app.run(guarded, flags_parser=_parse)
+    except UnicodeDecodeError as error:
+        sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
+
+
+class _NumberOrWord(flags.ArgumentParser):
+    """Parses a number, and leaves a word for `check_setting` to judge."""
+
+    def parse(self, argument):
+        try:
+            return float(argument)
+        except ValueError:
+            return argument
+
+
+class _SwitchOrWord(flags.BooleanParser):
+    """Parses a boolean; `check_setting` checks any other word."""
+
+    def parse(self, argument):
+        try:
+            return super().parse(argument)
+        except (TypeError, ValueError):
+            return argument
+
+
+def _define_switch_or_word(name: str, default: Any, help: str) -> None:
+    parser, serializer = _SwitchOrWord(), flags.ArgumentSerializer()
+    flag = flags.Flag(parser, serializer, name, default, help, boolean=True)
+    flags.DEFINE_flag(flag)
+
+
+def _define_list(name: str, default: Any, help: str) -> None:
+    flags.DEFINE_list(name, list(default or ()), help)
+
+
+def _define_number_or_word(name: str, default: Any, help: str) -> None:
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_NumberOrWord(), name, default, help, serializer=serializer)
+
+
+def _from_home(value: Any) -> Any:
+    """Return a path, or those of a list, with the home that `~/` stands for.
+
+    A shell puts it in where a word begins, and not in `--output_dir=~/new`.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(_from_home, value))
+    if not isinstance(value, str):
+        return value
+    home = os.path.expanduser("~/")
+    return re.sub("(^|,)~/", lambda match: match[1] + home, value)
+
+
+# Functions that define the flag of each kind in `settings.KINDS`.
+DEFINERS: dict[tuple[type, ...], Callable] = {
+    (bool,): flags.DEFINE_bool,
+    (bool, str): _define_switch_or_word,
+    (int,): flags.DEFINE_integer,
+    (float,): flags.DEFINE_float,
+    (str,): flags.DEFINE_string,
+    (tuple,): _define_list,
+    (float, str): _define_number_or_word,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A function of settings, as a command line and as keywords.
+
+    Attributes:
+      function: does the work; takes an object of each class, in this order,
+        and by its name what no flag can say.
+      classes: made of `setting` fields.
+      positional: a flag that arguments without a flag are the value of,
+        joined by commas; without it there must be none.
+      defaults: {setting: value} where this program has its own.
+      aliases: {other name of a flag: setting}.
+      optional: required settings that this program can do without.
+      tells: whether the function takes `said` too, the names of the settings
+        that the user gave.
+    """
+
+    function: Callable
+    classes: tuple[type, ...]
+    positional: str | None = None
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    tells: bool = False
+
+    def fields(self) -> dict[str, dataclasses.Field]:
+        """Return {name: field} of all settings."""
+        table: dict[str, dataclasses.Field] = {}
+        for cls in self.classes:
+            for field in dataclasses.fields(cls):
+                require(
+                    field.name not in table,
+                    "A setting must have one home. Received: "
+                    f"`{field.name}` in {cls.__name__} and an earlier class",
+                )
+                table[field.name] = field
+        return table
+
+    def required(self, field: dataclasses.Field) -> bool:
+        """Return whether a setting must be given."""
+        return field.metadata["required"] and field.name not in self.optional
+
+    def default(self, field: dataclasses.Field) -> Any:
+        """Return the value of a setting that is not given, if it need not."""
+        if self.required(field):
+            return None
+        return self.defaults.get(field.name, field.default)
+
+    def define_flags(self) -> None:
+        """Define an absl flag for each setting."""
+        for name, field in self.fields().items():
+            help = field.metadata["help"]
+            if field.metadata["choices"]:
+                choices = ", ".join(map(str, field.metadata["choices"]))
+                help += f" One of: {choices}."
+            define = DEFINERS[types_of(field)]
+            define(name, self.default(field), help)
+            FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
+            if self.required(field):
+                flags.mark_flag_as_required(name)
+        for alias, name in self.aliases.items():
+            flags.DEFINE_alias(alias, name)
+
+    def _configs(self, values: dict[str, Any]) -> list[Any]:
+        for name, field in self.fields().items():
+            absent = self.required(field) and values[name] in (None, "")
+            require(not absent, f"`{name}` must be given. Received: none")
+        values |= {
+            name: _from_home(values[name])
+            for name, field in self.fields().items()
+            if not field.metadata["literal"]
+        }
+        return [
+            cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+            for cls in self.classes
+        ]
+
+    def from_flags(self) -> list[Any]:
+        """Return the objects of the classes that the flags make."""
+        values = {name: FLAGS[name].value for name in self.fields()}
+        lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+        return self._configs(values | lists)
+
+    def said(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the keyword for a function that takes what was given."""
+        settings = (self.aliases.get(name, name) for name in names)
+        return {"said": frozenset(settings)} if self.tells else {}
+
+    def _execute(self) -> None:
+        names = (*self.fields(), *self.aliases)
+        said = self.said(name for name in names if FLAGS[name].present)
+        self.function(*self.from_flags(), **said)
+
+    def cli(self) -> None:
+        """Run as a command line."""
+        self.define_flags()
+        run(self._execute, self.positional)
+
+    def configs(self, **values: Any) -> list[Any]:
+        """Return the objects of the classes that keywords make.
+
+        Raises:
+          InputError: a keyword is unknown, or missing, or of another type.
+        """
+        fields, passed = self.fields(), {}
+        for keyword, value in values.items():
+            name = self.aliases.get(keyword, keyword)
+            if name not in fields and name in REMOVED:
+                raise gone(name, value)
+            if name not in fields:
+                hint = near(keyword, [*fields, *self.aliases])
+                raise InputError(
+                    f"`{self.function.__name__}` takes no `{keyword}`{hint} "
+                    f"Received: {keyword}={value!r:.60}"
+                )
+            rule = f"`{name}` must be given once, by one of its names."
+            require(name not in passed, rule, **{keyword: value})
+            absent = value is None and self.default(fields[name]) is None
+            passed[name] = None if absent else typed(fields[name], value)
+        unsaid = {name: self.default(field) for name, field in fields.items()}
+        return self._configs(unsaid | passed)
+
+    def signature(self) -> inspect.Signature:
+        """Return the keywords: the settings, and what no flag can say."""
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        of_function = inspect.signature(self.function)
+        parameters = [
+            inspect.Parameter(
+                name,
+                keyword,
+                default=inspect.Parameter.empty
+                if self.required(field)
+                else self.default(field),
+                annotation=field.type,
+            )
+            for name, field in self.fields().items()
+        ]
+        more = [
+            p
+            for p in of_function.parameters.values()
+            if p.kind == keyword and not (self.tells and p.name == "said")
+        ]
+        return of_function.replace(parameters=parameters + more)
+
+
+def command(
+    *classes: type, **about: Any
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Make a function of settings a program.
+
+    The function is then called with keywords, which are the flags; what it
+    does on a command line is its `program`.
+
+    Args:
+      *classes: made of `setting` fields.
+      **about: see `Program`.
+    """
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        record = Program(function, classes, **about)
+        signature = record.signature()
+        settings = record.fields().keys()
+
+        @functools.wraps(function)
+        def call(**values):
+            names = signature.parameters.keys() - settings
+            more = {k: values.pop(k) for k in names & values.keys()}
+            more |= record.said(values)
+            return function(*record.configs(**values), **more)
+
+        call.program, call.__signature__ = record, signature
+        return call
+
+    return decorate

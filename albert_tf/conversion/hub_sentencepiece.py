@@ -16,12 +16,6 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.fast_tokenizer import (
-    FINAL_SIGMA,
-    NEVER,
-    TOKENIZER_JSON,
-    UNIGRAM,
-)
 from albert_tf.conversion.text_rules import (
     NotExpressible,
     charsmap_of,
@@ -37,6 +31,12 @@ from albert_tf.conversion.tokenizer_files import (
     fitting,
     flag_of,
     renamed,
+)
+from albert_tf.conversion.tokenizer_json import (
+    FINAL_SIGMA,
+    NEVER,
+    TOKENIZER_JSON,
+    UNIGRAM,
 )
 from albert_tf.text.added_pieces import (
     BYTE,

@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.conversion import fast_tokenizer
+from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import AlbertConfig
@@ -379,13 +379,13 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
     """
     path = files.join(folder, tokenizer.file_name)
     files.write_bytes(path, tokenizer.content)
-    content = fast_tokenizer.tokenizer_json(tokenizer)
+    content = tokenizer_json.tokenizer_json(tokenizer)
     if content:
-        path = files.join(folder, fast_tokenizer.TOKENIZER_JSON)
+        path = files.join(folder, tokenizer_json.TOKENIZER_JSON)
         files.write_text(path, json.dumps(content, ensure_ascii=False))
     files.write_json(
-        files.join(folder, fast_tokenizer.TOKENIZER_CONFIG),
-        fast_tokenizer.tokenizer_config(tokenizer, length),
+        files.join(folder, tokenizer_json.TOKENIZER_CONFIG),
+        tokenizer_json.tokenizer_config(tokenizer, length),
     )
     return bool(content)
 

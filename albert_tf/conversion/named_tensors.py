@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.conversion.released_names import (
+from albert_tf.conversion.variable_names import (
     MODEL_DIR,
     Layout,
     Place,

@@ -10,23 +10,21 @@ from albert_tf.conversion import huggingface, tf1
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
+    Modules,
+    encoder_folder,
     head_places,
+    read_modules,
     read_task,
 )
 from albert_tf.conversion.named_tensors import Tensors, to_ours
-from albert_tf.conversion.released_names import (
+from albert_tf.conversion.tf1 import read_head
+from albert_tf.conversion.tokenizer_files import find_vocabulary
+from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     MODEL_DIR,
     Layout,
     Place,
 )
-from albert_tf.conversion.sentence_modules import (
-    Modules,
-    encoder_folder,
-    read_modules,
-)
-from albert_tf.conversion.tf1_heads import read_head
-from albert_tf.conversion.tokenizer_files import find_vocabulary
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import is_finetuned, load_task

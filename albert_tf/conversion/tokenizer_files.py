@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.conversion.fast_tokenizer import (
+from albert_tf.conversion.tokenizer_json import (
     ADDED_TOKENS,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.finetuning.job import FinetuningConfig
-from albert_tf.model.devices import is_tpu
+from albert_tf.model.ops import is_tpu
 from albert_tf.tasks.batches import length_step, training_batches
 from albert_tf.tasks.features import Features
 from albert_tf.training.step.training_config import TrainingConfig

@@ -26,7 +26,7 @@ from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task_config import DataConfig
 from albert_tf.training.machines import distribution
 from albert_tf.training.machines.workers import vanishing_explained
 from albert_tf.training.model_directory import checkpoints

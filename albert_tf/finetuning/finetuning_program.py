@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.finetuning import finetune as runs
@@ -23,7 +23,7 @@ RELEASED_NAMES = {
 }
 
 
-@command_line.program(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+@program.command(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 

@@ -8,7 +8,7 @@ from albert_tf.base.errors import require
 from albert_tf.finetuning import directory
 from albert_tf.finetuning.job import FinetuningConfig
 from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.training.machines.distribution import DistributionConfig
 from albert_tf.training.machines.precision import with_dtype
 from albert_tf.training.optimization.optimizers import OptimizerConfig

@@ -7,21 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files, settings
+from albert_tf.base.console import table
 from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE, Checked, setting
-from albert_tf.base.text_table import table
 from albert_tf.finetuning import head_pruning
 from albert_tf.finetuning.job import FinetuningConfig, Job, prepare
 from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.scoring import Judge, metric_name
-from albert_tf.tasks.task import (
-    TASK_FILE,
-    DataConfig,
-    TaskConfig,
-    read_splits,
-)
+from albert_tf.tasks.task import TASK_FILE, read_splits
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training.machines.distribution import (
     DistributionConfig,

@@ -10,7 +10,7 @@ from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.dropout import fold_in
+from albert_tf.model.ops import fold_in
 from albert_tf.tasks.task import Task
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.step.evaluator import Batch

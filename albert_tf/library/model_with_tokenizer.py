@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.command_line import program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.program import command
 from albert_tf.library.changed_layers import (
     change_layers,
     layer_changes,
@@ -20,14 +20,14 @@ from albert_tf.library.changed_layers import (
 from albert_tf.library.model_files import write_model_dir
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.configured_layer import TakesIds
+from albert_tf.model.layers import TakesIds
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import row_length
 from albert_tf.text.tokenizers import Tokenizer, tokenizer_of
 
-_export = program(ExportConfig, ServingConfig)(export)
+_export = command(ExportConfig, ServingConfig)(export)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> int | None:

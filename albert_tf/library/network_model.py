@@ -25,9 +25,8 @@ from albert_tf.library.training_metrics import (
     words_only,
 )
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.configured_layer import with_defaults
-from albert_tf.model.custom_gradients import freed_with_graph
-from albert_tf.model.dropout import drawn
+from albert_tf.model.layers import with_defaults
+from albert_tf.model.ops import drawn, freed_with_graph
 from albert_tf.tasks.head import Head
 from albert_tf.tasks.heads import ClassHead
 from albert_tf.tasks.registry import task_of

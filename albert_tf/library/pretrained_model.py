@@ -20,7 +20,7 @@ from albert_tf.library.model_with_tokenizer import (
 )
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.configured_layer import registered
+from albert_tf.model.layers import registered
 from albert_tf.serving.embedding import (
     EmbedConfig,
     check,

@@ -12,7 +12,7 @@ from albert_tf.base.errors import require
 from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import ClassModel, TaskModel
-from albert_tf.model.configured_layer import registered
+from albert_tf.model.layers import registered
 from albert_tf.tasks.multiple_choice import Layout
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns

@@ -16,7 +16,7 @@ from albert_tf.library import raw_data
 from albert_tf.library.raw_data import TableColumns, table_of
 from albert_tf.library.task_loading import label_names
 from albert_tf.library.task_model import ClassModel, TaskModel
-from albert_tf.model.configured_layer import registered
+from albert_tf.model.layers import registered
 from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import NEGATIVE, USUAL, Texts

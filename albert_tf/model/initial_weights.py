@@ -16,8 +16,7 @@ width, V vocabulary.
 import keras
 import numpy as np
 
-from albert_tf.model.albert import AlbertModel
-from albert_tf.model.encoder_blocks import AlbertEmbeddings
+from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 
 # The score of the place that a head looks at; other places have about 0.
 PEAK = 6.0

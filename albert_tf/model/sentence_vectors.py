@@ -6,8 +6,8 @@ Shapes: B batch, C texts of an example, T tokens, H hidden width.
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.configured_layer import registered
-from albert_tf.model.dropout import fold_in
+from albert_tf.model.layers import registered
+from albert_tf.model.ops import fold_in
 from albert_tf.model.task_heads import AlbertWithHead
 from albert_tf.text.packing import INPUTS
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from albert_tf.base.settings import as_type, plain
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.configured_layer import AlbertNetwork, registered
-from albert_tf.model.dropout import dropout, fold_in
+from albert_tf.model.layers import AlbertNetwork, registered
+from albert_tf.model.ops import dropout, fold_in
 
 EXCLUDED = -1e30  # the log probability of a place where no answer can be
 

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
+from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.progress import Progress
 from albert_tf.base.settings import setting, validate
 from albert_tf.data import file_kinds
 from albert_tf.model.albert import AlbertModel

@@ -14,7 +14,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import Contents, check_replaceable
 from albert_tf.base.settings import setting, validate
 from albert_tf.model.config import CONFIG_FILE
-from albert_tf.model.shared_layers import EncoderLoop
+from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_model import MODEL_FILE

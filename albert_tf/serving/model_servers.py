@@ -20,7 +20,8 @@ from albert_tf.serving.pretrained import pretrained_server
 from albert_tf.serving.questions import QUESTIONS
 from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tasks.task import Task, TaskConfig
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training.model_directory import checkpoints
 

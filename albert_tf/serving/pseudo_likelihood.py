@@ -17,12 +17,12 @@ import tensorflow as tf
 from scipy import stats
 
 from albert_tf.base import files
+from albert_tf.base.console import Progress
 from albert_tf.base.errors import require
-from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.compiled_ops import cross_entropy
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.ops import cross_entropy
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training.model_directory import checkpoints

@@ -14,7 +14,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.records import framing
+from albert_tf.data.records import tfrecord
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Arrays, requests, tensors
 
@@ -113,7 +113,7 @@ def is_foreign(path: str, folder: str) -> bool:
     author.log_metadata.model_spec.name = AUTHOR
     foreign = [
         record
-        for record in framing.read(path)
+        for record in tfrecord.read(path)
         if not record.startswith(author.SerializeToString())
     ]
     if not foreign:
@@ -171,7 +171,7 @@ def write_files(server: Server, folder: str, earlier: str) -> list[str]:
     warm_up, parameters = (files.join(folder, name) for name in FILES)
     kept = []
     files.make_folder(os.path.dirname(warm_up))
-    framing.write(warm_up, warm_up_records(requests(server)))
+    tfrecord.write(warm_up, warm_up_records(requests(server)))
     files.write_text(parameters, batching(server.encoder.config.batch_size))
     if WARM_UP in old and is_foreign(old[WARM_UP], folder):
         kept.append(WARM_UP)

@@ -15,6 +15,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.data.file_kinds import JSONL
+from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
@@ -22,7 +23,6 @@ from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.sentences import Prediction
 from albert_tf.tasks.tables import (
     Columns,
-    Row,
     cell,
     field,
     read_rows,

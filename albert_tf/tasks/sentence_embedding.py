@@ -13,17 +13,11 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
+from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_number, require_label
 from albert_tf.tasks.prediction_files import write_labels
-from albert_tf.tasks.tables import (
-    Columns,
-    Row,
-    cell,
-    is_lines,
-    read_rows,
-    text_cell,
-)
+from albert_tf.tasks.tables import Columns, cell, is_lines, read_rows, text_cell
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 

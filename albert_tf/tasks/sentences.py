@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import require_label, shown
 from albert_tf.tasks.prediction_files import write_labels, write_submission
-from albert_tf.tasks.tables import (
-    Columns,
-    Row,
-    cell,
-    field,
-    read_rows,
-    text_cell,
-)
+from albert_tf.tasks.tables import Columns, cell, field, read_rows, text_cell
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row

@@ -15,7 +15,7 @@ import time
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.devices import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
 # The versions that these names were found in, and the beginning of libtpu's.

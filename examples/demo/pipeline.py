@@ -24,7 +24,8 @@ from albert_tf.base.errors import InputError, require
 
 with program.quiet_start():
     from albert_tf.data import records
-    from albert_tf.data.records import find, input_pipeline
+    from albert_tf.data.records import input_pipeline, metadata
+    from albert_tf.data.records.metadata import read_metadata
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.scoring import METRICS_FILE
     from albert_tf.training.runs.history import CURVES_FILE, History
@@ -129,7 +130,7 @@ def unigram_entropy(data_dir: str) -> float:
 
     No model that ignores the context has a lower MLM loss on them.
     """
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     counts = np.zeros(metadata.vocab_size)
     for batch in input_pipeline.eval_batches(data_dir, metadata, batch_size=64):
         ids = batch["masked_lm_ids"].numpy()
@@ -156,7 +157,7 @@ def print_pretraining(output_dir: str) -> None:
             f"  {name:13} {values[0]:.4f} at step {at[0]}, "
             f"{values[-1]:.4f} at step {at[-1]}"
         )
-    number = find.read_metadata(data_dir).count(records.EVAL)
+    number = metadata.read_metadata(data_dir).count(records.EVAL)
     sop = history.column("eval", "sop_accuracy")[1][-1]
     entropy = unigram_entropy(data_dir)
     print(f"  unigram entropy of the masked words {entropy:.4f}")

@@ -12,8 +12,8 @@ import pytest
 from absl import flags
 
 import albert_tf
-from albert_tf.base import command_line
 from albert_tf.base.errors import InputError
+from albert_tf.base.program import command
 from albert_tf.base.settings import flagfile, setting, validate
 from albert_tf.data.table_sources import TableObject, as_source
 
@@ -44,7 +44,7 @@ def collect(config, *, hooks=()):
     return config, hooks
 
 
-program = command_line.program(
+program = command(
     Kinds,
     defaults={"rate": 2.0, "depth": None},
     aliases={"train_step": "steps"},
@@ -90,7 +90,7 @@ def test_a_switch_may_take_a_word(word, value):
         def __post_init__(self):
             validate(self)
 
-    switch = command_line.program(Either)(lambda config: config)
+    switch = command(Either)(lambda config: config)
     switch.program.define_flags()
     try:
         flags.FLAGS(["program", word])
@@ -121,16 +121,14 @@ def test_a_program_may_ask_what_was_given():
     def tell(config, *, hooks=(), said=frozenset()):
         return said
 
-    asked = command_line.program(
-        Kinds, aliases={"train_step": "steps"}, tells=True
-    )(tell)
+    asked = command(Kinds, aliases={"train_step": "steps"}, tells=True)(tell)
     assert asked(model_dir="m", train_step=3) == {"model_dir", "steps"}
     assert "said" not in inspect.signature(asked).parameters
 
 
 SCRIPT = """
 import test_command_line as t
-from albert_tf.base.command_line import Program
+from albert_tf.base.program import Program
 program = t.program.program
 show = lambda *configs: print(t.collect(*configs))
 Program(show, program.classes, None, program.defaults, program.aliases).cli()
@@ -208,7 +206,7 @@ def test_a_flagfile_is_utf_8(tmp_path):
     """Some shells of Windows write another code."""
     path = tmp_path / "run.flags"
     path.write_text("--steps=1\n", "utf-16")
-    code = "from albert_tf.base.command_line import run; run(print)"
+    code = "from albert_tf.base.program import run; run(print)"
     ended = subprocess.run(
         [sys.executable, "-c", code, f"--flagfile={path}"],
         capture_output=True,
@@ -269,7 +267,7 @@ def test_the_signature_has_the_settings():
 def test_a_setting_has_one_home():
     """Two classes may not have a setting of one name."""
     with pytest.raises(InputError, match="one home. Received: `model_dir`"):
-        command_line.program(Kinds, Kinds)(collect)
+        command(Kinds, Kinds)(collect)
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):

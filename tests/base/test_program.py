@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from albert_tf.base import program
+from albert_tf.base import processes, program
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
@@ -26,7 +26,7 @@ def test_collector_rests_while_libraries_are_imported(enabled):
         with program.quiet_start():
             assert not gc.isenabled()
         assert gc.isenabled() == enabled
-        with pytest.raises(ImportError), program.without_collection():
+        with pytest.raises(ImportError), processes.without_collection():
             raise ImportError
         assert gc.isenabled() == enabled
     finally:

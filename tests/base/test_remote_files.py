@@ -15,25 +15,22 @@ import tiny_runs
 from tiny_corpus import contents
 from tiny_pretraining import run as run_pretraining
 
-from albert_tf import inspect_records
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.conversion import model_size
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion import describe
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.data.builder import build
-from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.vocabulary_training import (
-    TrainTokenizerConfig,
-    train_tokenizer,
-)
+from albert_tf.data.records import inspect_records
+from albert_tf.data.train_tokenizer import TrainTokenizerConfig, make_vocabulary
 from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
 from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training.runs.history import History
 
@@ -92,7 +89,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""
         text = f"{prefix}{tmp_path}/corpus.txt"
-        train_tokenizer(
+        make_vocabulary(
             TrainTokenizerConfig(
                 input_file=text, output_dir=root, vocab_size=150
             )
@@ -137,7 +134,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")
     for root, out in ((local, tmp_path / "a"), (there, tmp_path / "b")):
-        printed.append(model_size.describe(f"{root}/albert_config.json"))
+        printed.append(describe.size_report(f"{root}/albert_config.json"))
         prefix = "file://" if files.is_remote(root) else ""
         text, output = f"{tmp_path}/text", f"{out}.npy"
         embed(EmbedConfig(root, prefix + text, prefix + output))
@@ -163,7 +160,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
     assert tf.saved_model.load(f"file://{tmp_path}/b/saved").signatures
 
 
-@pytest.mark.parametrize("program", [model_size.describe, History.read])
+@pytest.mark.parametrize("program", [describe.size_report, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
     """A scheme that TensorFlow does not know is named, as a line can say."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):

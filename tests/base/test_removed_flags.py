@@ -8,7 +8,7 @@ import pytest
 import test_command_line
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.removed_flags import REMOVED, without_removed
+from albert_tf.base.program import REMOVED, without_removed
 
 
 def replay(path, *lines):

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
-from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.finetuning.job import FinetuningConfig
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.model.config import AlbertConfig

@@ -20,7 +20,7 @@ from conversions import (
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.model_directory import checkpoints

@@ -8,7 +8,7 @@ import programs
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion import model_size
+from albert_tf.conversion import describe
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 
@@ -24,7 +24,7 @@ BACKBONES = {
 
 
 def count(config, parts):
-    return sum(model_size.parameters(config)[part] for part in parts)
+    return sum(describe.parameters(config)[part] for part in parts)
 
 
 @pytest.mark.parametrize("size", BACKBONES)
@@ -34,9 +34,9 @@ def test_released_backbones(size, version):
     path = str(MODELS / f"albert_{size}_{version}.json")
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]
-    assert count(config, model_size.BACKBONE) == backbone
-    assert count(config, model_size.PARTS) == whole
-    text = "\n".join(model_size.describe(path))
+    assert count(config, describe.BACKBONE) == backbone
+    assert count(config, describe.PARTS) == whole
+    text = "\n".join(describe.size_report(path))
     assert f"{backbone:,}" in text
     assert f"{whole:,}" in text
 
@@ -46,8 +46,8 @@ def test_parts_add_up_to_the_model(variant):
     """Every variable of the built model is counted once, in its part."""
     config = goldens.variant(variant)
     model = AlbertForPretraining(config)
-    assert count(config, model_size.PARTS) == model.count_params()
-    parts = model_size.parameters(config)
+    assert count(config, describe.PARTS) == model.count_params()
+    parts = describe.parameters(config)
     tables = model.albert.embeddings
     words = tables.word_embeddings
     assert parts["word embeddings"] == math.prod(words.shape)
@@ -63,15 +63,15 @@ def test_parts_add_up_to_the_model(variant):
 def test_bert_of_the_same_shape():
     """BERT-base over this vocabulary has the paper's 108M parameters."""
     config = AlbertConfig()
-    bert = model_size.as_bert(config)
+    bert = describe.as_bert(config)
     # Table 1: V x H, positions, segments, norm; 12 layers; pooler.
     h, i = 768, 3072
     layer = 4 * (h * h + h) + 2 * h * i + h + i + 4 * h
     tables = (30000 + 512 + 2 + 2) * h
-    assert count(bert, model_size.BACKBONE) == tables + 12 * layer + h * h + h
+    assert count(bert, describe.BACKBONE) == tables + 12 * layer + h * h + h
     inner = dataclasses.replace(config, inner_group_num=2, sharing="ffn")
-    assert model_size.parameters(model_size.as_bert(inner))["attention"] == (
-        2 * model_size.parameters(bert)["attention"]
+    assert describe.parameters(describe.as_bert(inner))["attention"] == (
+        2 * describe.parameters(bert)["attention"]
     )
 
 
@@ -98,4 +98,4 @@ def test_command_line():
 def test_mistakes_are_named(path, values, message):
     """A length of zero is an error, not a default."""
     with pytest.raises(InputError, match=message):
-        model_size.describe(str(MODELS / path), **values)
+        describe.size_report(str(MODELS / path), **values)

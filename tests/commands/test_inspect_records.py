@@ -8,9 +8,9 @@ import pytest
 import vocabularies
 from tiny_records import serialized, write
 
-from albert_tf import inspect_records
 from albert_tf.base.errors import InputError
-from albert_tf.inspect_records import InspectConfig
+from albert_tf.data.records import inspect_records
+from albert_tf.data.records.inspect_records import InspectConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 
 ROOT = Path(__file__).parents[2]

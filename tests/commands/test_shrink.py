@@ -21,7 +21,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.model_directory import checkpoints
 

@@ -5,10 +5,10 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import VERSIONS, Compiled
-from albert_tf.tpu.step_check import (
+from albert_tf.tpu.tpu_check import (
     TpuCheckConfig,
     compiled_lines,
     lengths,

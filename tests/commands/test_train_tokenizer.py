@@ -10,10 +10,13 @@ import programs
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import vocabulary_training
-from albert_tf.data.vocabulary_training import (
+from albert_tf.data import train_tokenizer
+from albert_tf.data.train_tokenizer import (
     TrainTokenizerConfig,
-    train_tokenizer,
+    cut,
+    make_vocabulary,
+    text_blocks,
+    warnings,
 )
 from albert_tf.text.tokenizers import load_tokenizer
 
@@ -47,7 +50,7 @@ def config(corpus, output_dir, **settings):
 
 def test_vocabulary(corpus, tmp_path, capfd):
     """The vocabulary begins as the released one and knows the corpus."""
-    counts = train_tokenizer(config(corpus, tmp_path))
+    counts = make_vocabulary(config(corpus, tmp_path))
     assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
     tokenizer = load_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
@@ -70,8 +73,8 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
-        monkeypatch.setattr(vocabulary_training, "MOST_SENTENCES", size)
-        train_tokenizer(config(corpus, folder))
+        monkeypatch.setattr(train_tokenizer, "MOST_SENTENCES", size)
+        make_vocabulary(config(corpus, folder))
         prints[load_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]
 
@@ -80,19 +83,19 @@ def test_too_large_vocabulary(corpus, tmp_path):
     """The error says the largest size, which is then possible."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
-        train_tokenizer(config(corpus, output, vocab_size=5000))
+        make_vocabulary(config(corpus, output, vocab_size=5000))
     with pytest.raises(InputError, match="must be at most"):
         config(corpus, output, vocab_size=2**31)
     assert not output.exists()
     size = int(re.search(r"largest possible is (\d+)", str(error.value))[1])
-    train_tokenizer(config(corpus, output, vocab_size=size))
+    make_vocabulary(config(corpus, output, vocab_size=size))
     assert load_tokenizer(str(output)).vocab_size == size
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
     """The error says the smallest size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
-        train_tokenizer(config(corpus, tmp_path, vocab_size=20))
+        make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_bad_input(content, message, tmp_path):
     path.write_bytes(content)
     output = tmp_path / "out"
     with pytest.raises(InputError, match=message) as error:
-        train_tokenizer(config("", output, input_file=str(path)))
+        make_vocabulary(config("", output, input_file=str(path)))
     assert "\n" not in str(error.value) and not output.exists()
 
 
@@ -119,7 +122,7 @@ def test_a_models_folder_is_refused(tmp_path, name):
     """Before the text is read; so are records, whose ids it would change."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="not hold a model.*=.*test_a_models"):
-        train_tokenizer(config("nowhere", tmp_path))
+        make_vocabulary(config("nowhere", tmp_path))
 
 
 def test_mistakes_that_need_no_text(tmp_path):
@@ -128,7 +131,7 @@ def test_mistakes_that_need_no_text(tmp_path):
         config("nowhere", tmp_path, character_coverage=0.97)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="must not be a file"):
-        train_tokenizer(config("nowhere", tmp_path / "file"))
+        make_vocabulary(config("nowhere", tmp_path / "file"))
 
 
 def test_bad_line_after_good_ones(corpus, tmp_path):
@@ -140,10 +143,10 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
     lines = 400 * 192
     output = tmp_path / "out"
     with pytest.raises(InputError, match=f"line {lines + 1}"):
-        train_tokenizer(config("", output, input_file=str(path)))
+        make_vocabulary(config("", output, input_file=str(path)))
     assert not output.exists()
     settings = config("", output, input_file=str(path), on_bad_text="skip")
-    assert train_tokenizer(settings)["sentences"] == lines
+    assert make_vocabulary(settings)["sentences"] == lines
 
 
 def made_of(tmp_path, name, text, **settings):
@@ -151,7 +154,7 @@ def made_of(tmp_path, name, text, **settings):
     path = tmp_path / f"{name}.txt"
     path.write_text(text, "utf-8")
     settings |= {"input_file": str(path)}
-    counts = train_tokenizer(config("", tmp_path / name, **settings))
+    counts = make_vocabulary(config("", tmp_path / name, **settings))
     return (tmp_path / name / "spiece.model").read_bytes(), counts
 
 
@@ -184,7 +187,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
 )
 def test_text_without_spaces_is_cut(line):
     """Pieces of a line make it up again, and fit the trainer."""
-    pieces = list(vocabulary_training.cut(line.strip()))
+    pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
     assert all(len(piece.encode()) <= 4192 for piece in pieces)
@@ -196,14 +199,12 @@ def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
     (warning,) = [
-        warning
-        for warning in vocabulary_training.warnings(counts)
-        if "left out" in warning
+        warning for warning in warnings(counts) if "left out" in warning
     ]
     share = 90_000 / (90_000 + len(lines.encode()))
     assert abs(int(re.search(r"(\d+)%", warning)[1]) - 100 * share) < 2
     assert "left out" not in "".join(
-        vocabulary_training.warnings(counts - Counter(long_bytes=89_900))
+        warnings(counts - Counter(long_bytes=89_900))
     )
 
 
@@ -222,17 +223,15 @@ def test_paragraphs_are_split(corpus, tmp_path):
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
     """No vocabulary is made of what came before any error, Ctrl-C too."""
-    read = vocabulary_training.text_blocks.read_documents
+    read = text_blocks.read_documents
 
     def broken(*arguments):
         yield from read(*arguments)
         raise error("of a source")
 
-    monkeypatch.setattr(
-        vocabulary_training.text_blocks, "read_documents", broken
-    )
+    monkeypatch.setattr(text_blocks, "read_documents", broken)
     with pytest.raises(error, match="of a source"):
-        train_tokenizer(config(corpus, tmp_path / "out"))
+        make_vocabulary(config(corpus, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -256,7 +255,7 @@ def test_a_vocabulary_is_no_text(corpus, tmp_path):
     output = tmp_path / "data" / "tokenizer"
     made = []
     for _ in range(2):
-        train_tokenizer(
+        make_vocabulary(
             TrainTokenizerConfig(
                 input_file=f"{tmp_path}/data/*",
                 output_dir=str(output),

@@ -5,10 +5,10 @@ import vocabularies
 from conversions import release
 from hub_tokenizers import write
 
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import tokenizer_json
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface import write_tokenizer
+from albert_tf.conversion.tokenizer_json import tokenizer_json
 from albert_tf.text.tokenizers import load_tokenizer
 
 

@@ -20,7 +20,7 @@ from exporting import (
     strings,
 )
 
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import HEADS
 from albert_tf.conversion.sources import find_tokenizer

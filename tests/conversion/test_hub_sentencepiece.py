@@ -14,9 +14,9 @@ from hub_tokenizers import (
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import tokenizer_json
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.tokenizer_json import tokenizer_json
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 

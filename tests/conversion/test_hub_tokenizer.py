@@ -13,8 +13,8 @@ from hub_tokenizers import (
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.fast_tokenizer import tokenizer_json
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.tokenizer_json import tokenizer_json
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 

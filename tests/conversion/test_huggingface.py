@@ -13,9 +13,9 @@ import tiny
 from conversions import huggingface, refuse, rewrite
 from exporting import finetuned
 
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.fast_tokenizer import character_class
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface import LocalCopy, config_json
+from albert_tf.conversion.tokenizer_json import character_class
 from albert_tf.model.config import AlbertConfig
 
 

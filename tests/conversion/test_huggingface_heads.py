@@ -13,7 +13,7 @@ from exporting import TEXTS, finetuned, of_kind, packed
 from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface_heads import (
     HEADS,
     WITHOUT_POOLER,

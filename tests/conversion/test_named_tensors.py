@@ -5,7 +5,7 @@ import pytest
 import released_files
 from conversions import huggingface, refuse, release
 
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 
 POOLER = "bert/pooler/dense/bias"
 

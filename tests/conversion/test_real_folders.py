@@ -14,8 +14,8 @@ from reference import albert_numpy
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
-from albert_tf.conversion.sentence_modules import Modules, read_modules
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.huggingface_heads import Modules, read_modules
 from albert_tf.conversion.sources import open_source
 from albert_tf.library.reading_models import QuestionAnswerer
 from albert_tf.library.sentence_models import Classifier, Regressor

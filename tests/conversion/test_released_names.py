@@ -8,9 +8,9 @@ import goldens
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion import released_names, tf1
+from albert_tf.conversion import tf1, variable_names
 from albert_tf.conversion.named_tensors import Tensors, from_ours, to_ours
-from albert_tf.conversion.released_names import (
+from albert_tf.conversion.variable_names import (
     GOOGLE,
     HUGGING_FACE,
     MODEL_DIR,
@@ -40,7 +40,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
     """Names and shapes from the table are those of the built model."""
     config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
-    assert released_names.variable_shapes(config) == {
+    assert variable_names.variable_shapes(config) == {
         name: tuple(v.shape) for name, v in model.items()
     }
 
@@ -57,7 +57,7 @@ def test_released_files_map_completely(release, tmp_path):
     layout = tf1.layout_of(tensors)
     ours = to_ours(tensors, config, layout, release)
     assert len(ours) == len(shapes) == COUNTS[release]
-    weights = released_names.variable_shapes(config)
+    weights = variable_names.variable_shapes(config)
     assert weights.items() <= ours.shapes.items()
     assert from_ours(ours, config, layout).shapes == shapes
 
@@ -93,7 +93,7 @@ def test_parameters_of_the_paper(name):
     """The ablations have the parameters that the paper prints."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
-    shapes = released_names.variable_shapes(config)
+    shapes = variable_names.variable_shapes(config)
     size = sum(
         math.prod(s) for n, s in shapes.items() if n.startswith("albert/")
     )
@@ -103,18 +103,18 @@ def test_parameters_of_the_paper(name):
 
 def test_what_released_files_cannot_hold():
     """Architectures without a released name are refused, or renamed."""
-    shapes = released_names.variable_shapes
+    shapes = variable_names.variable_shapes
     unshared = goldens.variant("unshared")
-    released = released_names.as_released(unshared)
+    released = variable_names.as_released(unshared)
     assert released.num_hidden_groups == released.num_hidden_layers
     assert shapes(released) == shapes(unshared)
     for sharing in ("attention", "ffn"):
         config = dataclasses.replace(goldens.CONFIG, sharing=sharing)
         with pytest.raises(InputError, match="`sharing` must be all or none"):
-            released_names.as_released(config)
+            variable_names.as_released(config)
     hidden = goldens.variant("norm at H")
     with pytest.raises(InputError, match="`embedding_norm` must be embedding"):
         places(hidden, HUGGING_FACE)
     groups = dataclasses.replace(hidden, num_hidden_groups=2)
     with pytest.raises(InputError, match="`num_hidden_groups`"):
-        places(groups, released_names.ALBERT_ZH)
+        places(groups, variable_names.ALBERT_ZH)

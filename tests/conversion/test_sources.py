@@ -8,7 +8,7 @@ import pytest
 from conversions import release
 
 from albert_tf.conversion import tf1
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import compare_with_released
 from albert_tf.model.config import AlbertConfig

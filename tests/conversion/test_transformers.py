@@ -16,9 +16,9 @@ import released_files
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface import config_json
-from albert_tf.conversion.released_names import (
+from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     as_released,
     places,

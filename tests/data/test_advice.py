@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from albert_tf.data.builder.advice import warnings
-from albert_tf.data.builder.statistics import report, summarize
+from albert_tf.data.builder.statistics import report, summarize, warnings
 from albert_tf.data.masking import MaskingConfig
 
 TEXT = Counter(documents=10, sentences=100, tokens=10_000, unknown_tokens=5)

@@ -8,15 +8,15 @@ import pytest
 from tiny_corpus import contents, settings, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, corpus_digest, text_blocks
-from albert_tf.data.builder.build_config import BuildConfig
+from albert_tf.data.builder import build, build_folder, text_blocks
+from albert_tf.data.builder.build_settings import BuildConfig
 
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """A folder with a vocabulary and two texts of several blocks and pieces."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(corpus_digest, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(build_folder, "PIECE_BYTES", 3000)
     write_corpus(tmp_path)
     return tmp_path
 

@@ -16,8 +16,9 @@ from tiny_corpus import (
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
-from albert_tf.data.records import checks, find
-from albert_tf.data.records.piece_counts import (
+from albert_tf.data.records import checks, metadata
+from albert_tf.data.records.metadata import read_metadata
+from albert_tf.data.records.piece_statistics import (
     log_frequencies,
     read_piece_counts,
 )
@@ -85,7 +86,7 @@ def test_every_line_once_per_duplicate(corpus, whole):
 def test_files_and_metadata(whole):
     """Names, tokenizer, metadata and statistics are as documented."""
     output, metadata = whole
-    assert metadata == find.read_metadata(str(output))
+    assert metadata == read_metadata(str(output))
     names = {entry.file for e in metadata.splits.values() for entry in e}
     assert "train-00000-of-00006.tfrecord" in names
     others = {"metadata.json", "piece_counts.json"}
@@ -150,7 +151,7 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
         changes = changes | {"num_processes": number}
         build.run(*settings(corpus, tmp_path / f"{number}", **changes))
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    statistics = find.read_metadata(str(tmp_path / "1")).statistics
+    statistics = metadata.read_metadata(str(tmp_path / "1")).statistics
     divided = "input_format" in changes
     assert (statistics["divided_document_tokens"] > 0) == divided
 

@@ -24,7 +24,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder import build, shards
-from albert_tf.data.records import framing
+from albert_tf.data.records import tfrecord
 from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 
@@ -212,8 +212,8 @@ def full_remote(*args, **kwargs):
     "place, name, failure",
     [
         (shards.ShardStore, "flush", full),
-        (framing, "write", full),
-        (framing, "write", full_remote),
+        (tfrecord, "write", full),
+        (tfrecord, "write", full_remote),
         (files, "write_json", full),
         (files, "write_json", full_remote),
     ],
@@ -316,7 +316,7 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
         changes["scratch_dir"] = str(tmp_path / scratch)
     output = tmp_path / output
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "write", full)
+        patch.setattr(tfrecord, "write", full)
         with pytest.raises(OSError, match="run the same command again"):
             build.run(*settings(corpus, output, **changes))
     first = build.run(*settings(corpus, output, **changes))

@@ -15,7 +15,7 @@ from tiny_corpus import (
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build_program, text_blocks
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.text_formats import ReadingConfig
 
 pyarrow = pytest.importorskip("pyarrow")
 SETTINGS = {

@@ -12,7 +12,8 @@ from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import checks, find, input_pipeline
+from albert_tf.data.records import checks, input_pipeline
+from albert_tf.data.records.metadata import read_metadata
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_fault_is_named_and_nothing_else_read(
 ):
     """A record that breaks a run is named; only its file is looked at."""
     damage, message = FAULTS[fault]
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
     damage(path)
     metadata = with_sizes(data_dir, metadata)
@@ -149,7 +150,7 @@ def test_fault_is_named_and_nothing_else_read(
 @pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
 def test_vanished_file_is_named(data_dir, looked_at, split):
     """A file that goes while a run reads is named."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
     tf.io.gfile.remove(path)
     looked_at.clear()
@@ -173,7 +174,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
     The records are damaged, so that whoever read them would explain it away.
     """
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     cut_off(first_file(data_dir))
     looked_at.clear()
     compile_failure = error(None, None, "Compilation failure: out of memory")
@@ -186,7 +187,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     """Sizes and a first record are compared before a run, calls at a time."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from albert_tf.data.builder import corpus_digest
+from albert_tf.data.builder import build_folder
 
 PIECE = 10
 
@@ -12,15 +12,15 @@ PIECE = 10
 @pytest.fixture
 def hash_of(tmp_path, monkeypatch):
     """What writes texts to files and returns the hash of them all."""
-    monkeypatch.setattr(corpus_digest, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(corpus_digest, "READ_BYTES", 4)
+    monkeypatch.setattr(build_folder, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(build_folder, "READ_BYTES", 4)
 
     def write(*texts, num_threads=2):
         paths = [str(tmp_path / str(i)) for i in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             with open(path, "wb") as file:
                 file.write(text)
-        return corpus_digest.corpus_hash(paths, num_threads)
+        return build_folder.corpus_hash(paths, num_threads)
 
     return write
 

@@ -11,14 +11,8 @@ from tiny_records import serialized, write
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.records import (
-    checks,
-    decoding,
-    examples,
-    find,
-    framing,
-    input_pipeline,
-)
+from albert_tf.data.records import checks, input_pipeline, metadata, tfrecord
+from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
 
 T = 32
@@ -45,7 +39,7 @@ def read(folder):
     return [
         data
         for path in sorted(folder.glob("train-*"))
-        for data in framing.read(str(path))
+        for data in tfrecord.read(str(path))
     ]
 
 
@@ -55,13 +49,13 @@ def test_same_text_as_static(kinds):
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
     for both in zip(static, dynamic, strict=True):
-        left, right = map(decoding.decode, both)
+        left, right = map(tfrecord.decode, both)
         ids = [special.get(i, i) for i in right.input_ids.tolist()]
         assert left.originals().tolist() == ids
         assert right.input_ids.dtype == np.int64
         np.testing.assert_array_equal(left.segment_ids, right.segment_ids)
         assert left.swapped == right.swapped
-        features = list(map(examples.parse, both))
+        features = list(map(tfrecord.parse, both))
         boundary = np.array(features[0]["token_boundary"])[: len(ids)]
         packed = np.frombuffer(features[1]["word_starts"][0], np.uint8)
         text = right.input_ids >= 0
@@ -83,7 +77,7 @@ def test_held_out_records_are_the_static_ones(kinds):
 def batches(kinds, count, batch_size=8, **kwargs):
     """Return training batches of the dynamic records."""
     folder = str(kinds / "dynamic")
-    metadata = find.read_metadata(folder)
+    metadata = read_metadata(folder)
     dataset = input_pipeline.train_batches(
         folder, metadata, batch_size=batch_size, seed=5, **kwargs
     )
@@ -108,7 +102,7 @@ def test_batches_hold_what_static_ones_hold(kinds):
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
         dataset = input_pipeline.train_batches(
-            folder, find.read_metadata(folder), batch_size=4, seed=1
+            folder, metadata.read_metadata(folder), batch_size=4, seed=1
         )
         shapes.append(dataset.element_spec)
     assert shapes[0] == shapes[1]
@@ -127,7 +121,7 @@ def restored(batch, row):
 
 def test_batches_restore_the_records(kinds):
     """With its labels put back, an epoch is the records, each once."""
-    count = find.read_metadata(str(kinds / "dynamic")).count("train")
+    count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []
     for batch in batches(kinds, count, batch_size=1):
@@ -148,7 +142,7 @@ def test_batches_restore_the_records(kinds):
         )
     static = [
         (tuple(e.originals()), int(e.segment_ids.sum()), int(e.swapped))
-        for e in map(decoding.decode, read(kinds / "static"))
+        for e in map(tfrecord.decode, read(kinds / "static"))
     ]
     assert sorted(found) == sorted(static)
 
@@ -156,7 +150,7 @@ def test_batches_restore_the_records(kinds):
 def test_records_can_be_masked_at_another_rate(kinds):
     """Then there are as many places as the builder would make, and used."""
     folder = str(kinds / "dynamic")
-    metadata = find.read_metadata(folder).masked_at(0.3)
+    metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
         folder, metadata, batch_size=64, seed=1
     )
@@ -187,7 +181,7 @@ def test_words_are_masked_whole(kinds):
 
 def test_masks_change_with_the_epoch(kinds):
     """The same record has other masks the second time."""
-    count = find.read_metadata(str(kinds / "dynamic")).count("train")
+    count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count, batch_size=1))
     assert len(set(found)) > 1.9 * count
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tiny_records import serialized
 
-from albert_tf.data.records import examples
+from albert_tf.data.records import tfrecord
 
 
 def test_values_of_every_kind():
@@ -15,7 +15,7 @@ def test_values_of_every_kind():
         "floats": [0.0, -1.5, float(np.float32(0.1))],
         "strings": [b"", b"\xff\x00", "naïve".encode()],
     }
-    found = examples.parse(serialized(**written))
+    found = tfrecord.parse(serialized(**written))
     assert {name: list(values) for name, values in found.items()} == written
 
 
@@ -24,7 +24,7 @@ def test_features_without_values():
     example = tf.train.Example()
     example.features.feature["empty"].int64_list.SetInParent()
     example.features.feature["nothing"].SetInParent()
-    found = examples.parse(example.SerializeToString())
+    found = tfrecord.parse(example.SerializeToString())
     assert [len(found[n]) for n in ("empty", "nothing", "missing")] == [0] * 3
 
 
@@ -39,10 +39,10 @@ def test_values_that_are_not_packed():
     example = b"\x0a" + bytes([len(features)]) + features
     written = tf.train.Example.FromString(example).features.feature["a"]
     assert list(written.int64_list.value) == [1, 2]
-    assert list(examples.parse(example)["a"]) == [1, 2]
+    assert list(tfrecord.parse(example)["a"]) == [1, 2]
 
 
 def test_bytes_that_are_no_example():
     """Other bytes are an error."""
     with pytest.raises(ValueError, match="no tf.train.Example"):
-        examples.parse(b"\x99 no example")
+        tfrecord.parse(b"\x99 no example")

@@ -31,8 +31,8 @@ from tiny_files import (
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import file_kinds
-from albert_tf.data.builder import text_blocks, text_files
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder import text_blocks, text_formats
+from albert_tf.data.builder.text_formats import ReadingConfig
 
 
 @pytest.mark.parametrize("packer", PACKERS)
@@ -67,7 +67,7 @@ def test_damaged_files(tmp_path, packer):
             read(path, on_bad_text=choice)
     found, counts = read(path, on_bad_text="skip")
     assert counts["bad_files"] == 1
-    assert "damaged" in text_files.first_bad_item(counts)
+    assert "damaged" in text_formats.first_bad_item(counts)
     assert found == [lines[: len(found[0])]] and len(found[0]) > 20_000
 
 

@@ -5,7 +5,8 @@ from tiny_records import SLOTS, TOKENS, example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import checks, find, input_pipeline
+from albert_tf.data.records import checks, input_pipeline, metadata
+from albert_tf.data.records.metadata import read_metadata
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def folder(tmp_path):
 
 def epoch(data_dir, count):
     """Return the numbers of one epoch of training examples."""
-    metadata = find.read_metadata(str(data_dir))
+    metadata = read_metadata(str(data_dir))
     checks.check(str(data_dir), metadata)
     batches = input_pipeline.train_batches(
         str(data_dir), metadata, batch_size=1, seed=0
@@ -29,7 +30,7 @@ def epoch(data_dir, count):
 
 def test_folder_of_released_records(folder):
     """Lengths come from the first record, numbers from counting all."""
-    metadata = find.read_metadata(str(folder))
+    metadata = read_metadata(str(folder))
     assert metadata.max_seq_length == TOKENS
     assert metadata.max_predictions_per_seq == SLOTS
     assert metadata.vocab_size == 0 and not metadata.tokenizer_fingerprint
@@ -47,7 +48,7 @@ def test_names_of_unfinished_files(folder):
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):
-        assert find.read_metadata(str(data_dir)).count("train") == 33
+        assert metadata.read_metadata(str(data_dir)).count("train") == 33
 
 
 def test_globs_of_released_records(folder, monkeypatch):
@@ -56,7 +57,7 @@ def test_globs_of_released_records(folder, monkeypatch):
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
     assert epoch("part-0.tfrecord", 20) == list(range(20))
-    metadata = find.read_metadata("part-*")
+    metadata = read_metadata("part-*")
     with pytest.raises(InputError, match="must hold eval records"):
         input_pipeline.eval_batches("part-*", metadata, batch_size=2)
 
@@ -67,27 +68,27 @@ def test_files_of_several_lengths(folder):
     A file without a record has none.
     """
     write(folder / "part-2.tfrecord", [])
-    assert find.read_metadata(str(folder)).count("train") == 33
+    assert metadata.read_metadata(str(folder)).count("train") == 33
     write(folder / "part-3.tfrecord", [example(0, slots=SLOTS + 1)])
     message = f"same lengths, .* {TOKENS} tokens and {SLOTS} pred.*part-3"
     with pytest.raises(InputError, match=message):
-        find.read_metadata(str(folder))
+        metadata.read_metadata(str(folder))
 
 
 def test_nothing_there(tmp_path):
     """A missing or empty folder, and a glob of nothing, are errors."""
     for data_dir in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="create_pretraining_data.py"):
-            find.read_metadata(str(data_dir))
+            metadata.read_metadata(str(data_dir))
     with pytest.raises(InputError, match="match at least one file"):
-        find.read_metadata(f"{tmp_path}/*.tfrecord")
+        metadata.read_metadata(f"{tmp_path}/*.tfrecord")
 
 
 def test_unfinished_build_is_no_released_data(folder):
     """Records beside the manifest of a build are not taken for whole."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a finished folder"):
-        find.read_metadata(str(folder))
+        metadata.read_metadata(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_files_that_are_no_records(tmp_path, content, message):
     """Other files, and empty ones, are named."""
     (tmp_path / "a.tfrecord").write_bytes(content)
     with pytest.raises(InputError, match=f"{message}|a.tfrecord.*{message}"):
-        find.read_metadata(str(tmp_path))
+        metadata.read_metadata(str(tmp_path))
 
 
 def test_features_that_are_missing(tmp_path):
@@ -111,7 +112,7 @@ def test_features_that_are_missing(tmp_path):
     with pytest.raises(
         InputError, match="without masked_lm_ids, next_sentence_labels"
     ):
-        find.read_metadata(str(tmp_path))
+        metadata.read_metadata(str(tmp_path))
     write(tmp_path / "a.tfrecord", [b"\x99 no example"])
     with pytest.raises(InputError, match="a.tfrecord, record 0 without"):
-        find.read_metadata(str(tmp_path))
+        metadata.read_metadata(str(tmp_path))

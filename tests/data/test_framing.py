@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import framing
+from albert_tf.data.records import tfrecord
 
 
 @pytest.fixture
@@ -18,28 +18,28 @@ def content():
 def test_written_as_tensorflow_writes(content, tmp_path):
     """The bytes are those of TensorFlow's writer, and it reads them."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    framing.write(str(ours), content)
+    tfrecord.write(str(ours), content)
     with tf.io.TFRecordWriter(str(theirs)) as writer:
         for record in content:
             writer.write(record)
     assert ours.read_bytes() == theirs.read_bytes()
     found = tf.data.TFRecordDataset(str(ours)).as_numpy_iterator()
     assert list(found) == content
-    assert list(framing.read(str(theirs))) == content
+    assert list(tfrecord.read(str(theirs))) == content
 
 
 @pytest.mark.parametrize("record", range(3))
 def test_every_changed_byte_is_found(tmp_path, record):
     """A byte that changed, anywhere, is an error with the record's number."""
     path = tmp_path / "a.tfrecord"
-    framing.write(str(path), [b"first", b"", b"third record"])
+    tfrecord.write(str(path), [b"first", b"", b"third record"])
     whole = path.read_bytes()
     begin, end = ((0, 21), (21, 37), (37, len(whole)))[record]
     for place in range(begin, end):
         damaged = bytearray(whole)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        records = framing.read(str(path))
+        records = tfrecord.read(str(path))
         assert [next(records) for _ in range(record)] == [b"first", b""][
             :record
         ]
@@ -50,12 +50,12 @@ def test_every_changed_byte_is_found(tmp_path, record):
 def test_every_cut_is_found(tmp_path):
     """A file cut off inside a record is an error, between two it is not."""
     path = tmp_path / "a.tfrecord"
-    framing.write(str(path), [b"first", b"second"])
+    tfrecord.write(str(path), [b"first", b"second"])
     whole = path.read_bytes()
     for length in range(1, len(whole)):
         path.write_bytes(whole[:length])
         if length == 21:
-            assert list(framing.read(str(path))) == [b"first"]
+            assert list(tfrecord.read(str(path))) == [b"first"]
             continue
         with pytest.raises(InputError, match=f"record {int(length > 21)}$"):
-            list(framing.read(str(path)))
+            list(tfrecord.read(str(path)))

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from albert_tf.data.builder import held_out
-from albert_tf.data.builder.build_config import BuildConfig
-from albert_tf.data.builder.documents import PART_TOKENS, Documents
+from albert_tf.data.builder.build_settings import BuildConfig, Recipe
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder.shards import PART_TOKENS, Documents
+from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.records import EVAL, TRAIN
+from albert_tf.data.records.metadata import EVAL, TRAIN
 
 SHARDS = 3
 

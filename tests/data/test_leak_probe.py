@@ -11,7 +11,7 @@ from tiny_corpus import settings, write_corpus
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
-from albert_tf.data.records import decoding
+from albert_tf.data.records import tfrecord
 
 sys.path.append(str(ROOT / "benchmarks"))
 import leak_probe  # noqa: E402
@@ -25,7 +25,7 @@ def example(a, b, swapped):
     """Return an example of two segments, without masks."""
     ids = np.concatenate([[2], a, [3], b, [3]])
     nothing = np.zeros(0, np.int64)
-    return decoding.Example(
+    return tfrecord.Example(
         input_ids=ids,
         segment_ids=np.repeat([0, 1], [len(a) + 2, len(b) + 1]),
         positions=nothing,

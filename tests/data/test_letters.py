@@ -11,14 +11,14 @@ from tiny_corpus import settings
 from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import vocabulary_training
-from albert_tf.data.builder import boundaries, build, dealing
+from albert_tf.data import train_tokenizer as train_tokenizer_module
+from albert_tf.data.builder import boundaries, build, first_pass
 from albert_tf.data.builder.letters import Letters, shares, warnings
-from albert_tf.data.builder.text_files import ReadingConfig
-from albert_tf.data.vocabulary_training import (
+from albert_tf.data.builder.text_formats import ReadingConfig
+from albert_tf.data.train_tokenizer import (
     TrainTokenizerConfig,
     choose_accents,
-    train_tokenizer,
+    make_vocabulary,
 )
 from albert_tf.text.normalization import TextConfig, has_marks
 from albert_tf.text.tokenizers import (
@@ -144,7 +144,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
-    found = dealing._count_letters(recipe, ["Ünï cafe", "é"])
+    found = first_pass._count_letters(recipe, ["Ünï cafe", "é"])
     assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
 
 
@@ -171,7 +171,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     said, unknown = {}, {}
     for choice in (True, "auto"):
         folder = tmp_path / str(choice)
-        train_tokenizer(
+        make_vocabulary(
             TrainTokenizerConfig(
                 input_file=vietnamese,
                 output_dir=str(folder / "vocabulary"),
@@ -208,7 +208,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
     """The builder's default is an error that names the right flag."""
-    train_tokenizer(
+    make_vocabulary(
         TrainTokenizerConfig(
             input_file=vietnamese,
             output_dir=str(tmp_path / "kept"),
@@ -230,7 +230,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
-    said = " ".join(vocabulary_training.warnings(train_tokenizer(config)))
+    said = " ".join(train_tokenizer_module.warnings(make_vocabulary(config)))
     assert "--nostrip_accents" in said and "--word_boundaries=unicode" in said
 
 
@@ -245,7 +245,7 @@ def test_auto_reads_a_pipe(tmp_path, monkeypatch):
     for name, source in [("pipe", "-"), ("file", str(tmp_path / "x.txt"))]:
         folder = str(tmp_path / name)
         about = {"vocab_size": 60, "strip_accents": "auto"}
-        counts = train_tokenizer(
+        counts = make_vocabulary(
             TrainTokenizerConfig(input_file=source, output_dir=folder, **about)
         )
         assert counts["sentences"] == 50 and not counts["accents_dropped"]

@@ -10,7 +10,8 @@ from tiny_records import SLOTS, TOKENS, write_records
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import find, input_pipeline
+from albert_tf.data.records import input_pipeline, metadata
+from albert_tf.data.records.metadata import read_metadata
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def data_dir(tmp_path, monkeypatch):
 
 def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
     """Return the numbers of the first `count` training examples."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=batch_size, seed=seed, **kwargs
     )
@@ -53,7 +54,7 @@ def test_batches_have_static_shapes(data_dir):
 
     A strategy of several hosts asks for the data set inside a graph.
     """
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     specs = []
 
     @tf.function
@@ -128,7 +129,7 @@ def test_a_reader_opens_the_files_of_its_share(data_dir):
 
 def test_batch(data_dir):
     """A batch has the agreed keys, types and shapes, and the right values."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=6, seed=1
     )
@@ -155,7 +156,7 @@ def test_batch(data_dir):
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
     """Held-out examples come once, in order; filling weighs nothing."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     seen = []
     for batch in input_pipeline.eval_batches(
         data_dir, metadata, batch_size=batch_size
@@ -179,19 +180,19 @@ def test_metadata_errors(data_dir, tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
-            find.read_metadata(data_dir)
+            metadata.read_metadata(data_dir)
 
 
 def test_split_without_records(data_dir):
     """Reading a split that has no records is an error, not an endless loop."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)
     with pytest.raises(InputError, match="must hold eval records"):
         input_pipeline.eval_batches(data_dir, metadata, batch_size=2)
     with pytest.raises(InputError, match="must hold train records"):
         input_pipeline.train_batches(data_dir, metadata, batch_size=2, seed=0)
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     with pytest.raises(InputError, match="record for each host.*hosts=94"):
         input_pipeline.train_batches(
             data_dir, metadata, batch_size=2, seed=0, num_shards=94

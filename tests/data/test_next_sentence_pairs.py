@@ -5,8 +5,8 @@ import pytest
 from tiny_corpus import settings, write_corpus
 
 from albert_tf.data.builder import build, next_sentence_pairs
-from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.shards import Documents
 
 NONE = np.zeros(0, np.int64)
 CONFIG = PairsConfig(max_seq_length=64, random_next_sentence=True)

@@ -6,8 +6,8 @@ from tiny_corpus import settings, write_corpus
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build, next_sentence_pairs, pairs
-from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.shards import Documents
 
 CONFIG = PairsConfig(max_seq_length=32, single_segment_policy="keep")
 ROOM = CONFIG.room

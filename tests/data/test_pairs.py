@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.builder import example_encoding
-from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import (
     PairsConfig,
     lay_out,
     make_pairs,
     sentences,
 )
+from albert_tf.data.builder.shards import Documents
 from albert_tf.data.masking import Instances, Masked
+from albert_tf.data.records import tfrecord
 
 V, STOP = 1000, 7
 
@@ -257,7 +257,7 @@ def test_wire_equals_protobuf():
     positions = np.sort(rng.integers(0, tokens, (batch, slots)), axis=1)
     weights = rng.random((batch, slots)).astype(np.float32)
     masked = Masked(big, positions, big[:, :slots], weights, *[None] * 4)
-    for row, data in enumerate(example_encoding.encode(instances, masked)):
+    for row, data in enumerate(tfrecord.encode(instances, masked)):
         parsed = tf.train.Example.FromString(data).features.feature
         values = {
             name: list(f.int64_list.value or f.float_list.value)

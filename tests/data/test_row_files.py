@@ -19,8 +19,8 @@ from tiny_files import (
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import table_sources
-from albert_tf.data.builder import text_blocks, text_files
-from albert_tf.data.builder.text_files import ReadingConfig
+from albert_tf.data.builder import text_blocks, text_formats
+from albert_tf.data.builder.text_formats import ReadingConfig
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_bad_rows(tmp_path, make, bad, places):
     assert found[:2] == DOCUMENTS
     assert found[2:] == ([] if make in (parquet, json_lines) else [["last"]])
     assert counts["bad_rows"] + counts["bad_lines"] == max(len(bad), 1)
-    assert places[0] in text_files.first_bad_item(counts)
+    assert places[0] in text_formats.first_bad_item(counts)
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):

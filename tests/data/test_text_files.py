@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import text_blocks, text_files
-from albert_tf.data.builder.text_files import FORMATS, Block, ReadingConfig
+from albert_tf.data.builder import text_blocks, text_formats
+from albert_tf.data.builder.text_formats import FORMATS, Block, ReadingConfig
 
 SEED = 5
 
@@ -180,7 +180,7 @@ def test_records_without_a_text(
     found, _, counts = read(path, on_bad_text="skip")
     assert found == [["a b c"]] * 6
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 0)
-    said = text_files.first_bad_item(counts)
+    said = text_formats.first_bad_item(counts)
     assert first in said and said.endswith("x.jsonl, line 4")
     with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
         read(path)
@@ -188,7 +188,7 @@ def test_records_without_a_text(
     found, _, counts = read(path, on_bad_text="skip")
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 1)
     assert (
-        text_files.first_bad_item(counts)
+        text_formats.first_bad_item(counts)
         .partition(" of")[0]
         .endswith("line 1, byte 10")
     )
@@ -205,7 +205,7 @@ def test_longest_json(tmp_path, monkeypatch):
     """An object over the limit is named by its line, or only it is left out."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
-    monkeypatch.setitem(text_files.FORMATS, "jsonl", short)
+    monkeypatch.setitem(text_formats.FORMATS, "jsonl", short)
     line = '{"text": "' + "a" * 70 + '"}\n'
     path = write(tmp_path / "x", line * 3)
     assert len(read(path, input_format="jsonl")[0]) == 3
@@ -268,14 +268,14 @@ def test_sentences_are_split():
     """A paragraph becomes its sentences, by the language's abbreviations."""
     pytest.importorskip("sentencex")
     paragraphs = ["Dr. Ann came at 5 p.m. to see it. Was it big?  Yes!", "No."]
-    found = list(text_files.split_sentences(paragraphs, "en"))
+    found = list(text_formats.split_sentences(paragraphs, "en"))
     assert found == [
         "Dr. Ann came at 5 p.m. to see it.",
         "Was it big?",
         "Yes!",
         "No.",
     ]
-    assert list(text_files.split_sentences(paragraphs, None)) == paragraphs
+    assert list(text_formats.split_sentences(paragraphs, None)) == paragraphs
 
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
@@ -298,7 +298,7 @@ def test_what_is_no_language_code_is_refused(name):
 def test_missing_splitter_is_named(monkeypatch):
     """Without the library the error says what to install."""
     monkeypatch.setattr(
-        text_files.importlib.util, "find_spec", lambda name: None
+        text_formats.importlib.util, "find_spec", lambda name: None
     )
     with pytest.raises(InputError, match="albert-tf.sentences.*=en"):
         ReadingConfig(split_sentences="en")

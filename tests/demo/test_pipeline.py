@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import find, input_pipeline
+from albert_tf.data.records import input_pipeline
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
     }
     metadata = records.Metadata(8, 3, 10, "", {})
-    monkeypatch.setattr(find, "read_metadata", lambda _: metadata)
+    monkeypatch.setattr(metadata, "read_metadata", lambda _: metadata)
     monkeypatch.setattr(
         input_pipeline, "eval_batches", lambda *_, **__: [batch]
     )

@@ -27,7 +27,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tagged_words import Sentence
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.runs.history import History
 from albert_tf.training.step.accumulation import cut
 

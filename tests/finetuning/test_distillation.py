@@ -12,7 +12,7 @@ from albert_tf.finetuning.distillation import check_targets, load_teacher
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import RecipeConfig
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
 
 SHORT = TaskConfig(max_seq_length=16)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tiny_runs import build, run, weights
 
 from albert_tf.finetuning.example_batches import training_step
-from albert_tf.model.devices import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from tiny_runs import build, predictions, refusal, run, weights
 from albert_tf.base import files
 from albert_tf.finetuning import example_batches
 from albert_tf.finetuning import finetune as finetuning_run
-from albert_tf.finetuning.finetune import Judge
 from albert_tf.finetuning.job import prepare
 from albert_tf.tasks.heads import ClassHead
+from albert_tf.tasks.scoring import Judge
 from albert_tf.training.machines.distribution import make_strategy
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.runs.history import History

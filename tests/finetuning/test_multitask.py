@@ -33,7 +33,7 @@ from albert_tf.finetuning.task_mixture import (
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import TASKS
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.runs.history import History
 

@@ -9,7 +9,8 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import DataConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig
 
 STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 

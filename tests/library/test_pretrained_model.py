@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.converter import convert
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.library.pretrained_model import load
 from albert_tf.serving.embedding import EmbedConfig, embed
 

@@ -10,7 +10,7 @@ import tiny
 from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.devices import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu
 from albert_tf.training.model_directory.checkpoints import named_variables
 
 # Ten times the float32 reordering noise of the released code itself; g5 has

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.model.attention_products import FlatProducts, HeadProducts
+from albert_tf.model.ops import FlatProducts, HeadProducts
 
 
 def attended(form, scores, value, weights):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.model import compiled_ops
+from albert_tf.model import ops
 
 
 def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
@@ -38,9 +38,7 @@ def test_gelu_is_tensorflows(dtype, error):
     """
     exact = tf.reshape(tf.linspace(-12.0, 12.0, 4800), [2, 30, 80])
     x = tf.cast(exact, dtype)
-    assert_same(
-        compiled_ops.gelu, lambda x: tf.nn.gelu(x, approximate=True), x, error
-    )
+    assert_same(ops.gelu, lambda x: tf.nn.gelu(x, approximate=True), x, error)
 
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
@@ -58,7 +56,7 @@ def test_layer_norm_is_keras(shape):
     )
     found, compiled = [], []
     for function in (
-        lambda x: compiled_ops.layer_norm(x, *weights, norm.epsilon),
+        lambda x: ops.layer_norm(x, *weights, norm.epsilon),
         norm,
     ):
 
@@ -91,6 +89,4 @@ def test_cross_entropy_is_tensorflows(shape):
 
     x = 50.0 + tf.random.stateless_normal(shape, [3, 4], stddev=10.0)
     x += tf.where(tf.range(shape[-1]) == 1, -10000.0, 0.0)
-    assert_same(
-        lambda x: compiled_ops.cross_entropy(x, labels), theirs, x, 5e-6
-    )
+    assert_same(lambda x: ops.cross_entropy(x, labels), theirs, x, 5e-6)

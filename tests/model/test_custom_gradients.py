@@ -9,7 +9,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from albert_tf.model import compiled_ops, custom_gradients, shared_layers
+from albert_tf.model import layers
+from albert_tf.model.ops import (
+    cross_entropy,
+    custom_gradient,
+    freed_with_graph,
+    gelu,
+    layer_norm,
+)
 from albert_tf.training.optimization.keras_optimizers import AdamW
 from albert_tf.training.optimization.optimizers import FUSED_SIZE
 
@@ -17,19 +24,17 @@ X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
 
 
 def norm(x):
-    return compiled_ops.layer_norm(x, tf.ones([8]), tf.zeros([8]), 1e-12)
+    return layer_norm(x, tf.ones([8]), tf.zeros([8]), 1e-12)
 
 
 def recomputed(x):
-    call = shared_layers.rematerialized(lambda x, number: tf.sin(x))
+    call = layers.rematerialized(lambda x, number: tf.sin(x))
     return call(x, 0)
 
 
 def looped(x):
     """A loop looks the gradient up by its name."""
-    again = custom_gradients.custom_gradient(
-        lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x))
-    )
+    again = custom_gradient(lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x)))
     steps = tf.while_loop(
         lambda i, _: i < 3,
         lambda i, x: (i + 1, again(x)),
@@ -41,14 +46,14 @@ def looped(x):
 
 def others(x):
     """Another library's code, which registers a gradient."""
-    with custom_gradients.freed_with_graph():
+    with freed_with_graph():
         return tf.nn.silu(x)
 
 
 FUNCTIONS = [
-    compiled_ops.gelu,
+    gelu,
     norm,
-    lambda x: compiled_ops.cross_entropy(x, tf.constant([1, 0, 7])),
+    lambda x: cross_entropy(x, tf.constant([1, 0, 7])),
     recomputed,
     looped,
     others,

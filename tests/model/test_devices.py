@@ -2,9 +2,13 @@
 
 import tensorflow as tf
 
-from albert_tf.model.compiled_ops import choose_xla, gelu
-from albert_tf.model.devices import CompiledForTpu, is_tpu
-from albert_tf.model.dropout import dropout
+from albert_tf.model.ops import (
+    CompiledForTpu,
+    choose_xla,
+    dropout,
+    gelu,
+    is_tpu,
+)
 
 
 class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):

@@ -5,7 +5,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.eager import context
 
-from albert_tf.model.encoder_blocks import FeedForward
+from albert_tf.model.albert import FeedForward
 
 
 def fused_operations(graph, *inputs) -> set[tuple]:

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 from exporting import product_flops
 
-from albert_tf.model import flops
+from albert_tf.model import config
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, forward_flops
 
 
 @pytest.mark.slow_after(2)
@@ -18,7 +18,7 @@ def test_flops_are_those_of_the_graph(variant):
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
     traced = tf.function(AlbertForPretraining(config))
-    found = flops.forward_flops(config, tokens=11, predictions=3)
+    found = forward_flops(config, tokens=11, predictions=3)
     graph = traced.get_concrete_function(*specs).graph
     assert sum(found.values()) == product_flops(graph)
 
@@ -34,6 +34,6 @@ def test_a_training_step_of_base_costs_255_gflop():
     last = 2 * t * h * h + 21 * (2 * h * h + 2 * h * i + 2 * t * h)
     rest = t * e * h + h * h + p * (h * e + e * v) + 2 * h
     expected = 4 * 3 * 2 * (11 * layer + last + rest)
-    found = 4 * flops.training_flops(AlbertConfig(), t, p)
+    found = 4 * config.training_flops(AlbertConfig(), t, p)
     assert found == expected
     assert round(found / 1e9) == 255

@@ -10,14 +10,14 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.dropout import dropout, fold_in
-from albert_tf.model.shared_layers import (
+from albert_tf.model.layers import (
     ON_TPU,
     PLAIN,
     EncoderLoop,
     choose,
     rematerialized,
 )
+from albert_tf.model.ops import dropout, fold_in
 from albert_tf.training.model_directory.checkpoints import named_variables
 from albert_tf.training.step.training_config import TrainingConfig
 

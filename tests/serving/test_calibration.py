@@ -7,7 +7,7 @@ from exporting import LENGTH, model_dir, packed, server_of, without_tokenizer
 from albert_tf.base.errors import InputError
 from albert_tf.serving import calibration
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import INPUTS
 
 

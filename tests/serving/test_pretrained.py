@@ -16,8 +16,7 @@ from exporting import (
 )
 
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import forward_flops
+from albert_tf.model.config import AlbertConfig, forward_flops
 from albert_tf.text.packing import INPUTS, pack
 from albert_tf.training.model_directory import checkpoints
 

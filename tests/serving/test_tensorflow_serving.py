@@ -9,7 +9,7 @@ from exporting import strings
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import framing
+from albert_tf.data.records import tfrecord
 from albert_tf.serving import tensorflow_serving
 from albert_tf.serving.tensorflow_serving import (
     BATCHING,
@@ -52,7 +52,7 @@ def test_an_export_answers_its_own_requests(exported_dir, signatures):
         return run
 
     watched = {name: watch(name) for name in signatures}
-    for record in framing.read(f"{exported_dir}/{WARM_UP}"):
+    for record in tfrecord.read(f"{exported_dir}/{WARM_UP}"):
         ask(watched, record)
     assert asked == ["text", "fill_mask", "sentence_order"]
     text = files.read_text(f"{exported_dir}/{BATCHING}", "it")
@@ -103,16 +103,16 @@ def requests_of(signature, *names):
 def test_an_operators_files_are_kept(echo, write, tmp_path):
     """Recorded requests and changed parameters are copied to the new one."""
     assert write(tmp_path / "none") == []
-    assert [*framing.read(f"{echo}/{WARM_UP}")] == warm_up_records(
+    assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
     )
     (tmp_path / "assets.extra").mkdir()
     mine = [requests_of("classify", "text")] * 3
-    framing.write(f"{tmp_path}/{WARM_UP}", mine)
+    tfrecord.write(f"{tmp_path}/{WARM_UP}", mine)
     parameters = batching(None).replace("32", "64")
     (tmp_path / BATCHING).write_text(parameters)
     assert write(tmp_path) == [WARM_UP, BATCHING]
-    assert [*framing.read(f"{echo}/{WARM_UP}")] == mine
+    assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == mine
     assert (echo / BATCHING).read_text() == parameters
 
 
@@ -121,10 +121,10 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     """Its own requests and parameters are replaced, whatever their values."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
-    framing.write(f"{tmp_path}/{WARM_UP}", records)
+    tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
     (tmp_path / BATCHING).write_text(batching(rows))
     assert write(tmp_path, 4) == []
-    assert [*framing.read(f"{echo}/{WARM_UP}")] != records
+    assert [*tfrecord.read(f"{echo}/{WARM_UP}")] != records
     text = (echo / BATCHING).read_text()
     assert "max_batch_size { value: 4 }" in text
     assert "allowed_batch_sizes: 4" in text
@@ -142,7 +142,7 @@ def test_a_request_that_fails_stops_the_export(record, said, write, tmp_path):
     """A server would not load the model; the error names the file."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
-    framing.write(f"{tmp_path}/{WARM_UP}", [right, record])
+    tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])
     with pytest.raises(InputError, match=f"warm-up file.*{said}"):
         write(tmp_path)
 

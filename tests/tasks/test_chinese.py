@@ -6,11 +6,12 @@ import pytest
 import tiny_tasks
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.row_files import Row
 from albert_tf.tasks.prediction_files import write_submission
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example, Prediction, marked_spans
-from albert_tf.tasks.tables import Row
-from albert_tf.tasks.task import DataConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig
 
 PAIR = {"sentence1": "甲", "sentence2": "乙"}
 WSC = {

@@ -13,7 +13,8 @@ from albert_tf.data.table_sources import TableObject
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import DataConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig
 
 TEXTS = ("a", "b", "c", "d")
 

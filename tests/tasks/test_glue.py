@@ -4,7 +4,8 @@ import pytest
 import tiny_tasks
 
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import DataConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig
 
 MNLI = (
     "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"

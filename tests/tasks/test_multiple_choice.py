@@ -11,7 +11,8 @@ from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import Choices, with_choice
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import DataConfig, TaskConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 
 EXAMPLES = [
     Choices("a", "the film was good", "it is _ .", ("good", "bad"), 0, "x"),

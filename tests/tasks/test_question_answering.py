@@ -15,7 +15,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.question_answering import label, question_windows
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task import TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 
 
 def test_labels_are_the_words_of_the_answer(words):

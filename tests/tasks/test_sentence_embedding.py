@@ -10,7 +10,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.sentence_vectors import two_crops
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import Texts
-from albert_tf.tasks.task import DataConfig
+from albert_tf.tasks.task_config import DataConfig
 
 TASK = find("embedding")
 

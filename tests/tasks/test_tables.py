@@ -10,7 +10,8 @@ import tiny_tasks
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import DataConfig, read_splits
+from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task_config import DataConfig
 
 
 def rows(tmp_path, name, text, **columns):

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import TASKS, find, load_task
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
 # As fine-tuning wrote them before a task was a codec and a head.

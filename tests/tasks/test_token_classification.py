@@ -15,7 +15,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Judge, Split
 from albert_tf.tasks.tagged_words import Sentence
-from albert_tf.tasks.task import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.training.step.evaluator import Evaluator
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")

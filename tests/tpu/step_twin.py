@@ -6,8 +6,8 @@ byte. It needs the same extra.
 
 import numpy as np
 
+from albert_tf.tpu.compiled_step import RESULTS, StepModule
 from albert_tf.tpu.compiler import libraries, stablehlo
-from albert_tf.tpu.step_module import RESULTS, StepModule
 
 
 class Twin:

@@ -19,9 +19,8 @@ from albert_tf.data import records
 from albert_tf.data.builder import build
 from albert_tf.data.records import input_pipeline
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import Plan
+from albert_tf.tpu.compiled_step import Plan, write_plan
 from albert_tf.tpu.compiler import VERSIONS
-from albert_tf.tpu.step_file import write_plan
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.step.training_config import TrainingConfig

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lowered_function import lower
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.dropout import dropout, fold_in
+from albert_tf.model.ops import dropout, fold_in
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import (
     VERSIONS,

@@ -13,9 +13,8 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import Plan
+from albert_tf.tpu.compiled_step import ABOUT, ARTIFACT, Plan, write_plan
 from albert_tf.tpu.compiler import VERSIONS
-from albert_tf.tpu.step_file import ABOUT, ARTIFACT, write_plan
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.step.training_config import TrainingConfig
 

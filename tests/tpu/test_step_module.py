@@ -4,8 +4,7 @@ import pytest
 import tiny
 
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import Plan, Step
-from albert_tf.tpu.step_module import parsed
+from albert_tf.tpu.compiled_step import Plan, Step, parsed
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.step.training_config import TrainingConfig
 

@@ -5,9 +5,8 @@ import pytest
 import tiny
 
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import Plan, Step
+from albert_tf.tpu.compiled_step import RESULTS, Plan, Step
 from albert_tf.tpu.compiler import VERSIONS
-from albert_tf.tpu.step_module import RESULTS
 
 BATCH, STEPS = 16, 3
 

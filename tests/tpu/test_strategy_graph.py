@@ -16,8 +16,9 @@ from tensorflow.python.framework import kernels
 from tiny_records import SLOTS, TOKENS, write_records
 from traced_strategy import Resolver, trace, variables_here
 
-from albert_tf.data.records import find, input_pipeline
-from albert_tf.model.devices import is_tpu
+from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import read_metadata
+from albert_tf.model.ops import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 from albert_tf.training.machines import distribution
 from albert_tf.training.model_directory import checkpoints
@@ -65,7 +66,7 @@ def trainer_of(cores):
 def steps(cores, data_dir, layers=None):
     """Trace the loop of many steps over a run's own input."""
     trainer = trainer_of(cores).at_depth(layers)
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     batches = functools.partial(
         input_pipeline.train_batches, data_dir, metadata, seed=1
     )
@@ -78,7 +79,7 @@ def steps(cores, data_dir, layers=None):
 def evaluation(cores, data_dir):
     """Trace an evaluation's step over a run's own input."""
     evaluator = trainer_of(cores).evaluator
-    size, metadata = evaluator.eval_batch_size, find.read_metadata(data_dir)
+    size, metadata = evaluator.eval_batch_size, read_metadata(data_dir)
     batches = functools.partial(
         input_pipeline.eval_batches, data_dir, metadata, batch_size=size
     )

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.pretraining.phases import Phase
 from albert_tf.training.runs.announcement import describe_run

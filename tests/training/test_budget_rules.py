@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.budget import budget_rules
 from albert_tf.training.budget.budget_rules import Choice, Means
 from albert_tf.training.budget.budget_start import check, values_of

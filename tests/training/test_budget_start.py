@@ -12,7 +12,7 @@ from tiny_pretraining import values
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.budget import budget_rules, budget_start
 from albert_tf.training.budget.budget_start import Budget
 from albert_tf.training.budget.timetable import KeepTime, Timetable

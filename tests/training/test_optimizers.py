@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.training.optimization.learning_rate import SCHEDULES
 from albert_tf.training.optimization.optimizers import (
     FUSED_SIZE,
-    SCHEDULES,
     OptimizerConfig,
     clip,
     update_rule,

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import tiny
 
-from albert_tf.data.records import Metadata
-from albert_tf.model.flops import training_flops
+from albert_tf.data.records.metadata import Metadata
+from albert_tf.model.config import training_flops
 from albert_tf.training.budget.phase_work import work_ahead
 from albert_tf.training.pretraining.phases import Phase
 from albert_tf.training.runs.run import Run

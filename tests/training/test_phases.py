@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import Metadata
+from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.pretraining.phases import (
     at,
     check_mask_schedule,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from albert_tf.model.devices import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu
 from albert_tf.training.machines import precision
 from albert_tf.training.step.training_config import TrainingConfig
 

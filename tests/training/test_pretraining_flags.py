@@ -26,7 +26,7 @@ NAMES = [name for name in FILES if name not in (DOMAIN, *HOURS)]
 SCRIPT = """
 import json, sys
 import albert_tf
-from albert_tf.base.command_line import FLAGS
+from albert_tf.base.program import FLAGS
 program = albert_tf.pretrain.program
 program.define_flags()
 found = {}

@@ -13,7 +13,8 @@ from tiny_pretraining import Look, assert_same_bits, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import checks, find
+from albert_tf.data.records import checks
+from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
@@ -231,7 +232,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     """One error with the file and the last good checkpoint, which is whole."""
     copy, output = tmp_path / "copy", tmp_path / "model"
     shutil.copytree(data_dir, copy)
-    metadata = find.read_metadata(str(copy))
+    metadata = read_metadata(str(copy))
     name = metadata.splits["train"][0].file
     run(str(copy), config[0], output, training={"stop_step": 2})
     checked = checks.check

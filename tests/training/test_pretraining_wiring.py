@@ -11,8 +11,9 @@ from tiny_records import example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.records import find, input_pipeline
-from albert_tf.model.flops import training_flops
+from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import read_metadata
+from albert_tf.model.config import training_flops
 from albert_tf.training.first_weights import warm_start
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.optimization.optimizers import OptimizerConfig
@@ -165,10 +166,10 @@ def test_a_run_without_held_out_records_trains(
     data_dir, config, tmp_path, monkeypatch
 ):
     """There is nothing to evaluate, and that is no error."""
-    metadata = find.read_metadata(data_dir)
+    metadata = read_metadata(data_dir)
     splits = metadata.splits | {records.EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)
-    monkeypatch.setattr(find, "read_metadata", lambda data_dir: metadata)
+    monkeypatch.setattr(metadata, "read_metadata", lambda data_dir: metadata)
     training = {"stop_step": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
     with pytest.raises(InputError, match="needs held-out records"):

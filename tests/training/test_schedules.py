@@ -9,7 +9,8 @@ import tiny_pretraining
 from tiny_pretraining import Look, assert_same_bits, run, values
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import find, input_pipeline
+from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import read_metadata
 from albert_tf.training.runs.history import History
 from albert_tf.training.runs.run import Hook
 
@@ -212,7 +213,7 @@ def test_what_does_not_fit_is_refused_before_the_run(
     for name, (source, changed) in damage.items():
         if name in data_dir:
             shutil.copytree(places[source], tmp_path / name)
-            metadata = find.read_metadata(places[source])
+            metadata = read_metadata(places[source])
             if "splits" in changed:
                 changed["splits"] = metadata.splits | changed["splits"]
             metadata = dataclasses.replace(metadata, **changed)

@@ -14,7 +14,8 @@ from albert_tf.training.optimization.optimizers import (
     OptimizerConfig,
 )
 from albert_tf.training.pretraining.phases import Phase, at
-from albert_tf.training.runs.run import Pace, Run, Stretch, next_stop
+from albert_tf.training.runs.pace import Pace, next_stop
+from albert_tf.training.runs.run import Run, Stretch
 
 HOURS = 0.25
 PLANNED = 1000

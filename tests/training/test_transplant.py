@@ -10,7 +10,7 @@ import pytest
 import tiny
 import vocabularies
 
-from albert_tf.data.records.piece_counts import PIECE_COUNTS_FILE
+from albert_tf.data.records.piece_statistics import PIECE_COUNTS_FILE
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import WordPieceTokenizer

@@ -21,8 +21,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf.base import files
-from albert_tf.data.builder import corpus_digest
-from albert_tf.data.builder.dealing import deal_block
+from albert_tf.data.builder import build_folder
+from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     Border,
     HeldOut,
@@ -32,15 +33,14 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import (
     FileJob,
     make_file,
     read_counts,
 )
 from albert_tf.data.builder.shards import shard_path
-from albert_tf.data.builder.text_blocks import Block, blocks
-from albert_tf.data.builder.text_files import merge
+from albert_tf.data.builder.text_blocks import blocks
+from albert_tf.data.builder.text_formats import Block, merge
 
 # Where a block stands in the text: its file, and its number in it.
 Place = tuple[int, int]
@@ -50,11 +50,11 @@ FRAMES, COUNTS = "frames", "counts"
 
 def _digest(item: tuple[int, tuple[str, int]]) -> tuple[int, bytes]:
     number, piece = item
-    return number, corpus_digest.digest(*piece)
+    return number, build_folder.digest(*piece)
 
 
 def _joined(digests: list[tuple[int, bytes]]) -> str:
-    return corpus_digest.joined(digest for _, digest in sorted(digests))
+    return build_folder.joined(digest for _, digest in sorted(digests))
 
 
 def _read(
@@ -118,7 +118,7 @@ class BeamRunner:
         """Return the hash of the text, left in a folder by the workers."""
         files.make_folder(folder)
         path = files.unfinished(files.join(folder, "corpus"))
-        pieces = corpus_digest.pieces(paths)
+        pieces = build_folder.pieces(paths)
         with self._pipeline() as pipeline:
             digests = (
                 pipeline

@@ -17,17 +17,15 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import records
 from albert_tf.data.builder import boundaries
-from albert_tf.data.builder.advice import warnings
-from albert_tf.data.builder.build_config import BuildConfig
 from albert_tf.data.builder.build_folder import BuildFolder
+from albert_tf.data.builder.build_settings import BuildConfig, Recipe
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, file_jobs
-from albert_tf.data.builder.statistics import report, summarize
+from albert_tf.data.builder.statistics import report, summarize, warnings
 from albert_tf.data.builder.text_blocks import check_files, input_paths
-from albert_tf.data.builder.text_files import (
+from albert_tf.data.builder.text_formats import (
     ReadingConfig,
     merge,
     warn_of_bad_items,
@@ -39,7 +37,7 @@ from albert_tf.data.masking import (
     STATIC,
     MaskingConfig,
 )
-from albert_tf.data.records.piece_counts import write_piece_counts
+from albert_tf.data.records.piece_statistics import write_piece_counts
 from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     Tokenizer,

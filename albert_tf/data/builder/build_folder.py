@@ -1,16 +1,16 @@
-"""The folder of a build: whether it already holds some of it, or another."""
+"""The output folder: which build it belongs to, and how far that got."""
 
+import concurrent.futures
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data import records
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
-from albert_tf.data.records.metadata import METADATA_FILE
+from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
@@ -74,7 +74,7 @@ class BuildFolder:
     def claim(self) -> bool:
         """Take the folder; return whether the build is already complete."""
         if files.exists(files.join(self.output_dir, METADATA_FILE)):
-            metadata = records.load_metadata(self.output_dir)
+            metadata = load_metadata(self.output_dir)
             self._require_same(metadata.settings)
             return True
         if files.exists(self._manifest):
@@ -128,3 +128,44 @@ class BuildFolder:
             else:
                 self.clean()
             raise
+
+
+PIECE_BYTES = 1 << 26
+READ_BYTES = 1 << 22
+DIGEST_BYTES = 16
+
+
+def pieces(paths: list[str]) -> list[tuple[str, int]]:
+    """Return the file of each piece of a text, and where in it it begins."""
+    return [
+        (path, place)
+        for path in paths
+        for place in range(0, files.size(path), PIECE_BYTES)
+    ]
+
+
+def digest(path: str, place: int) -> bytes:
+    """Return the digest of one piece of a file."""
+    hashed = hashlib.blake2b(
+        place.to_bytes(8, "little"), digest_size=DIGEST_BYTES
+    )
+    left = PIECE_BYTES
+    with files.opened(path, "rb") as file:
+        file.seek(place)
+        while data := file.read(min(left, READ_BYTES)):
+            hashed.update(data)
+            left -= len(data)
+    return hashed.digest()
+
+
+def joined(digests: Iterable[bytes]) -> str:
+    """Return the hash of a text from the digests of its pieces, in order."""
+    return hashlib.blake2b(
+        b"".join(digests), digest_size=DIGEST_BYTES
+    ).hexdigest()
+
+
+def corpus_hash(paths: list[str], num_threads: int) -> str:
+    """Return the hash of a text; Python lets threads read and hash at once."""
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        return joined(pool.map(digest, *zip(*pieces(paths), strict=True)))

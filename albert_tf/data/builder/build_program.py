@@ -6,15 +6,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.base import command_line, files, program
+from albert_tf.base import files, program
 from albert_tf.base.errors import require
 
 with program.quiet_start():
     from albert_tf.data import records
     from albert_tf.data.builder import build, text_blocks
-    from albert_tf.data.builder.build_config import BuildConfig
+    from albert_tf.data.builder.build_settings import BuildConfig
     from albert_tf.data.builder.pairs import PairsConfig
-    from albert_tf.data.builder.text_files import (
+    from albert_tf.data.builder.text_formats import (
         BadItems,
         ReadingConfig,
         json_record,
@@ -84,7 +84,7 @@ def in_files(
             files.remove_folder(folder)
 
 
-@command_line.program(
+@program.command(
     BuildConfig, TokenizerConfig, PairsConfig, MaskingConfig, ReadingConfig
 )
 def create_pretraining_data(

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data.builder.documents import Documents, read_shard
-from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.records import EVAL, TRAIN
+from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.shards import Documents, read_shard
+from albert_tf.data.records.metadata import EVAL, TRAIN
 
 # A document's bucket is the first bits of its hash.
 BUCKET_BITS = 16

@@ -1,12 +1,16 @@
-"""The builder's stages in the processes of one machine."""
+"""The builder's stages on this machine's processes."""
 
 import functools
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 
+from albert_tf.base import files
+from albert_tf.base.console import Progress
 from albert_tf.base.processes import Workers
-from albert_tf.base.progress import Progress
-from albert_tf.data.builder import corpus_digest
+from albert_tf.data.builder import build_folder
+from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     HeldOut,
     add_up,
@@ -15,9 +19,38 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.recipe import Recipe
 from albert_tf.data.builder.record_files import FileJob, make_file
-from albert_tf.data.builder.shards import ShardStore, fill
+from albert_tf.data.builder.shards import ShardStore
+from albert_tf.data.builder.text_blocks import blocks
+from albert_tf.data.file_kinds import BadData
+
+
+def fill(
+    store: ShardStore, paths: list[str], recipe: Recipe, workers: Workers
+) -> None:
+    """Tokenise the text that is not yet in the shards."""
+    if store.done:
+        return
+    seed, reading = recipe.build.random_seed, recipe.reading
+    text = chain.from_iterable(blocks(path, seed, reading) for path in paths)
+    unread = islice(text, store.counts["blocks"], None)
+    total = sum(files.size(path) for path in paths) >> 20
+    progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
+    work = functools.partial(deal_block, recipe)
+    try:
+        for frames, counts in workers.map(work, unread):
+            before = store.counts["bytes"] >> 20
+            store.add(frames, counts)
+            progress.advance(
+                (store.counts["bytes"] >> 20) - before,
+                f"{store.counts['tokens']:,} tokens",
+            )
+    except BadData:  # a run that skips it can continue from here
+        if store.counts:
+            store.flush()
+        raise
+    progress.close()
+    store.flush(done=True)
 
 
 class LocalRunner:
@@ -32,7 +65,7 @@ class LocalRunner:
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
         """Return the hash of the text of files; see `corpus_digest`."""
-        return corpus_digest.corpus_hash(paths, self.workers.number)
+        return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(
         self, recipe: Recipe, paths: list[str], folder: str

@@ -18,8 +18,8 @@ from collections import Counter
 import numpy as np
 
 from albert_tf.data.builder import pairs
-from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import Pairs, PairsConfig
+from albert_tf.data.builder.shards import Documents
 
 # Share of the pairs whose B becomes a piece of their A, where that is possible.
 REPEATED = 0.4

@@ -19,7 +19,7 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.data.builder.documents import Documents
+from albert_tf.data.builder.shards import Documents
 from albert_tf.data.masking import Instances
 
 # [CLS] A [SEP] B [SEP]

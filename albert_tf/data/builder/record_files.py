@@ -16,14 +16,14 @@ from albert_tf.data.builder import (
     released_pairs,
 )
 from albert_tf.data.builder.boundaries import sentence_breaks
-from albert_tf.data.builder.documents import Documents, read_shard
-from albert_tf.data.builder.example_encoding import encode, encode_unmasked
+from albert_tf.data.builder.build_settings import Recipe
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
 from albert_tf.data.builder.pairs import lay_out
-from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.builder.shards import shard_path
+from albert_tf.data.builder.shards import Documents, read_shard, shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
-from albert_tf.data.records import EVAL, TRAIN, framing
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.metadata import EVAL, TRAIN
+from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
 # Examples that are masked and encoded together; the records depend on it.
 BATCH = 1024
@@ -157,7 +157,7 @@ def make_file(job: FileJob) -> Counter:
         return read_counts(job)
     counts: Counter = Counter()
     with files.atomic_path(job.path) as temporary:
-        framing.write(temporary, _records(job, counts))
+        tfrecord.write(temporary, _records(job, counts))
         counts["file_bytes"] = files.size(temporary)
         files.write_json(job.counts_path, dict(counts))
     return counts

@@ -13,8 +13,8 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.data.builder.documents import Documents
 from albert_tf.data.builder.pairs import Pairs, PairsConfig, chain, targets
+from albert_tf.data.builder.shards import Documents
 
 # Tries to find another document, before the same one is taken.
 TRIES = 10

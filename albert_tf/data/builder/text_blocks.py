@@ -14,7 +14,7 @@ from typing import BinaryIO
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
-from albert_tf.data.builder.text_files import (
+from albert_tf.data.builder.text_formats import (
     FORMATS,
     RECORD_BYTES,
     BadItems,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import examples, framing
+from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     METADATA_FILE,
     Metadata,
@@ -76,9 +76,9 @@ def _first_fault(
     """Return what is wrong with the first, or all, records of a file."""
     dynamic = metadata.masking(split) == DYNAMIC
     wrong_in = _wrong_dynamic if dynamic else _wrong_static
-    for number, record in enumerate(islice(framing.read(path), limit)):
+    for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:
-            feature = examples.parse(record)
+            feature = tfrecord.parse(record)
         except ValueError:
             return f"{path}, record {number} is no tf.train.Example"
         if wrong := wrong_in(feature, metadata):

@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.records import EVAL, checks, input_pipeline
+from albert_tf.data.records import checks, input_pipeline
+from albert_tf.data.records.metadata import EVAL
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.budget import budget_rules
 from albert_tf.training.budget.budget_rules import Choice, Means

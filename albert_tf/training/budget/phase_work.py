@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import training_flops
+from albert_tf.model.config import AlbertConfig, training_flops
 from albert_tf.training.pretraining.phases import Phase
 
 

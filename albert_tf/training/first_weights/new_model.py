@@ -6,11 +6,12 @@ All of it are first values of ordinary weights, which training may change.
 import numpy as np
 
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.data.records.piece_counts import (
+from albert_tf.data.records.piece_statistics import (
     log_frequencies,
+    piece_vectors,
     read_piece_counts,
+    read_tokens,
 )
-from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
 from albert_tf.model import initial_weights
 from albert_tf.text.tokenizers import tokenizer_in
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from albert_tf.data.records.piece_counts import (
+from albert_tf.data.records.piece_statistics import (
     log_frequencies,
     read_piece_counts,
 )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.custom_gradients import freed_with_graph
+from albert_tf.model.ops import freed_with_graph
 from albert_tf.training.machines.workers import (
     check_reachable,
     multi_worker_strategy,

@@ -9,7 +9,7 @@ import re
 
 import tensorflow as tf
 
-from albert_tf.model.devices import is_tpu
+from albert_tf.model.ops import is_tpu
 from albert_tf.training.machines.distribution import any_process
 from albert_tf.training.step.training_config import TrainingConfig
 

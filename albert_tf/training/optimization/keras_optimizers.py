@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
-from albert_tf.model.configured_layer import registered
-from albert_tf.model.custom_gradients import freed_with_graph
+from albert_tf.model.layers import registered
+from albert_tf.model.ops import freed_with_graph
 from albert_tf.training.machines.distribution import all_sum
 from albert_tf.training.optimization.learning_rate import (
     RATE_AT_4096,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.base.settings import Checked, setting
-from albert_tf.model.compiled_ops import xla_compiled
+from albert_tf.model.ops import xla_compiled
 from albert_tf.training.machines.distribution import all_sum
 from albert_tf.training.optimization.learning_rate import SCHEDULES, on_course
 from albert_tf.training.optimization.muon import MATRICES, muon_rule

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from albert_tf.base.console import table
 from albert_tf.base.errors import require
-from albert_tf.base.text_table import table
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import TRAIN, Metadata
+from albert_tf.data.records.metadata import TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig
 
 # Where a value of a schedule ends. Values may have commas themselves, as

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Set
 
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 
 with program.quiet_start():
     from albert_tf.training.machines.distribution import DistributionConfig
@@ -17,7 +17,7 @@ with program.quiet_start():
     from albert_tf.training.step.training_config import TrainingConfig
 
 
-@command_line.program(
+@program.command(
     PretrainingConfig,
     OptimizerConfig,
     TrainingConfig,

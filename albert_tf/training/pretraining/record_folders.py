@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import (
+from albert_tf.data.records import checks, dynamic
+from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
-    checks,
-    dynamic,
-    find,
     is_described,
+    paths_of,
+    read_metadata,
 )
-from albert_tf.data.records.metadata import paths_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
 from albert_tf.training.pretraining import phases
@@ -86,7 +85,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
       config: the model, which they must fit.
       trains: whether each folder must have something to train on.
     """
-    folders = {f: find.read_metadata(f) for f in phases.folders(data_dir)}
+    folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
         # Of released records the vocabulary is not known, and must be this one.
         size = metadata.vocab_size or config.vocab_size

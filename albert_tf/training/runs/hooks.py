@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.model.flops import training_flops
+from albert_tf.model.config import training_flops
 from albert_tf.training.model_directory import checkpoint_files, checkpoints
 from albert_tf.training.runs.health import Monitor, masked_spread
 from albert_tf.training.runs.history import HEALTH, draw_curves

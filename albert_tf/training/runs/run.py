@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
-from albert_tf.base.progress import Progress
 from albert_tf.base.settings import Fact
 from albert_tf.training.budget.phase_work import work_ahead
 from albert_tf.training.machines import distribution

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.model.dropout import fold_in
+from albert_tf.model.ops import fold_in
 from albert_tf.training.step.evaluator import Batch
 
 

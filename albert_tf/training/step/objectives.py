@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from albert_tf.model import compiled_ops
+from albert_tf.model import ops
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.training.step.evaluator import Batch
 
@@ -116,7 +116,7 @@ class PretrainingObjective:
         }
         # Logits of V words are the largest tensor of a small model.
         compiled = model.albert.encoder.xla.pieces
-        loss_of = compiled_ops.cross_entropy if compiled else cross_entropy
+        loss_of = ops.cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}
         for term, (logits, labels, weights) in parts.items():
             right = hits(logits, labels)

@@ -14,10 +14,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Fact, facts
-from albert_tf.model.compiled_ops import choose_xla
-from albert_tf.model.devices import is_tpu
-from albert_tf.model.dropout import fold_in
-from albert_tf.model.shared_layers import choose
+from albert_tf.model.layers import choose
+from albert_tf.model.ops import choose_xla, fold_in, is_tpu
 from albert_tf.training.machines.distribution import (
     all_sum,
     distribute,

@@ -3,7 +3,7 @@
 import dataclasses
 
 from albert_tf.base.settings import Checked, setting
-from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE
+from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # of a batch
 LARGEST_SEED = 2**31 - 1

@@ -1,4 +1,4 @@
-"""What a text file may look like, and what is read of it."""
+"""The formats of text files, and the settings of reading them."""
 
 import dataclasses
 import importlib.util

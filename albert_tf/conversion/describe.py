@@ -1,4 +1,4 @@
-"""How large and how costly a config's model is: it follows from the config.
+"""The size and cost of a config's model, which follow from the config.
 
 The row of the paper's Table 1; the parameters of each part beside an unshared
 BERT of the same shape; the floating-point operations of one sequence.
@@ -7,11 +7,12 @@ BERT of the same shape; the floating-point operations of one sequence.
 import dataclasses
 import math
 
+from albert_tf.base import files, program
+from albert_tf.base.console import table
 from albert_tf.base.errors import require
-from albert_tf.base.text_table import table
-from albert_tf.conversion.released_names import variable_shapes
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import TRAINING_FACTOR, forward_flops
+from albert_tf.base.settings import setting
+from albert_tf.conversion.variable_names import variable_shapes
+from albert_tf.model.config import TRAINING_FACTOR, AlbertConfig, forward_flops
 
 # Parts of the model, by the beginning of their variables' names.
 PARTS = {
@@ -123,7 +124,7 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
     return table(rows)
 
 
-def describe(path: str, sequence_length: int | None = None) -> list[str]:
+def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     """Return the lines that describe a config file.
 
     Args:
@@ -147,3 +148,28 @@ def describe(path: str, sequence_length: int | None = None) -> list[str]:
         "",
         *flops_lines(config, tokens),
     ]
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribeConfig:
+    """Which configs are described, for which sequences."""
+
+    config: str = setting(
+        "", "Config files, comma-separated; may stand without --config."
+    )
+    sequence_length: int | None = setting(
+        None, "Tokens of a sequence; the longest possible by default."
+    )
+
+
+@program.command(DescribeConfig, positional="config")
+def describe(c: DescribeConfig) -> None:
+    """Print how large and how costly the models of configs are."""
+    paths = files.listed(c.config)
+    require(paths, "`config` must be given.", config=c.config)
+    for i, path in enumerate(paths):
+        lines = size_report(path, c.sequence_length)
+        print("\n\n" * bool(i) + "\n".join(lines))
+
+
+cli = describe.program.cli

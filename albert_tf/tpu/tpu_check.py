@@ -2,13 +2,14 @@
 
 import dataclasses
 
+from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
-from albert_tf.data.records import find
+from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.devices import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
-from albert_tf.tpu.compiled_step import Plan, Step, largest
+from albert_tf.tpu.compiled_step import Plan, Step, largest, write_plan
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.machines.distribution import DistributionConfig
 from albert_tf.training.machines.precision import with_dtype
@@ -62,7 +63,7 @@ def lengths(
     """Return the tokens and the predictions of a sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
-        metadata = find.read_metadata(data_dir)
+        metadata = read_metadata(data_dir)
         tokens = tokens or metadata.max_seq_length
         predictions = predictions or metadata.max_predictions_per_seq
     longest = config.max_position_embeddings
@@ -178,3 +179,16 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
     most = largest(compile_size, tried, memory)
     print(f"largest micro-batch of a replica that fits: {most}")
+
+
+@program.command(*SETTINGS, optional=OPTIONAL)
+def tpu_check(config, run, optimizer, training, devices) -> None:
+    """Compile the step of a pretraining run for a TPU."""
+    plan = make_plan(config, run, optimizer, training)
+    if config.step_file:
+        write_plan(config.step_file, plan, parse(config.topology))
+    else:
+        check(config, plan)
+
+
+cli = tpu_check.program.cli

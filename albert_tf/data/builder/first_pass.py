@@ -7,17 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf.base.program import without_collection
+from albert_tf.base.processes import without_collection
 from albert_tf.data.builder import boundaries
-from albert_tf.data.builder.documents import PART_TOKENS, Documents
+from albert_tf.data.builder.build_settings import Recipe
 from albert_tf.data.builder.letters import Letters
-from albert_tf.data.builder.recipe import Recipe
-from albert_tf.data.builder.text_blocks import (
-    Block,
-    document_hash,
-    read_documents,
-)
-from albert_tf.data.builder.text_files import split_sentences
+from albert_tf.data.builder.shards import PART_TOKENS, Documents
+from albert_tf.data.builder.text_blocks import document_hash, read_documents
+from albert_tf.data.builder.text_formats import Block, split_sentences
 
 # Letters are counted in one of this many lines.
 SAMPLED = 16

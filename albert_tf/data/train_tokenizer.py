@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import sentencepiece
 
-from albert_tf.base import files
+from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting
 from albert_tf.data.builder import letters, text_blocks
 from albert_tf.data.builder.boundaries import ALONE, character_kind
 from albert_tf.data.builder.letters import Letters, has_many_marks, shares
-from albert_tf.data.builder.text_files import (
+from albert_tf.data.builder.text_formats import (
     BadItems,
     SentencesConfig,
     split_sentences,
@@ -24,12 +24,7 @@ from albert_tf.data.builder.text_files import (
 )
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import TableObject, as_sources, texts_of
-from albert_tf.text.normalization import (
-    AUTO,
-    TextConfig,
-    has_marks,
-    normalize,
-)
+from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
@@ -265,7 +260,7 @@ def vocabulary_list(model: bytes) -> str:
     )
 
 
-def train_tokenizer(config: TrainTokenizerConfig) -> Counter:
+def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
     """Train a vocabulary and write its files; return what was read."""
     folder = config.output_dir
     rule = "`output_dir` must not be a file."
@@ -302,3 +297,38 @@ def warnings(counts: Counter) -> Iterator[str]:
             f"{MAX_SENTENCE_BYTES} bytes without a space; put spaces between "
             "words"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedTokenizer:
+    """What was written.
+
+    Attributes:
+      output_dir: the folder of the tokenizer's files.
+      sentences: how many were read.
+      long: how many of these were too long and left out, at least in part.
+    """
+
+    output_dir: str
+    sentences: int
+    long: int
+
+
+@program.command(TrainTokenizerConfig)
+def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
+    """Train a SentencePiece vocabulary with ALBERT's symbols on a corpus."""
+    counts = make_vocabulary(config)
+    print(
+        f"{config.output_dir}: {config.vocab_size} pieces from "
+        f"{counts['sentences']} sentences, {counts['long']} left out as "
+        f"longer than {MAX_SENTENCE_BYTES} bytes; accents "
+        f"{'dropped' if counts['accents_dropped'] else 'kept'}"
+    )
+    for warning in warnings(counts):
+        print(f"Warning: {warning}")
+    return TrainedTokenizer(
+        config.output_dir, counts["sentences"], counts["long"]
+    )
+
+
+cli = train_tokenizer.program.cli

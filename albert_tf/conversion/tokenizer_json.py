@@ -1,10 +1,10 @@
 """A tokenizer as the `tokenizer.json` of the library `tokenizers`.
 
-What it does to text is written there as rules of that library, so that
-Hugging Face's classes give the ids that ours give. What differs: the special
-pieces are found in text, of which ours finds `[MASK]` alone; numbers with a
-comma inside a word, see `digit_comma`; and a word that stands right behind a
-`[MASK]` and has no piece of its own.
+Its text rules are written as rules of that library, so that Hugging Face's
+classes give our ids. Three things differ: they find all special pieces in a
+text, of which ours finds `[MASK]` alone; numbers with a comma inside a word
+(see `digit_comma`); and a word directly after a `[MASK]` that has no piece of
+its own.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""How a long job shows where it is: a bar on a terminal, lines in a log."""
+"""What a program prints: progress bars or log lines, and tables of text."""
 
 import sys
 import time
@@ -61,3 +61,15 @@ class Progress:
     def close(self) -> None:
         """End the bar."""
         self.bar.close()
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return aligned lines; the first column to the left, others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,20 +1,62 @@
-"""Vectors of pieces from their neighbours in the text, counted, not trained.
+"""Counts of the vocabulary's pieces in records, and vectors made from them.
 
 A masked language model first learns which pieces can stand for one another,
 in the word table, which has most of the weights of a small ALBERT. The text
 says so before the first step: pieces with the same neighbours are alike. The
 vectors are the left singular ones of the positive mutual information of
 pieces and neighbours, as Levy, Goldberg and Dagan advise
-(https://aclanthology.org/Q15-1016), each place around a piece counted apart.
+(https://aclanthology.org/Q15-1016). Each position around a piece is counted
+separately.
 
 Shapes: n tokens, V vocabulary, E embedding width.
 """
 
+import json
+
 import numpy as np
 from scipy import sparse
 
-from albert_tf.data.records.decoding import decoded
+from albert_tf.base import files
+from albert_tf.base.errors import require
 from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
+from albert_tf.data.records.tfrecord import decoded
+
+PIECE_COUNTS_FILE = "piece_counts.json"
+
+
+def write_piece_counts(data_dir: str, counts: list[int]) -> None:
+    """Write the counts [V] beside the records."""
+    path = files.join(data_dir, PIECE_COUNTS_FILE)
+    files.write_text(path, json.dumps(counts) + "\n")
+
+
+def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
+    """Return the counts [V] of a model's vocabulary, None if not known.
+
+    Records of the released code, and of earlier builders, have none.
+    """
+    path = files.join(data_dir, PIECE_COUNTS_FILE)
+    if not files.exists(path):
+        return None
+    counts = np.array(files.read_json(path, f"`{PIECE_COUNTS_FILE}`"))
+    require(
+        counts.ndim == 1
+        and np.issubdtype(counts.dtype, np.integer)
+        and 0 < len(counts) <= vocab_size
+        and counts.min() >= 0,
+        f"`{PIECE_COUNTS_FILE}` must list a whole number for each piece of "
+        "the model's vocabulary; make the records again.",
+        file=path,
+        vocab_size=vocab_size,
+    )
+    return np.pad(counts, (0, vocab_size - len(counts)))
+
+
+def log_frequencies(counts: np.ndarray) -> np.ndarray:
+    """Return float32 [V] log probabilities; each piece counts once more."""
+    smoothed = counts + 1.0
+    return np.log(smoothed / smoothed.sum()).astype(np.float32)
+
 
 # More text takes longer than it tells; so much takes about 20 seconds.
 MOST_TOKENS = 10_000_000

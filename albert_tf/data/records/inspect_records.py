@@ -1,0 +1,168 @@
+"""Pretraining records, printed for people to read."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from albert_tf.base import files, program
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Checked, setting
+from albert_tf.data.records import tfrecord
+from albert_tf.text.tokenizers import (
+    Tokenizer,
+    TokenizerConfig,
+    build_tokenizer,
+    tokenizer_in,
+)
+
+PAINT = {
+    "a": "\033[36m",
+    "b": "\033[33m",
+    "masked": "\033[1;31m",
+    "special": "\033[2m",
+}
+PLAIN = "\033[0m"
+
+LABELS = {False: "0, in order", True: "1, swapped"}
+WORD_MARKS = ("▁", "##")
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectConfig(Checked):
+    """What to show."""
+
+    input_file: str = setting(
+        None,
+        "Records: files, globs or folders, separated by commas; may also be "
+        "given without the flag.",
+    )
+    num_examples: int = setting(3, "Examples to show of each file.", minimum=0)
+
+
+def find_paths(patterns: str) -> list[str]:
+    """Return the files of comma-separated files, globs and folders."""
+    paths = []
+    for entry in files.listed(patterns):
+        here = files.matches("*.tfrecord*", entry)
+        rule = "A folder in `input_file` must hold *.tfrecord files."
+        require(here or not files.is_folder(entry), rule, input_file=entry)
+        paths += here or files.glob(entry, "`input_file`")
+    return paths
+
+
+def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
+    """Return the tokenizer of the flags, or of the file's folder, if any."""
+    if config.spm_model_file or config.vocab_file:
+        return build_tokenizer(config)
+    return tokenizer_in(os.path.dirname(path))
+
+
+def paint(kind: str, text: str) -> str:
+    """Put a text in colour, on a terminal."""
+    return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
+
+
+def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
+    """Return the pieces of ids; ids where there is no tokenizer."""
+    names = dict(zip(ids.tolist(), map(str, ids.tolist()), strict=True))
+    if tokenizer is not None:
+        highest = max(names, default=0)
+        require(
+            highest < tokenizer.vocab_size,
+            "The tokenizer must be that of the records; see --spm_model_file "
+            "and --vocab_file.",
+            vocab_size=tokenizer.vocab_size,
+            id=highest,
+        )
+        real = [i for i in names if i >= 0]
+        names |= zip(real, tokenizer.pieces(real), strict=True)
+    names |= {tfrecord.CLS: "[CLS]", tfrecord.SEP: "[SEP]"}
+    return [names[i] for i in ids.tolist()]
+
+
+def _text(piece: str) -> str:
+    for mark in WORD_MARKS:
+        piece = piece.removeprefix(mark)
+    return piece
+
+
+def _words(
+    example: tfrecord.Example, tokenizer: Tokenizer | None
+) -> Iterator[tuple[bool, str]]:
+    """Yield each token as text, and whether a blank stands before it."""
+    shown = _names(example.input_ids, tokenizer)
+    labels = _names(example.labels, tokenizer)
+    masked = dict(zip(example.positions.tolist(), labels, strict=True))
+    segments = example.segment_ids.tolist()
+    ends = {0, len(shown) - 1, segments.index(1) - 1 if 1 in segments else 0}
+    for place, (piece, segment) in enumerate(zip(shown, segments, strict=True)):
+        original = masked.get(place, piece)
+        blank = tokenizer is None or original.startswith(WORD_MARKS[0])
+        if tokenizer is not None and tokenizer.kind == "wordpiece":
+            blank = not original.startswith(WORD_MARKS[1])
+        if place in ends:
+            yield True, paint("special", piece)
+        elif place in masked:
+            text = " → ".join(_text(x) or x for x in (piece, original))
+            yield blank, paint("masked", f"[{text}]")
+        else:
+            yield blank or place - 1 in ends, paint("ab"[segment], _text(piece))
+
+
+def _facts(example: tfrecord.Example) -> Iterator[str]:
+    """Yield what is told of an example before its text."""
+    number, masked = len(example.input_ids), len(example.positions)
+    a, b = map(len, example.segments())
+    order = f"sentence order {LABELS[example.swapped]}"
+    yield order if b else "one segment, no order"
+    yield f"{number} tokens of {example.length}"
+    yield f"A {a}, B {b}"
+    if example.slots:
+        share = f"{masked / max(number, 1):.1%}"
+        yield f"{masked} of {example.slots} predictions ({share})"
+    else:
+        yield "masked while training"
+
+
+def show(example: tfrecord.Example, tokenizer: Tokenizer | None) -> str:
+    """Return an example as a person reads it."""
+    words = _words(example, tokenizer)
+    text = "".join(" " * blank + word for blank, word in words)
+    return "; ".join(_facts(example)) + "\n" + text.strip()
+
+
+def inspect_file(
+    path: str, config: InspectConfig, tokenization: TokenizerConfig
+) -> None:
+    """Print some examples of a file."""
+    tokenizer = find_tokenizer(path, tokenization)
+    print(f"{path}")
+    if tokenizer is None:
+        print(
+            "No tokenizer beside the file: ids are shown; see "
+            "--spm_model_file and --vocab_file"
+        )
+    examples = tfrecord.decoded(path, config.num_examples)
+    for number, example in enumerate(examples):
+        print(f"\nExample {number}: {show(example, tokenizer)}")
+    print()
+
+
+@program.command(InspectConfig, TokenizerConfig, positional="input_file")
+def inspect_records(
+    config: InspectConfig, tokenization: TokenizerConfig
+) -> None:
+    """Print examples of files of records."""
+    require(
+        config.input_file,
+        "`input_file` must be given: python -m albert_tf.inspect_records FILE.",
+        input_file=None,
+    )
+    for path in find_paths(config.input_file):
+        inspect_file(path, config, tokenization)
+
+
+cli = inspect_records.program.cli

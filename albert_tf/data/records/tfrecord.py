@@ -1,0 +1,377 @@
+"""TFRecord files and `tf.train.Example`, without TensorFlow.
+
+A record is its length (8 bytes, little-endian), a checksum of the length, its
+bytes, and a checksum of these. A checksum is a masked CRC-32C in 4 bytes.
+https://www.tensorflow.org/tutorials/load_data/tfrecord
+
+Glossary: B instances, n tokens with special ones, m masked tokens.
+"""
+
+import dataclasses
+import functools
+import itertools
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+import google_crc32c
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError
+from albert_tf.data.masking import Instances, Masked
+
+LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+MASK_DELTA = 0xA282EAD8
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum that TensorFlow keeps of records and tensors."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def _with_checksum(data: bytes) -> bytes:
+    """Return bytes and their checksum after them."""
+    return data + CHECKSUM.pack(masked_crc32c(data))
+
+
+def write(path: str, records: Iterable[bytes]) -> None:
+    """Write a file of records."""
+    with files.opened(path, "wb") as file:
+        for record in records:
+            file.write(_with_checksum(LENGTH.pack(len(record))))
+            file.write(_with_checksum(record))
+
+
+def _checked(framed: bytes) -> bytes | None:
+    """Return bytes without the checksum at their end; None if it is wrong."""
+    data = framed[: -CHECKSUM.size]
+    return data if framed == _with_checksum(data) else None
+
+
+def _record(file: BinaryIO, head: bytes) -> bytes | None:
+    """Return the record after its length; None if either is damaged."""
+    length = _checked(head)
+    if length is None:
+        return None
+    return _checked(file.read(LENGTH.unpack(length)[0] + CHECKSUM.size))
+
+
+def read(path: str) -> Iterator[bytes]:
+    """Yield the records of a file.
+
+    Raises:
+      InputError: a record is damaged or cut off.
+    """
+    with files.opened(path, "rb") as file:
+        for number in itertools.count():
+            head = file.read(LENGTH.size + CHECKSUM.size)
+            if not head:
+                return
+            record = _record(file, head)
+            if record is None:
+                raise InputError(
+                    "A file of records must be a TFRecord file, whole and not "
+                    "compressed; make or copy it again. Received: "
+                    f"{path}, damaged or cut off in record {number}"
+                )
+            yield record
+
+
+# tensorflow/core/example/example.proto and feature.proto, as their bytes are:
+# a map is a list of entries.
+MESSAGES = {
+    "BytesList": ["repeated bytes value = 1"],
+    "FloatList": ["repeated float value = 1"],
+    "Int64List": ["repeated int64 value = 1"],
+    "Feature": [
+        "BytesList bytes_list = 1",
+        "FloatList float_list = 2",
+        "Int64List int64_list = 3",
+    ],
+    "Entry": ["string key = 1", "Feature value = 2"],
+    "Features": ["repeated Entry feature = 1"],
+    "Example": ["Features features = 1"],
+}
+
+Field = descriptor_pb2.FieldDescriptorProto
+SCALARS = {
+    "bytes": Field.TYPE_BYTES,
+    "float": Field.TYPE_FLOAT,
+    "int64": Field.TYPE_INT64,
+    "string": Field.TYPE_STRING,
+}
+
+
+def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
+    """Return the description of one line of `MESSAGES`."""
+    *repeated, kind, name, _, number = text.split()
+    field = Field(name=name, number=int(number), label=Field.LABEL_OPTIONAL)
+    if repeated:
+        field.label = Field.LABEL_REPEATED
+    if kind in SCALARS:
+        field.type = SCALARS[kind]
+    else:
+        field.type_name = kind
+    return field
+
+
+@functools.cache
+def _example_class() -> type:
+    """Return the class of `Example`, known to no other library."""
+    file = descriptor_pb2.FileDescriptorProto(name="example", syntax="proto3")
+    for name, lines in MESSAGES.items():
+        file.message_type.add(name=name, field=map(_field, lines))
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("Example")
+    )
+
+
+def parse(serialized: bytes) -> defaultdict[str, Sequence]:
+    """Return the values of each feature of an example, by name.
+
+    A feature that is not there has none.
+
+    Raises:
+      ValueError: the bytes are no example.
+    """
+    try:
+        example = _example_class().FromString(serialized)
+    except DecodeError as error:
+        raise ValueError(f"no tf.train.Example: {error}") from None
+    features: defaultdict[str, Sequence] = defaultdict(tuple)
+    for entry in example.features.feature:
+        for _, values in entry.value.ListFields():
+            features[entry.key] = values.value
+    return features
+
+
+# Tags of length-delimited fields: Example.features and its map entries (1), an
+# entry's key (1) and value (2), Feature.bytes_list (1), .float_list (2) and
+# .int64_list (3).
+FIELD_1, FIELD_2, FIELD_3 = b"\x0a", b"\x12", b"\x1a"
+
+
+@functools.cache
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes(encoded) + bytes([value])
+
+
+def _delimited(tag: bytes, content: bytes) -> bytes:
+    return tag + _varint(len(content)) + content
+
+
+@functools.cache
+def _entry_head(key: str, list_tag: bytes, size: int) -> bytes:
+    """Return what stands before `size` bytes of packed values of a feature."""
+    packed = FIELD_1 + _varint(size)
+    inner = list_tag + _varint(len(packed) + size) + packed
+    name = _delimited(FIELD_1, key.encode())
+    value = FIELD_2 + _varint(len(inner) + size) + inner
+    entry = name + value
+    return FIELD_1 + _varint(len(entry) + size) + entry
+
+
+def _rows(key: str, list_tag: bytes, data: bytes, ends: np.ndarray):
+    """Return the encoded feature of each row; `ends` [B] cuts the bytes."""
+    result, begin = [], 0
+    for end in ends.tolist():
+        head = _entry_head(key, list_tag, end - begin)
+        result.append(head + data[begin:end])
+        begin = end
+    return result
+
+
+def ints(key: str, values: np.ndarray) -> list[bytes]:
+    """Encode an int64 feature of every row of values [B, n], each < 2 ** 28."""
+    values = values.astype(np.uint32)
+    largest = int(values.max(initial=0))
+    width = max(1, (largest.bit_length() + 6) // 7)
+    shifted = values[..., None] >> np.arange(0, 7 * width, 7, dtype=np.uint32)
+    present = shifted > 0
+    present[..., 0] = True
+    data = (shifted & 127).astype(np.uint8)
+    data[..., :-1] |= present[..., 1:].astype(np.uint8) << 7
+    ends = np.cumsum(np.count_nonzero(present, axis=(1, 2)))
+    return _rows(key, FIELD_3, data[present].tobytes(), ends)
+
+
+def fixed(key: str, values: np.ndarray) -> list[bytes]:
+    """Encode a feature of every row of values [B, n] of one size each.
+
+    Those of bool are int64 ones, those of float32 are float ones.
+    """
+    list_tag = FIELD_3 if values.dtype == bool else FIELD_2
+    ends = np.arange(1, len(values) + 1) * values[:1].nbytes
+    return _rows(key, list_tag, values.tobytes(), ends)
+
+
+def _join(*columns: list[bytes]) -> list[bytes]:
+    """Return the examples whose features are the rows of the columns."""
+    return [
+        _delimited(FIELD_1, b"".join(row)) for row in zip(*columns, strict=True)
+    ]
+
+
+def encode(instances: Instances, masked: Masked) -> list[bytes]:
+    """Return each instance as a serialised static record."""
+    place = np.arange(instances.input_ids.shape[1])
+    return _join(
+        ints("input_ids", masked.input_ids),
+        fixed("input_mask", place < instances.lengths[:, None]),
+        fixed("segment_ids", instances.segment_ids),
+        fixed("token_boundary", instances.starts),
+        ints("masked_lm_positions", masked.positions),
+        ints("masked_lm_ids", masked.labels),
+        fixed("masked_lm_weights", masked.weights),
+        fixed("next_sentence_labels", instances.swapped[:, None]),
+    )
+
+
+def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Pack the flags of all rows, end to end, into bytes row by row.
+
+    Args:
+      flags: [sum of sizes] bool.
+      sizes: [B] how many flags belong to each row.
+
+    Returns:
+      the bytes of all rows, and where each row ends in them.
+    """
+    place = np.arange(8 * -(-int(sizes.max()) // 8))
+    padded = np.zeros((len(sizes), len(place)), bool)
+    padded[place < sizes[:, None]] = flags
+    lengths = -(-sizes // 8)
+    packed = np.packbits(padded, axis=1)
+    used = np.arange(packed.shape[1]) < lengths[:, None]
+    return packed[used].tobytes(), np.cumsum(lengths)
+
+
+def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
+    """Return each instance as a serialised dynamic record.
+
+    Args:
+      instances: what to encode.
+      id_type: `records.id_type` of the vocabulary.
+    """
+    real = instances.maskable
+    ids = instances.input_ids[real].astype(id_type).tobytes()
+    sizes = np.count_nonzero(real, axis=1)
+    in_b = np.count_nonzero(real & instances.segment_ids, axis=1)
+    return _join(
+        _rows("token_ids", FIELD_1, ids, np.cumsum(sizes) * id_type.itemsize),
+        _rows("word_starts", FIELD_1, *_packed(instances.starts[real], sizes)),
+        ints("segment_lengths", np.stack([sizes - in_b, in_b], axis=1)),
+        fixed("next_sentence_labels", instances.swapped[:, None]),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A record without padding; A ends with [SEP], and B too if there is one.
+
+    Attributes:
+      input_ids: [n] int64, masks applied. Dynamic records hold no special
+        tokens: there are -1 for [CLS] and -2 for [SEP].
+      segment_ids: [n] 0 in A and 1 in B.
+      positions: [m] the masked tokens.
+      labels: [m] the ids that stood there.
+      swapped: the sentence-order label.
+      slots: P; 0 for a dynamic record.
+      length: T, with padding; n for a dynamic record.
+    """
+
+    input_ids: np.ndarray
+    segment_ids: np.ndarray
+    positions: np.ndarray
+    labels: np.ndarray
+    swapped: bool
+    slots: int
+    length: int
+
+    def originals(self) -> np.ndarray:
+        """Return the ids before masking, [n]."""
+        ids = self.input_ids.copy()
+        ids[self.positions] = self.labels
+        return ids
+
+    def segments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of A and of B before masking, no special ones."""
+        ids, b_start = self.originals(), np.searchsorted(self.segment_ids, 1)
+        return ids[1 : b_start - 1], ids[b_start:-1]
+
+
+CLS, SEP = -1, -2
+
+
+def _decode_dynamic(feature) -> Example:
+    a_size, b_size = feature["segment_lengths"]
+    total = a_size + b_size
+    data = feature["token_ids"][0]
+    ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
+    nothing = np.zeros(0, np.int64)
+    length = total + 2 + (b_size > 0)
+    pieces = [CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]
+    return Example(
+        input_ids=np.concatenate(pieces)[:length],
+        segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1])[:length],
+        positions=nothing,
+        labels=nothing,
+        swapped=bool(feature["next_sentence_labels"][0]),
+        slots=0,
+        length=length,
+    )
+
+
+def _decode_static(feature) -> Example:
+    def array(name):
+        return np.array(feature[name])
+
+    real = array("input_mask") > 0
+    weights = array("masked_lm_weights")
+    return Example(
+        input_ids=array("input_ids")[real],
+        segment_ids=array("segment_ids")[real],
+        positions=array("masked_lm_positions")[weights > 0],
+        labels=array("masked_lm_ids")[weights > 0],
+        swapped=bool(array("next_sentence_labels")[0]),
+        slots=len(weights),
+        length=len(real),
+    )
+
+
+def decode(serialized: bytes) -> Example:
+    """Decode a record: static, dynamic or released.
+
+    Raises:
+      ValueError: it is no record for pretraining.
+    """
+    feature = parse(serialized)
+    decode_form = _decode_dynamic if "token_ids" in feature else _decode_static
+    try:
+        return decode_form(feature)
+    except (IndexError, TypeError) as error:
+        raise ValueError(f"no record for pretraining: {error}") from None
+
+
+def decoded(path: str, count: int | None = None) -> Iterator[Example]:
+    """Yield the records of a file, or the first `count` of them."""
+    wanted = itertools.islice(read(path), count)
+    for number, record in enumerate(wanted):
+        try:
+            yield decode(record)
+        except ValueError as error:
+            raise InputError(
+                "The file must hold records for pretraining. "
+                f"Received: {path}, record {number} ({error})"
+            ) from None

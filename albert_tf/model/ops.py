@@ -1,0 +1,379 @@
+"""Operations of the model: fused ops, attention products, seeded dropout.
+
+The fused ops are TensorFlow's own, compiled with XLA in both directions: what
+several operations would write and read again stays in registers, and only
+what is named here is kept for the backward pass. Where XLA compiles the whole
+program, they are part of it.
+
+A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
+means inference. Replicas, steps and layers fold their numbers into it, so that
+masks differ between them and are the same when a step is repeated.
+
+Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
+width.
+"""
+
+import contextlib
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+
+class CompiledForTpu:
+    """What a strategy is whose replicas are compiled for TPUs, and not run."""
+
+
+def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
+    """Return whether a strategy's replicas are TPU cores.
+
+    Without one it is that of the replica, or the scope, which is entered.
+    """
+    strategy = strategy or tf.distribute.get_strategy()
+    return isinstance(strategy, (tf.distribute.TPUStrategy, CompiledForTpu))
+
+
+class WeakGradient:
+    """A registered gradient that its graph keeps alive."""
+
+    def __init__(self, gradient: Callable):
+        self.gradient = weakref.ref(gradient)
+
+    def __call__(self, *args):
+        return self.gradient()(*args)
+
+
+@contextlib.contextmanager
+def freed_with_graph() -> Iterator[None]:
+    """Let the graph own the custom gradients that it registers in the block.
+
+    Use it around other libraries' code with custom gradients, such as an
+    all-reduce; our own functions are decorated with `custom_gradient`.
+    """
+    if tf.executing_eagerly():  # registers nothing
+        yield
+        return
+    registry = ops.gradient_registry._registry
+    known = set(registry)
+    yield
+    graph = tf.compat.v1.get_default_graph()
+    owned = list(getattr(graph, "albert_gradients", ()))
+    for name in registry.keys() - known:
+        gradient = registry[name]["type"]
+        if not isinstance(gradient, WeakGradient):
+            registry[name]["type"] = WeakGradient(gradient)
+            weakref.finalize(gradient, registry.pop, name, None)
+            owned.append(gradient)
+    graph.albert_gradients = owned
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Decorate a function of tensors as `tf.custom_gradient` does.
+
+    The one difference: graphs that call the function can be freed.
+    """
+    registered = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*args):
+        with freed_with_graph():
+            return registered(*args)
+
+    return call
+
+
+Seed = tf.Tensor | None
+
+
+def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
+    """Return the seed of a numbered part; None stays None."""
+    if seed is None:
+        return None
+    return tf.random.fold_in(seed, number, alg="philox")
+
+
+def drawn(generator: keras.random.SeedGenerator) -> Seed:
+    """Return a generator's next seed, another one in each replica."""
+    seed = tf.cast(generator.next(), tf.int32)
+    context = tf.distribute.get_replica_context()
+    return fold_in(seed, context.replica_id_in_sync_group) if context else seed
+
+
+def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
+    """Drop units with a mask that depends on the seed alone."""
+    if seed is None or rate == 0.0:
+        return x
+    # A TPU has a generator of its own, and would work Philox out in 177
+    # operations a number. CPUs take 80 times longer by XLA's default.
+    generator = "auto_select" if is_tpu() else "philox"
+    return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)
+
+
+class XlaPolicy(NamedTuple):
+    """What XLA compiles. A TPU compiles the whole step anyway.
+
+    Attributes:
+      whole: forward and backward as one, in training.
+      pieces: the operations of this module, and an optimizer's update. GELU in
+        training alone: without gradients oneDNN computes it with its product.
+    """
+
+    whole: bool = False
+    pieces: bool = True
+
+
+def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
+    """Return the policy of a setting: everything, nothing or, None, pieces."""
+    whole = bool(jit_compile) and not on_tpu
+    return XlaPolicy(whole, jit_compile is not False)
+
+
+def in_float32(function: Callable) -> Callable:
+    """Have a function of one dtype round its result alone."""
+
+    @functools.wraps(function)
+    def call(*args):
+        wide = [tf.cast(x, tf.float32) for x in args]
+        return tf.cast(function(*wide), args[0].dtype)
+
+    return call
+
+
+@contextlib.contextmanager
+def beside(x: tf.Tensor):
+    """Place operations on the device of x, but colocate them with nothing.
+
+    A `tf.function` keeps a trace for each variable that a call was colocated
+    with, and the trace keeps the caller's graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    with graph.colocate_with(None, ignore_existing=True), tf.device(x.device):
+        yield
+
+
+def xla_compiled(
+    function: Callable, wide: bool = False, static: bool = False
+) -> Callable:
+    """Have XLA compile a function, but inside what a TPU compiles.
+
+    Args:
+      function: of tensors.
+      wide: whether to compute bfloat16 in float32; XLA's CPU code would round
+        each operation's result, which takes several times as long.
+      static: whether to compile for shapes that are known alone: others may be
+        many, and each would be compiled.
+    """
+    alone = tf.function(
+        in_float32(function) if wide else function, jit_compile=True
+    )
+
+    @functools.wraps(function)
+    def call(*args):
+        legal = not static or args[0].shape.is_fully_defined()
+        if is_tpu() or not legal:
+            return function(*args)
+        if not tf.is_symbolic_tensor(args[0]):
+            return alone(*args)
+        with beside(args[0]):
+            return alone(*args)
+
+    return call
+
+
+_SCALE = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715
+
+
+def _tanh(x):
+    return tf.tanh(_SCALE * (x + _CUBIC * x * x * x))
+
+
+@functools.partial(xla_compiled, wide=True)
+def _gelu(x):
+    return 0.5 * x * (1.0 + _tanh(x))
+
+
+@functools.partial(xla_compiled, wide=True)
+def _gelu_gradient(x, upstream):
+    t = _tanh(x)
+    slope = _SCALE * (1.0 + 3.0 * _CUBIC * x * x)
+    return upstream * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+
+
+@custom_gradient
+def gelu(x: tf.Tensor):
+    """Return the tanh form of GELU of a tensor of any shape; keep x."""
+    return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
+
+
+@functools.partial(xla_compiled, static=True)
+def _norm(x, gamma, beta, epsilon):
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(variance + epsilon)
+    standard = centred * scale
+    return standard * gamma + beta, standard, scale
+
+
+@functools.partial(xla_compiled, static=True)
+def _norm_gradient(upstream, standard, scale, gamma):
+    rows = list(range(upstream.shape.rank - 1))
+    product = upstream * standard
+    wide = upstream * gamma
+    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    share = tf.reduce_mean(product * gamma, axis=-1, keepdims=True)
+    dx = (wide - (standard * share + mean)) * scale
+    return dx, tf.reduce_sum(product, rows), tf.reduce_sum(upstream, rows)
+
+
+@custom_gradient
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
+    """Return x [..., H] normed along its last axis, times gamma, plus beta.
+
+    Float32; keeps what has mean 0 and variance 1, and a number for each row.
+    """
+    y, standard, scale = _norm(x, gamma, beta, epsilon)
+
+    def gradient(upstream):
+        return *_norm_gradient(upstream, standard, scale, gamma), None
+
+    return y, gradient
+
+
+@xla_compiled
+def _log_normalizer(logits):
+    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - largest), axis=-1)
+    return tf.math.log(total) + largest[..., 0]
+
+
+@xla_compiled
+def _cross_entropy_gradient(logits, labels, normalizer, upstream):
+    probs = tf.exp(logits - normalizer[..., None])
+    right = tf.equal(tf.range(logits.shape[-1]), labels[..., None])
+    return upstream[..., None] * (probs - tf.cast(right, probs.dtype))
+
+
+@custom_gradient
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
+    """Return float32 [...] of float32 logits [..., C] and int32 labels [...].
+
+    Keeps the logits and their normalizers, where TensorFlow's own keeps the
+    gradient, which is as large as the logits.
+    """
+    normalizer = _log_normalizer(logits)
+    right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+
+    def gradient(upstream):
+        return (
+            _cross_entropy_gradient(logits, labels, normalizer, upstream),
+            None,
+        )
+
+    return normalizer - right, gradient
+
+
+def flattened(x: tf.Tensor) -> tf.Tensor:
+    """Turn [B, T, H] into [B * T, H], where a product takes its bias along.
+
+    Not on TPUs, whose compiler then could no longer order B and T in memory.
+    """
+    return x if is_tpu() else tf.reshape(x, [-1, x.shape[-1]])
+
+
+class FlatProducts:
+    """Products of matrices, their heads cut out and moved by transposing."""
+
+    @staticmethod
+    def heads(dense: keras.layers.Dense, x, shape):
+        """Return the shape [B, T, A, D] of `flattened` x."""
+        return tf.reshape(dense(x), shape)
+
+    @staticmethod
+    def heads_first(x):
+        """Turn [B, T, A, D] into [B, A, T, D], or back."""
+        return tf.transpose(x, [0, 2, 1, 3])
+
+    @classmethod
+    def scores(cls, query, key, scale):
+        """Return [B, A, P, T] of query [B, P, A, D] and key [B, T, A, D]."""
+        query = cls.heads_first(query) * scale
+        return tf.matmul(query, cls.heads_first(key), transpose_b=True)
+
+    @classmethod
+    def attended(cls, scores, value, drop):
+        """Return the context [B, P, A, D], and probabilities [B, A, P, T].
+
+        Args:
+          scores: float32 [B, A, P, T], masked.
+          value: [B, T, A, D].
+          drop: dropout of probabilities.
+        """
+        probs = tf.nn.softmax(scores)
+        kept = tf.cast(drop(probs), value.dtype)
+        product = tf.matmul(kept, cls.heads_first(value))
+        return cls.heads_first(product), probs
+
+    @staticmethod
+    def joined(dense: keras.layers.Dense, context, shape):
+        """Return the shape [B, P, H] of context [B, P, A, D]."""
+        width = context.shape[2] * context.shape[3]
+        return tf.reshape(dense(tf.reshape(context, [-1, width])), shape)
+
+
+class HeadProducts(FlatProducts):
+    """The same as products of heads, whose order a TPU's compiler chooses.
+
+    Of flat products it copies what heads are cut out of, and computes scores
+    apart from their softmax: docs/cloud_tpu.md.
+    """
+
+    @staticmethod
+    def heads(dense, x, shape):
+        kernel = tf.reshape(dense.kernel, [-1, *shape[2:]])
+        bias = tf.reshape(dense.bias, shape[2:])
+        return tf.einsum("bth,had->btad", x, kernel) + bias
+
+    @staticmethod
+    def scores(query, key, scale):
+        # Scaled in float32, for softmax's gradient then needs no memory.
+        scores = tf.einsum("bpad,btad->bapt", query, key)
+        return tf.cast(scores, tf.float32) * scale
+
+    @staticmethod
+    def attended(scores, value, drop):
+        probs = tf.nn.softmax(scores)
+
+        @custom_gradient
+        def context_of(_, value):
+            kept = tf.cast(drop(probs), value.dtype)
+            context = tf.einsum("bapt,btad->bpad", kept, value)
+
+            def gradient(dy):
+                # What softmax takes off is dy * context, summed over a head's
+                # width: so XLA need not keep the products, nor sum over them.
+                means = tf.cast(dy, tf.float32) * tf.cast(context, tf.float32)
+                means = tf.einsum("bpad->bap", means)[..., None]
+                products = tf.einsum("bpad,btad->bapt", dy, value)
+                change = drop(tf.cast(products, tf.float32)) - means
+                return probs * change, tf.einsum("bapt,bpad->btad", kept, dy)
+
+            return context, gradient
+
+        return context_of(scores, value), probs
+
+    @staticmethod
+    def joined(dense, context, shape):
+        kernel = tf.reshape(dense.kernel, [*context.shape[2:], dense.units])
+        product = tf.einsum("bpad,adh->bph", context, kernel)
+        return product + dense.bias
+
+
+def products() -> type[FlatProducts]:
+    """Return the form for the device of the replica that is entered."""
+    return HeadProducts if is_tpu() else FlatProducts
