@@ -117,13 +117,13 @@ def test_the_library_does_not_import_scripts():
 
 
 def test_only_one_module_knows_absl():
-    """Library modules read no flags: `base.command_line` imports absl."""
+    """Library modules read no flags: `base.program` imports absl."""
     users = [
         name
         for name, tree in TREES.items()
         if any(other.split(".")[0] == "absl" for other in imported(tree))
     ]
-    assert users == ["base.command_line"]
+    assert users == ["base.program"]
 
 
 def test_modules_are_short():

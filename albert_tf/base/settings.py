@@ -2,7 +2,7 @@
 
 A library module declares its settings as a frozen dataclass whose fields are
 made by `setting(...)` and which is `Checked`, or has a `__post_init__` that
-calls `validate(self)`; `command_line.py` makes flags and keywords of them.
+calls `validate(self)`; `program.py` makes flags and keywords of them.
 """
 
 import csv

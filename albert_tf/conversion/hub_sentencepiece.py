@@ -193,7 +193,7 @@ class SentencePieceReader:
         types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
         fallback = flag_of(model, "byte_fallback", False)
         for piece, score in model["vocab"]:
-            score -= NEVER * (score < NEVER)  # as `fast_tokenizer.scored`
+            score -= NEVER * (score < NEVER)  # as `tokenizer_json.scored`
             kind = types.get(piece, NORMAL)
             if fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
                 kind = BYTE

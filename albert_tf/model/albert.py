@@ -94,7 +94,7 @@ class SelfAttention(ConfiguredLayer):
           seed: see the module.
           places: int32 [B, P], the tokens whose output is wanted. Default:
             all, P = T.
-          compiled: whether to compute as `compiled_ops` does for training.
+          compiled: whether to compute as `ops` does for training.
         """
         c, of = self.config, products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)

@@ -24,7 +24,7 @@ from albert_tf.base.errors import InputError, require
 
 with program.quiet_start():
     from albert_tf.data import records
-    from albert_tf.data.records import input_pipeline, metadata
+    from albert_tf.data.records import input_pipeline
     from albert_tf.data.records.metadata import read_metadata
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.scoring import METRICS_FILE
@@ -157,7 +157,7 @@ def print_pretraining(output_dir: str) -> None:
             f"  {name:13} {values[0]:.4f} at step {at[0]}, "
             f"{values[-1]:.4f} at step {at[-1]}"
         )
-    number = metadata.read_metadata(data_dir).count(records.EVAL)
+    number = read_metadata(data_dir).count(records.EVAL)
     sop = history.column("eval", "sop_accuracy")[1][-1]
     entropy = unigram_entropy(data_dir)
     print(f"  unigram entropy of the masked words {entropy:.4f}")

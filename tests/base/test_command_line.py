@@ -188,8 +188,8 @@ def test_a_program_ends_with_a_line(line, status, said):
     """No stack trace, and after Ctrl-C the status that shells have for it."""
     code = (
         "import sys\n"
-        "from albert_tf.base import command_line\n"
-        f"command_line.run(lambda: exec({line!r}))"
+        "from albert_tf.base import program\n"
+        f"program.run(lambda: exec({line!r}))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],
@@ -220,9 +220,9 @@ def test_a_flagfile_is_utf_8(tmp_path):
 def test_a_reader_may_leave_early():
     """`program | head` is no mistake: nothing is said, as of other tools."""
     code = (
-        "from albert_tf.base import command_line\n"
+        "from albert_tf.base import program\n"
         "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
-        "command_line.run(say)"
+        "program.run(say)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -306,12 +306,12 @@ def test_names_that_the_console_cannot_print(encoding):
     """They become escapes, in output and in errors."""
     name = "a é 文 \udce9"
     code = (
-        "from albert_tf.base import command_line\n"
+        "from albert_tf.base import program\n"
         "from albert_tf.base.errors import InputError\n"
         "def main():\n"
         f"    print({name!r})\n"
         f"    raise InputError({name!r})\n"
-        "command_line.run(main)"
+        "program.run(main)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],

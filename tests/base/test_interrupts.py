@@ -60,11 +60,11 @@ def test_an_earlier_block_is_back_after_an_inner_one(handled):
 # A program that no Python code can end.
 STUCK = """
 import hashlib
-from albert_tf.base import command_line
+from albert_tf.base import program
 def main():
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
-command_line.run(main)
+program.run(main)
 """
 
 

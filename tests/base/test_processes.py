@@ -124,11 +124,11 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
     """
     code = (
         "import test_processes as here\n"
-        "from albert_tf.base import command_line\n"
+        "from albert_tf.base import program\n"
         "def main():\n"
         "    with here.Workers(2, here.__name__) as workers:\n"
         "        list(workers.map(here.never, range(9)))\n"
-        "command_line.run(main)"
+        "program.run(main)"
     )
     program = start(
         code, stderr=subprocess.PIPE, text=True, start_new_session=True

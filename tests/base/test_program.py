@@ -38,8 +38,8 @@ def test_nothing_is_collected_at_the_end():
     code = (
         "import atexit, gc\n"
         "atexit.register(lambda: print(len(gc.get_objects())))\n"
-        "from albert_tf.base import command_line\n"
-        "command_line.run(lambda: None)"
+        "from albert_tf.base import program\n"
+        "program.run(lambda: None)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True

@@ -20,9 +20,9 @@ from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.step.training_config import TrainingConfig
 
 SCRIPT = """
-from albert_tf.base import command_line
+from albert_tf.base import program
 from albert_tf.training.optimization.optimizers import OptimizerConfig
-command_line.Program(print, (OptimizerConfig,)).cli()
+program.Program(print, (OptimizerConfig,)).cli()
 """
 
 

@@ -10,7 +10,7 @@ import programs
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import train_tokenizer
+from albert_tf.data import train_tokenizer as vocabulary
 from albert_tf.data.train_tokenizer import (
     TrainTokenizerConfig,
     cut,
@@ -73,7 +73,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
-        monkeypatch.setattr(train_tokenizer, "MOST_SENTENCES", size)
+        monkeypatch.setattr(vocabulary, "MOST_SENTENCES", size)
         make_vocabulary(config(corpus, folder))
         prints[load_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tiny_corpus import command, contents, settings, small_blocks
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
 from albert_tf.data.builder import build, local_runner, record_files, shards
@@ -45,8 +46,8 @@ def interrupt(monkeypatch, module, name, calls):
 @pytest.mark.parametrize(
     "module, name, calls",
     [
-        (shards, "deal_block", 4),
-        (shards.files, "write_json", 5),
+        (local_runner, "deal_block", 4),
+        (files, "write_json", 5),
         (local_runner, "make_file", 0),
         (local_runner, "make_file", 3),
         (records.Metadata, "write", 0),
@@ -83,9 +84,9 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     assert len(list(output.glob("*.tfrecord"))) == 3
     interrupt(monkeypatch, shards, "deal_block", 0)
     made = []
-    write = record_files.framing.write
+    write = record_files.tfrecord.write
     monkeypatch.setattr(
-        record_files.framing,
+        record_files.tfrecord,
         "write",
         lambda path, content: made.append(path) or write(path, content),
     )

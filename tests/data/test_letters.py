@@ -11,7 +11,7 @@ from tiny_corpus import settings
 from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import train_tokenizer as train_tokenizer_module
+from albert_tf.data import train_tokenizer as vocabulary
 from albert_tf.data.builder import boundaries, build, first_pass
 from albert_tf.data.builder.letters import Letters, shares, warnings
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -230,7 +230,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
-    said = " ".join(train_tokenizer_module.warnings(make_vocabulary(config)))
+    said = " ".join(vocabulary.warnings(make_vocabulary(config)))
     assert "--nostrip_accents" in said and "--word_boundaries=unicode" in said
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import importlib
 import json
 from collections import Counter
 
@@ -297,8 +298,6 @@ def test_what_is_no_language_code_is_refused(name):
 
 def test_missing_splitter_is_named(monkeypatch):
     """Without the library the error says what to install."""
-    monkeypatch.setattr(
-        text_formats.importlib.util, "find_spec", lambda name: None
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="albert-tf.sentences.*=en"):
         ReadingConfig(split_sentences="en")

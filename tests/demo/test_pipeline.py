@@ -110,8 +110,8 @@ def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
     }
-    metadata = records.Metadata(8, 3, 10, "", {})
-    monkeypatch.setattr(metadata, "read_metadata", lambda _: metadata)
+    described = records.Metadata(8, 3, 10, "", {})
+    monkeypatch.setattr(pipeline, "read_metadata", lambda _: described)
     monkeypatch.setattr(
         input_pipeline, "eval_batches", lambda *_, **__: [batch]
     )

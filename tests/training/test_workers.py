@@ -123,7 +123,7 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
 # A worker up to the moment when TensorFlow connects it.
 MEET = """
 import sys
-from albert_tf.base import command_line, program
+from albert_tf.base import program
 with program.quiet_start():
     from albert_tf.training.machines import workers
 workers.FIRST_REPORT_SECONDS = 0.5
@@ -131,7 +131,7 @@ one, other, index = sys.argv[1:]
 def main():
     workers.meet({"worker": [one, other]}, "worker", int(index))
 del sys.argv[1:]
-command_line.run(main)
+program.run(main)
 """
 
 

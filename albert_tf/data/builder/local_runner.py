@@ -64,7 +64,7 @@ class LocalRunner:
         self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text of files; see `corpus_digest`."""
+        """Return the hash of the text of files; see `build_folder`."""
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(
