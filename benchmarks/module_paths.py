@@ -1,6 +1,6 @@
 """Count the modules that run on the paths a reader of the code follows.
 
-    python benchmarks/module_paths.py [--names]
+    PYTHONPATH=tests python benchmarks/module_paths.py [--names]
 
 Each path runs once on tiny data in a temporary folder, under
 `sys.setprofile`. A module counts if one of its functions runs; `base/` does
@@ -19,37 +19,34 @@ import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import exporting
+import tensorflow as tf
+import tiny
+import tiny_tasks
 
-import exporting  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import tiny  # noqa: E402
-import tiny_tasks  # noqa: E402
-
-import albert_tf  # noqa: E402
-from albert_tf.data.records import input_pipeline  # noqa: E402
-from albert_tf.data.records.metadata import read_metadata  # noqa: E402
-from albert_tf.model.albert import AlbertForPretraining  # noqa: E402
-from albert_tf.serving.encoder import ServingConfig  # noqa: E402
-from albert_tf.serving.model_servers import load_server  # noqa: E402
-from albert_tf.training.machines.distribution import (  # noqa: E402
+import albert_tf
+from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import read_metadata
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.serving.encoder import ServingConfig
+from albert_tf.serving.model_servers import load_server
+from albert_tf.training.machines.distribution import (
     DistributionConfig,
     make_strategy,
 )
-from albert_tf.training.optimization.optimizers import (  # noqa: E402
+from albert_tf.training.optimization.optimizers import (
     OptimizerConfig,
 )
-from albert_tf.training.runs.run import Hook  # noqa: E402
-from albert_tf.training.step.objectives import (  # noqa: E402
+from albert_tf.training.runs.run import Hook
+from albert_tf.training.step.objectives import (
     PretrainingObjective,
 )
-from albert_tf.training.step.trainer import Trainer  # noqa: E402
-from albert_tf.training.step.training_config import (  # noqa: E402
+from albert_tf.training.step.trainer import Trainer
+from albert_tf.training.step.training_config import (
     TrainingConfig,
 )
 
-PACKAGE = f"{ROOT / 'albert_tf'}/"
+PACKAGE = f"{Path(albert_tf.__file__).parent}/"
 TRAINING = TrainingConfig(num_train_steps=4, train_batch_size=8)
 # Of a build, those that turn text into records.
 TEXT_TO_RECORD = ("deal_block", "ShardStore.add", "make_file")

@@ -13,7 +13,7 @@ from tiny_corpus import command, contents, settings, small_blocks
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data import records
-from albert_tf.data.builder import build, local_runner, record_files, shards
+from albert_tf.data.builder import build, local_runner, record_files
 from albert_tf.data.builder.build_folder import BuildFolder
 
 
@@ -82,7 +82,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
         with pytest.raises(Interrupted):
             build.run(*settings(corpus, output))
     assert len(list(output.glob("*.tfrecord"))) == 3
-    interrupt(monkeypatch, shards, "deal_block", 0)
+    interrupt(monkeypatch, local_runner, "deal_block", 0)
     made = []
     write = record_files.tfrecord.write
     monkeypatch.setattr(

@@ -65,7 +65,7 @@ def unmasked(batch):
 
 def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
     """Each once, in an order of its own, with as many masked words."""
-    metadata = records.find.read_metadata(folder)
+    metadata = records.metadata.read_metadata(folder)
     ours, count = script.Records(folder, 1), metadata.count(records.TRAIN)
     theirs = input_pipeline.train_batches(
         folder, metadata, batch_size=count, seed=1
