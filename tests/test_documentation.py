@@ -103,6 +103,8 @@ def folder(tmp_path_factory, tokenizer_dir):
         for guide in GUIDES:
             assert run(guide)
     shutil.copytree(folder / "pretrained", folder / "albert_base_v2")
+    for name in ("pretrained", "finetuned"):  # as `make demo` leaves them
+        shutil.copytree(folder / name, folder / "demo" / name)
     return folder
 
 
