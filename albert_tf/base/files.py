@@ -84,7 +84,7 @@ def unfinished(path: str) -> str:
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether `unfinished` made a file's name."""
+    """Return whether a file name was made by `unfinished`."""
     return bool(re.search(r"\.tmp\d+-[0-9a-f]{8}$", path))
 
 

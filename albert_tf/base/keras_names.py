@@ -1,8 +1,8 @@
 """Names under which Keras loads our classes before they are imported.
 
 `keras.models.load_model` looks classes up in a registry. Ours register when
-their modules are imported, and `import albert_tf` does not import them.
-Placeholders are registered instead, which import a class when it is needed.
+their modules are imported, and `import albert_tf` does not import them. So it
+registers placeholders, which import a class when Keras needs it.
 """
 
 import importlib.abc
