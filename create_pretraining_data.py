@@ -1,4 +1,4 @@
-"""Make TFRecords for pretraining from text."""
+"""Convert text to TFRecords for pretraining."""
 
 from albert_tf.data.builder.build_program import cli
 

@@ -1,4 +1,4 @@
-"""Fine-tune, evaluate and predict with a model directory."""
+"""Fine-tune a model directory, evaluate it, and predict."""
 
 from albert_tf.finetuning.finetuning_program import cli
 

@@ -1,4 +1,4 @@
-"""Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
+"""Pretrain an ALBERT on records written by create_pretraining_data.py."""
 
 from albert_tf.training.pretraining.pretraining_program import cli
 

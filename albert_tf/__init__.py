@@ -1,8 +1,8 @@
 """ALBERT, A Lite BERT, for TensorFlow 2 and Keras 3.
 
-What stands in `PUBLIC` is what this package offers; all else may change. A
-name is imported when it is first used, so that `import albert_tf` is quick,
-needs no TensorFlow and writes nothing.
+The public API is the names in `PUBLIC`; everything else may change. Names are
+imported on first use, so that `import albert_tf` is fast, does not need
+TensorFlow and prints nothing.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from albert_tf.base.errors import near
 
 __version__ = "0.1.0"
 
-# Each public name and the module that defines it.
+# {public name: module that defines it}
 PUBLIC = {
     "AdamW": "albert_tf.training.optimization.keras_optimizers",
     "Albert": "albert_tf.library.pretrained_model",
@@ -49,7 +49,7 @@ PUBLIC = {
 
 __all__ = sorted(PUBLIC)
 
-# Names from other libraries, and the public names to use instead.
+# {name in another library: public name to use instead}
 FOREIGN = {
     "AutoModel": "load",
     "AutoTokenizer": "load_tokenizer",
@@ -60,9 +60,9 @@ FOREIGN = {
 
 
 class _Package(types.ModuleType):
-    """Keeps a public name from the command of that name.
+    """Protects public names from the commands of the same name.
 
-    Importing the module `albert_tf.export` would else hide the function.
+    Otherwise importing the module `albert_tf.export` would hide the function.
     """
 
     def __setattr__(self, name, value):
@@ -74,7 +74,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str):
-    """Import a public name where it is first used."""
+    """Import a public name on first use."""
     if name not in PUBLIC:
         rest = f"; use `{FOREIGN[name]}`" if name in FOREIGN else ""
         if not (rest or name.startswith("_")):

@@ -4,7 +4,7 @@
         --input=albert_base/ --output=my_model/ --to=model_dir
 
 The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
-directory or a Hugging Face folder; which of them is found out.
+directory or a Hugging Face folder; its format is detected.
 """
 
 from albert_tf.base import program

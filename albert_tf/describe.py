@@ -1,10 +1,10 @@
-"""Say how large and how costly a config's model is.
+"""Print the size and cost of a model, given its config.
 
     python -m albert_tf.describe configs/models/albert_base_v2.json
 
-Parameters of each part beside an unshared BERT of the same shape, the row of
-the paper's Table 1, and the floating-point operations of one sequence. All of
-it follows from the config; nothing is built.
+It prints the row of the paper's Table 1, the parameters of each part next to
+those of an unshared BERT of the same shape, and the floating-point operations
+for one sequence. No model is built.
 """
 
 from albert_tf.base import program

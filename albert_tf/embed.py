@@ -1,4 +1,4 @@
-"""Vectors of texts: `python -m albert_tf.embed`, from a file to `.npy`.
+"""Compute text vectors: `python -m albert_tf.embed`.
 
     python -m albert_tf.embed --model_dir=DIR --input_file=texts.txt \\
         --output_file=x.npy --pooling=mean
@@ -14,7 +14,7 @@ with program.quiet_start():
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-    """What was written: a file for `numpy.load`, and its array's shape."""
+    """The output: a file for `numpy.load`, and the shape of its array."""
 
     output_file: str
     shape: tuple[int, int]
@@ -22,7 +22,7 @@ class Embedded:
 
 @program.command(embedding.EmbedConfig)
 def embed(config: embedding.EmbedConfig) -> Embedded:
-    """Write a vector of every line of a text file to an `.npy` file."""
+    """Write one vector per line of a text file to an `.npy` file."""
     shape = embedding.embed(config)
     print(f"Wrote {config.output_file}, float32 {list(shape)}")
     return Embedded(config.output_file, shape)

@@ -1,8 +1,8 @@
-"""Write what a model directory serves: `python -m albert_tf.export`.
+"""Export a model directory for serving: `python -m albert_tf.export`.
 
-A SavedModel by default, or a file for LiteRT or ONNX. What is written needs
-nothing of this package: a SavedModel loads where `tensorflow` and
-`tensorflow_text` are imported. See docs/serving.md.
+The output is a SavedModel by default, or a LiteRT or ONNX model. It does not
+need this package: a SavedModel loads with `tensorflow` and `tensorflow_text`.
+See docs/serving.md.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ with program.quiet_start():
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What was written: a folder, and the bytes of its weights."""
+    """The output: a folder, and the size of its weights in bytes."""
 
     export_dir: str
     size: int
@@ -24,7 +24,7 @@ class Exported:
 
 @program.command(exporting.ExportConfig, ServingConfig)
 def export(config: exporting.ExportConfig, serving: ServingConfig) -> Exported:
-    """Write what a model directory serves: a SavedModel, LiteRT or ONNX."""
+    """Export a model directory for serving: as SavedModel, LiteRT or ONNX."""
     exporting.export(config, serving)
     return Exported(config.export_dir, exporting.model_size(config.export_dir))
 

@@ -1,8 +1,8 @@
-"""Pretraining records as a person reads them.
+"""Print pretraining records in readable form.
 
-A token that was masked stands in brackets: what the model sees, and after an
-arrow what it must say. Segment A and segment B have colours of their own on
-a terminal. Works on static, dynamic and released records.
+Masked tokens are in brackets: the model's input and, after an arrow, the word
+to predict. On a terminal segments A and B have different colours. It works on
+static, dynamic and released records.
 """
 
 from albert_tf.base import program

@@ -1,9 +1,8 @@
-"""Ask a LiteRT model: `python -m albert_tf.litert_runner`.
+"""Query a LiteRT model: `python -m albert_tf.litert_runner`.
 
-It needs the small packages `ai-edge-litert`, `sentencepiece` and `absl-py`;
-TensorFlow is not imported, nor need it be installed. Where a folder has the
-format of `python -m albert_tf.export --to=litert`, it works on any device
-that has Python.
+It needs only the small packages `ai-edge-litert`, `sentencepiece` and
+`absl-py`, not TensorFlow, and runs models written by
+`python -m albert_tf.export --to=litert` on any device that has Python.
 """
 
 import dataclasses
@@ -22,29 +21,29 @@ with program.quiet_start():
 
 @dataclasses.dataclass(frozen=True)
 class RunnerConfig(Checked):
-    """Which model is asked what."""
+    """The model and its queries."""
 
     model: str = setting(
-        None, "Folder that the export wrote with --to=litert.", required=True
+        None, "Folder written by export with --to=litert.", required=True
     )
     text: str | None = setting(
         None,
-        "A text; or a JSON object with `text` and `text_pair`, or with "
-        "`question`, `context` and, of multiple choice, `choices`. Without "
-        "it, each line of the standard input is one.",
+        "A text, or a JSON object with `text` and `text_pair`, or with "
+        "`question`, `context` and, for multiple choice, `choices`. Default: "
+        "each line of standard input is a query.",
         literal=True,
     )
     top_k: int = setting(
         5,
-        "Pieces for each [MASK], or most answers to a question, of those that "
-        "its evaluation kept.",
+        "Maximum number of pieces per [MASK], or of answers per question, out "
+        "of the candidates that evaluation keeps.",
         minimum=1,
     )
-    threads: int = setting(1, "Threads of the interpreter.", minimum=1)
+    threads: int = setting(1, "Number of interpreter threads.", minimum=1)
 
 
 def fields_of(line: str, fields: Sequence[str]) -> dict:
-    """Return the fields of a JSON object, or of a text as it stands."""
+    """Return the fields of a query, a JSON object or a plain text."""
     try:
         values = json.loads(line)
     except ValueError:
@@ -56,9 +55,9 @@ def fields_of(line: str, fields: Sequence[str]) -> dict:
         isinstance(values.get(name), list if name == "choices" else str)
         for name in fields
     )
-    rule = f"A text must be a JSON object with {', '.join(fields)}."
+    rule = f"A query must be a JSON object with {', '.join(fields)}."
     require(legal, rule, text=line[:80])
-    # Other names may be further columns of the user's data.
+    # Other names may be additional columns of the user's data.
     of_models = {name for names, _ in ANSWERS.values() for name in names}
     others = sorted(x for x in of_models - {*fields} if values.get(x))
     rule = f"The model takes {', '.join(fields)} and nothing else."
@@ -67,7 +66,7 @@ def fields_of(line: str, fields: Sequence[str]) -> dict:
 
 
 def answers(config: RunnerConfig) -> Iterator[dict]:
-    """Yield the answer to each text."""
+    """Yield the answer to each query."""
     runner = Runner(config.model, config.threads)
     fields, answer = ANSWERS[runner.task.kind if runner.task else ""]
     lines = (line.rstrip("\n") for line in sys.stdin)
@@ -77,10 +76,10 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
 
 @program.command(RunnerConfig)
 def ask(config: RunnerConfig) -> None:
-    """Print one line of JSON for each text."""
+    """Print one line of JSON per query."""
     for answer in answers(config):
         line = json.dumps(answer, ensure_ascii=False)
-        # Half of a surrogate pair cannot be written.
+        # A lone surrogate cannot be encoded.
         print(line.encode("utf-8", "replace").decode(), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a model knows of grammar: `python -m albert_tf.minimal_pairs`.
+"""Test a model's grammar on minimal pairs: `python -m albert_tf.minimal_pairs`.
 
     python -m albert_tf.minimal_pairs --model_dir=DIR \\
         --input_file='blimp/*.jsonl' --output_file=scores.json
@@ -15,8 +15,9 @@ with program.quiet_start():
 def minimal_pairs(config: pseudo_likelihood.MinimalPairsConfig) -> dict:
     """Score minimal pairs; write and return accuracies.
 
-    Of each paradigm and phenomenon `accuracy`, the interval of 95 % from `low`
-    to `high`, and the number of `pairs`; at the top the mean over paradigms.
+    Each paradigm and phenomenon has its `accuracy`, the 95 % interval from
+    `low` to `high`, and the number of `pairs`; the top level has the mean over
+    paradigms.
     """
     summary = pseudo_likelihood.minimal_pairs(config)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]

@@ -2,8 +2,8 @@
 
     python -m albert_tf.playground --saved_model=DIR
 
-The page offers what the SavedModel's signatures can do, and loads nothing
-from anywhere else. It needs `pip install 'albert-tf[demo]'`.
+The page offers the functions of the SavedModel's signatures and loads nothing
+from other servers. It needs `pip install 'albert-tf[demo]'`.
 """
 
 import dataclasses
@@ -16,22 +16,22 @@ from albert_tf.base.settings import Checked, setting
 
 @dataclasses.dataclass(frozen=True)
 class PlaygroundConfig(Checked):
-    """Which model is shown where."""
+    """The model, and the address of the page."""
 
     saved_model: str = setting(
-        None, "SavedModel that `albert_tf.export` wrote.", required=True
+        None, "SavedModel written by `albert_tf.export`.", required=True
     )
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on; anything but the default shows the page to "
-        "other machines.",
+        "Address to listen on; any other than the default may expose the page "
+        "to other machines.",
     )
-    port: int = setting(8000, "Port.", minimum=1, maximum=65535)
+    port: int = setting(8000, "Port to listen on.", minimum=1, maximum=65535)
 
 
 @program.command(PlaygroundConfig)
 def playground(config: PlaygroundConfig) -> None:
-    """Serve a page that shows what an exported model can do."""
+    """Serve a page for trying an exported model."""
     there = importlib.util.find_spec("gradio")
     require(there, "The page needs `pip install 'albert-tf[demo]'`.")
     with program.quiet_start():

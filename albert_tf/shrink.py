@@ -3,16 +3,16 @@
     python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \\
         --num_layers=8 --num_heads=6 --weights=bfloat16 --data_dir=DATA
 
-- `--num_layers` applies the shared layer fewer times. The parameters stay the
-  same; time goes down with the layers.
-- `--num_heads` removes the attention heads that the task needs least, as its
-  training examples show: `finetuning/head_pruning.py`. As layers share their
-  weights, a head goes from every layer.
-- `--weights=bfloat16` rounds all weights to the 16 bits of bfloat16, as a
-  device that keeps them so would. The checkpoint holds them in float32.
+- `--num_layers` applies the shared layer fewer times. The number of parameters
+  stays the same; time decreases with the number of layers.
+- `--num_heads` removes the attention heads that the task needs least, judging
+  by its training examples. Because layers share weights, a head is removed
+  from every layer.
+- `--weights=bfloat16` rounds all weights to bfloat16, as a device that stores
+  them in 16 bits would. The checkpoint still stores them as float32.
 
-Where the data has a split to evaluate on, the metrics after each of these are
-printed beside those before. Fine-tuning the new directory wins a part back.
+If the data has an evaluation split, the metrics before and after each change
+are printed. Fine-tuning the new directory recovers part of the loss.
 """
 
 from albert_tf.base import program

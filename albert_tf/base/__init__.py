@@ -1,1 +1,1 @@
-"""What every room stands on: settings, errors, files, progress, processes."""
+"""Foundations: settings, programs, errors, files, processes, progress."""

@@ -1,4 +1,4 @@
-"""What a program prints: progress bars or log lines, and tables of text."""
+"""Console output: progress bars or log lines, and text tables."""
 
 import sys
 import time
@@ -9,12 +9,12 @@ SECONDS_BETWEEN_LINES = 20.0
 
 
 class Progress:
-    """A progress bar with measured values, rate and time left.
+    """A progress bar with current values, rate and time left.
 
     Args:
-      total: steps of the whole job.
-      done: steps made earlier, when it is resumed.
-      unit: what a step is called.
+      total: steps in the whole job.
+      done: steps completed before the job was resumed.
+      unit: name of a step.
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "step"):
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Steps of the whole job."""
+        """Steps in the whole job."""
         return self.bar.total
 
     @total.setter
@@ -39,7 +39,7 @@ class Progress:
         self.bar.total = steps
 
     def advance(self, steps: int, text: str) -> None:
-        """Count steps and show a short text of values."""
+        """Advance by some steps and show a short line of values."""
         self.done += steps
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(steps)
@@ -59,12 +59,12 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """End the bar."""
+        """Close the bar."""
         self.bar.close()
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return aligned lines; the first column to the left, others right."""
+    """Return aligned lines: first column left-aligned, others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,13 +1,13 @@
-"""The one exception that a user's mistake raises."""
+"""The exception raised for user errors."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: a flag, a file, a config, a record.
+    """A mistake in user input: a flag, a file, a config or a record.
 
-    The message is complete by itself: the rule with names in backticks, then
+    The message is self-contained: the rule with names in backticks, then
     `Received: name=value`, the legal choices, and file and line for data.
     Command-line programs print it as one line and exit with status 1.
     """
@@ -17,9 +17,10 @@ def require(condition: object, rule: str, /, **received: object) -> None:
     """Raise `InputError` unless a rule holds.
 
     Args:
-      condition: whether it holds.
-      rule: a sentence with names in backticks; for data, the place before it.
-      received: the values that break it, by the names that the user knows.
+      condition: whether the rule holds.
+      rule: a sentence with names in backticks; data errors begin with the
+        location.
+      received: the offending values, under the names that the user knows.
     """
     if not condition:
         values = ", ".join(f"{k}={v}" for k, v in received.items())

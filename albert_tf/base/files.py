@@ -1,8 +1,8 @@
-"""Files written whole or not at all, on local disks and on `gs://`.
+"""File access with atomic writes, on local disks and on `gs://`.
 
-Local paths go through the standard library. Paths with `://` go through
-TensorFlow, which is imported when the first of them is touched: without such
-a path, what only reads and writes files needs no TensorFlow.
+Local paths use the standard library. Paths with `://` use TensorFlow, which is
+imported when the first such path is used; code that only accesses local files
+does not need TensorFlow.
 """
 
 import contextlib
@@ -23,37 +23,37 @@ from typing import Any, BinaryIO
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
-STANDARD_INPUT = "-"  # the file name that means it
+STANDARD_INPUT = "-"  # file name that stands for standard input
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is one of `gs://` and its like."""
+    """Return whether a path is remote, such as `gs://`."""
     return "://" in os.fspath(path)
 
 
 def join(directory: str, *names: str) -> str:
-    """Join path parts; `gs://` paths keep their forward slashes."""
+    """Join path parts; `gs://` paths keep forward slashes."""
     path = posixpath if is_remote(directory) else os.path
     return path.join(directory, *names)
 
 
 def exists(path: str) -> bool:
-    """Return whether a file or a folder stands at a path."""
+    """Return whether a path exists, as a file or a folder."""
     return remote("exists", path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a folder stands at a path."""
+    """Return whether a path is a folder."""
     return remote("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: str) -> bool:
-    """Return whether a file, not a folder, stands at a path."""
+    """Return whether a path exists and is not a folder."""
     return exists(path) and not is_folder(path)
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is standard input or a pipe, read only once."""
+    """Return whether a path is standard input or a pipe, readable only once."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)
@@ -61,73 +61,73 @@ def is_stream(path: str) -> bool:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return whether a path is that of a folder, or of what is in it."""
+    """Return whether a path is a folder itself or lies inside it."""
     if not is_remote(path):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path}/".startswith(join(folder, ""))
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file."""
+    """Return the size of a file in bytes."""
     if is_remote(path):
         return remote("stat", path).length
     return os.path.getsize(path)
 
 
 def unfinished(path: str) -> str:
-    """Return a name for a file until it is whole, another each time.
+    """Return a unique temporary name for a file that is being written.
 
-    Workers on several machines may have the same process number, and so may
-    runs in containers, one after the other.
+    The process number alone is not unique: workers on several machines may
+    share it, and so may successive runs in containers.
     """
     return f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether a file has a name of `unfinished`."""
+    """Return whether a file name was made by `unfinished`."""
     return bool(re.search(r"\.tmp\d+-[0-9a-f]{8}$", path))
 
 
 def matches(pattern: str, folder: str = "") -> list[str]:
-    """Return the sorted paths that a glob pattern matches, maybe none.
+    """Return the sorted paths that match a glob pattern, possibly none.
 
-    It is looked for in a folder, whose name is no pattern. Files that are not
-    yet whole are left out. On a local disk, `**` is any number of folders, and
-    hidden files are matched only by a pattern that has their dot.
+    The pattern is relative to `folder`, which is taken literally. Unfinished
+    files are omitted. On a local disk, `**` matches any number of folders, and
+    hidden files match only if the pattern contains the dot.
     """
     pattern = join(escape(folder), pattern)
     if is_remote(pattern):
         paths = remote_glob(pattern)
     else:
         paths = local_glob(pattern, recursive=True)
-    if "**" in pattern:  # folders are on the way to what is meant
+    if "**" in pattern:  # it also matches the folders along the way
         paths = [path for path in paths if not os.path.isdir(path)]
     return sorted(path for path in paths if not is_unfinished(path))
 
 
 def require_no_pattern(name: str, path: str) -> None:
-    """Refuse a path of weights in which TensorFlow would find nothing.
+    """Raise `InputError` if TensorFlow could not find weights at a path.
 
     Args:
-      name: of the setting, or what is said of the path.
+      name: name of the setting, or a description of the path.
     """
-    rule = f"{name} must have no `[`, for TensorFlow looks for weights by "
-    require("[" not in path, rule + "patterns.", path=path)
+    rule = f"{name} must not contain `[`, because TensorFlow finds weights by "
+    require("[" not in path, rule + "pattern.", path=path)
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder in a folder, itself too, and the names in it."""
+    """Walk a folder tree like `os.walk`, from the folder itself down."""
     return remote("walk", path) if is_remote(path) else os.walk(path)
 
 
 def names(path: str) -> list[str]:
-    """Return the sorted names in a folder, those of folders without a slash."""
+    """Return the sorted names in a folder, without trailing slashes."""
     entries = remote("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in entries)
 
 
 def is_free(path: str) -> bool:
-    """Return whether nothing stands at a path, or an empty folder."""
+    """Return whether a path does not exist or is an empty folder."""
     return not exists(path) or (is_folder(path) and not names(path))
 
 
@@ -140,19 +140,19 @@ def opened(path: str, mode: str) -> BinaryIO:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it, where they are missing."""
+    """Create a folder and any missing parents."""
     if is_remote(path):
         remote("makedirs", path)
         return
     try:
         os.makedirs(path, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        rule = "A folder must not lie where a file is. Received: "
+        rule = "A folder must not have the path of a file. Received: "
         raise InputError(f"{rule}{path}") from None
 
 
 def rename(path: str, to: str) -> None:
-    """Give a file, or a folder, another name; a file of that name goes."""
+    """Rename a file or folder, overwriting a file with the new name."""
     if is_remote(path):
         remote("rename", path, to, overwrite=True)
     else:
@@ -160,7 +160,7 @@ def rename(path: str, to: str) -> None:
 
 
 def copy(path: str, to: str) -> None:
-    """Copy a file; a file of the new name goes."""
+    """Copy a file, overwriting a file with the new name."""
     if is_remote(path) or is_remote(to):
         remote("copy", path, to, overwrite=True)
     else:
@@ -173,17 +173,17 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder and all that is in it."""
+    """Remove a folder and its contents."""
     remote("rmtree", path) if is_remote(path) else shutil.rmtree(path)
 
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yield a temporary name that becomes `path` only if the body succeeds.
+    """Yield a temporary name that becomes `path` only if the block succeeds.
 
-    A pipe or a device, such as `/dev/stdout`, is written as it stands.
+    A pipe or a device, such as `/dev/stdout`, is written directly.
     """
-    rule = "A file must not be written where a folder is."
+    rule = "A file must not have the path of a folder."
     require(not os.path.isdir(path), rule, path=path)
     if os.path.exists(path) and not os.path.isfile(path):
         yield path
@@ -199,9 +199,9 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace the contents of a folder with those of a local one.
+    """Replace the contents of a folder with those of a local folder.
 
-    All new files are copied, under temporary names, before an old one goes.
+    All new files are copied under temporary names before old ones are removed.
     """
     whole: dict[str, str] = {}  # {temporary name: name}
     try:
@@ -229,11 +229,12 @@ def _upload(folder: str, path: str) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yield a temporary folder that replaces `path` if the body succeeds.
+    """Yield a temporary folder that replaces `path` if the block succeeds.
 
-    It is local. Stores such as `gs://` cannot rename a folder as one thing,
-    and not every library writes to them. A disk's own folder, such as a volume
-    of a container, and one inside another user's cannot be renamed at all.
+    It is local, and copied if it cannot be renamed: stores such as `gs://`
+    cannot rename a folder atomically, and not every library writes to them.
+    A mount point, such as a container's volume, cannot be renamed, nor can a
+    folder whose parent is not writable.
     """
     parent = os.path.dirname(os.path.realpath(path))
     fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
@@ -259,14 +260,14 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held(folder: str, name: str) -> Iterator[None]:
-    """Hold a local folder for the body; refuse one that is already held.
+    """Lock a local folder while the block runs; fail if it is locked.
 
-    The system lets go of it when a process ends, however that ends. Stores
-    such as `gs://`, and some network disks, have no such lock.
+    The system releases the lock when the process ends, however it ends. Stores
+    such as `gs://`, and some network disks, do not support locks.
 
     Args:
-      folder: is made.
-      name: of the setting that it comes from, for the error.
+      folder: the folder, created if missing.
+      name: the setting that names it, for the error message.
     """
     make_folder(folder)
     if is_remote(folder):
@@ -278,11 +279,11 @@ def held(folder: str, name: str) -> Iterator[None]:
     except BlockingIOError:
         os.close(number)
         raise InputError(
-            f"`{name}` must not be in use: another run still writes to it. "
+            f"`{name}` must not be in use: another run is still writing to it. "
             f"Received: {name}={folder}"
         ) from None
     except OSError:
-        pass  # a disk without locks
+        pass  # the disk does not support locks
     try:
         yield
     finally:
@@ -303,17 +304,17 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a text file atomically, making its folder if it is missing.
+    """Write a text file atomically, creating its folder if it is missing.
 
     Surrogates, as in file names that are not UTF-8, become escapes, which JSON
-    reads as the same characters.
+    decodes to the same characters.
     """
     make_folder(os.path.dirname(path) or ".")
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_text(path: str, what: str) -> str:
-    """Read a UTF-8 text file; `what` names it in the error if it is missing."""
+    """Read a UTF-8 text file; `what` describes it in error messages."""
     rule = f"{what} must be an existing file. Received: {path}"
     require(is_file(path), rule)
     try:
@@ -325,12 +326,12 @@ def read_text(path: str, what: str) -> str:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a JSON file atomically, indented, keys in the given order."""
+    """Write an indented JSON file atomically, keeping the order of keys."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def parse_json(text: str, path: str, what: str) -> Any:
-    """Parse the text of a JSON file; an error names the file and the line."""
+    """Parse the text of a JSON file; errors name the file and line."""
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
@@ -341,12 +342,12 @@ def parse_json(text: str, path: str, what: str) -> Any:
 
 
 def read_json(path: str, what: str) -> Any:
-    """Read a JSON file; a syntax error names the file and the line."""
+    """Read a JSON file; syntax errors name the file and line."""
     return parse_json(read_text(path, what), path, what)
 
 
 def read_json_object(path: str, what: str) -> dict:
-    """Read a JSON file that holds an object."""
+    """Read a JSON file that contains an object."""
     values = read_json(path, what)
     rule = f"{what} must be a JSON object."
     require(isinstance(values, dict), rule, path=path)
@@ -357,10 +358,10 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def flag_in(values: dict, name: str, where: str) -> bool | None:
-    """Return a boolean field of a JSON object, None if it is missing.
+    """Return a boolean field of a JSON object, or None if it is missing.
 
-    Booleans, 0 and 1 are accepted, also as strings: some programs write them
-    so, and the string "false" must not count as true.
+    Booleans, 0 and 1 are accepted, also as strings: some programs write
+    strings, and "false" must not count as true.
     """
     value = values.get(name)
     if value is None or value == "":
@@ -378,14 +379,14 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
 def listed(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
-    What exists by its whole name is no list; nor is it a pattern.
+    A string that is itself the path of a file or folder is not split.
     """
     entries = [paths] if exists(paths) else paths.split(",")
     return [entry.strip() for entry in entries if entry.strip()]
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Return one path for each file, in order; warn if a file has several."""
+    """Return one path per file, in order; warn if a file has several."""
     first: dict[Any, str] = {}
     twice = []
     for path in dict.fromkeys(paths):
@@ -398,7 +399,7 @@ def distinct(paths: Iterable[str]) -> list[str]:
     if twice:
         more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
         print(
-            f"Warning: a file with two names is read once: {twice[0]}{more}",
+            f"Warning: a file with two paths is read once: {twice[0]}{more}",
             flush=True,
         )
     return list(first.values())
@@ -410,12 +411,12 @@ def glob(
     legal_folder: Callable = lambda path: False,
     left_out: Callable = lambda pattern, path: False,
 ) -> list[str]:
-    """Return the sorted files of a comma-separated list of glob patterns.
+    """Return the sorted files matching a comma-separated list of patterns.
 
     Args:
-      what: names it in errors.
+      what: describes the list in error messages.
       legal_folder: returns whether a folder may be among the files.
-      left_out: returns whether to leave out a path that a pattern matches.
+      left_out: returns whether to omit a path that matches a pattern.
     """
     paths: list[str] = []
     entries = listed(patterns)

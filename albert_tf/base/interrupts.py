@@ -1,7 +1,7 @@
-"""Signals, noticed as soon as they arrive.
+"""Signals, handled as soon as they arrive.
 
-Python runs signal handlers in the main thread, after it returns from C++. In
-TensorFlow that may take minutes, and repeated signals become one.
+Python runs signal handlers in the main thread, and only once C++ code returns.
+In TensorFlow this can take minutes, and repeated signals collapse into one.
 """
 
 import contextlib
@@ -11,25 +11,25 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-STATUS = 130  # the exit status of a program that Ctrl-C ended
+STATUS = 130  # exit status of a program that Ctrl-C ended
 
 
 def end() -> None:
-    """End this process at once, with the message and status of Ctrl-C."""
+    """Exit immediately, with the message and status for Ctrl-C."""
     os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
 
 
 def in_main_thread() -> bool:
-    """Return whether Python lets this thread handle signals."""
+    """Return whether this is the main thread, which alone handles signals."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
-    """Call a function as soon as a signal arrives while the body runs.
+    """Call a function as soon as a signal arrives while the block runs.
 
-    The body must run in the main thread. Blocks nest: the functions of outer
+    The block must run in the main thread. Blocks nest: the functions of outer
     blocks are called too.
 
     Args:

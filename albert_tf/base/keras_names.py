@@ -1,8 +1,8 @@
-"""Names by which Keras loads our classes, before any of them is imported.
+"""Names under which Keras loads our classes before they are imported.
 
-`keras.models.load_model` looks classes up among those that are registered,
-and ours register when their modules are imported, which `import albert_tf`
-does not do. What stands in for them imports them where they are needed.
+`keras.models.load_model` looks classes up in a registry. Ours register when
+their modules are imported, and `import albert_tf` does not import them. So it
+registers placeholders, which import a class when Keras needs it.
 """
 
 import importlib.abc
@@ -16,21 +16,21 @@ PACKAGE = "albert_tf"
 
 
 class Deferred:
-    """Stands for a class that is imported when a file needs it."""
+    """Placeholder for a class that is imported when a file needs it."""
 
     def __init__(self, name: str, find: Callable[[str], type]):
         self.name, self.find = name, find
 
     def from_config(self, config: dict) -> Any:
-        """Return what the class makes of a config."""
+        """Import the class and create an instance from a config."""
         return self.find(self.name).from_config(config)
 
 
 class AfterKeras(importlib.abc.MetaPathFinder):
-    """Does something once Keras has been imported.
+    """Import hook that calls a function once Keras has been imported.
 
     Args:
-      then: takes the module `keras`.
+      then: called with the module `keras`.
     """
 
     def __init__(self, then: Callable[[types.ModuleType], None]):
@@ -42,7 +42,7 @@ class AfterKeras(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         try:
             spec = importlib.util.find_spec(name)
-        finally:  # others look for Keras and do not import it
+        finally:  # other code may look for Keras without importing it
             sys.meta_path.insert(0, self)
         if spec and spec.loader:
             execute = spec.loader.exec_module
@@ -57,11 +57,11 @@ class AfterKeras(importlib.abc.MetaPathFinder):
 
 
 def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
-    """Let Keras find classes by their names; now, or once it is imported.
+    """Register placeholders for classes with Keras, once it is imported.
 
     Args:
-      names: of the classes.
-      find: imports the class of a name.
+      names: names of the classes.
+      find: imports and returns the class with a given name.
     """
 
     def register(keras: types.ModuleType) -> None:

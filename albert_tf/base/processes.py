@@ -1,4 +1,4 @@
-"""Work spread over processes, with results in order and bounded memory."""
+"""Parallel work in processes, with ordered results and bounded memory."""
 
 import collections
 import concurrent.futures
@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, forkserver
 from typing import Any
 
-# Items of each process that wait, are worked on, or are done out of turn.
+# Items per process that are queued, running, or finished out of order.
 WINDOW = 4
 
 
 def available() -> int:
-    """Return the number of processors that this process may use."""
+    """Return the number of CPUs available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _context(module: str) -> multiprocessing.context.BaseContext:
-    """Return a way to start processes that is safe where threads run.
+    """Return a context that starts processes safely despite running threads.
 
-    A server, which starts at once, imports a module; its children are forked
-    there. They ignore Ctrl-C: the program that uses them ends them.
+    A fork server starts at once and imports the module; workers are forked
+    from it. Both ignore Ctrl-C: the parent program ends them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -46,10 +46,10 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
 
 @contextlib.contextmanager
 def _main_left_out() -> Iterator[None]:
-    """Let no process that starts in the body run the user's script again.
+    """Keep processes started in the block from importing the user's script.
 
-    Nothing of it is needed there, and what it calls without asking for its
-    `__name__` would start processes once more.
+    Workers do not need the script, and a script without a guard on `__name__`
+    would start further processes.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -60,7 +60,7 @@ def _main_left_out() -> Iterator[None]:
 
 
 def _end_when_told(told: connection.Connection) -> None:
-    """End this process when it is told to, or when its user ends."""
+    """Exit this process when told to, or when its parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends = [told, multiprocessing.parent_process().sentinel]
 
@@ -76,7 +76,7 @@ def in_order(
     items: Iterable[Any],
     most: int,
 ) -> Iterator[Any]:
-    """Yield the results of items in order, with so many of them at a time."""
+    """Yield the results for items in order, with at most `most` pending."""
     waiting = collections.deque()
     for item in items:
         waiting.append(submit(item))
@@ -87,11 +87,11 @@ def in_order(
 
 
 class Workers:
-    """Processes that work through items; they start with the first.
+    """Worker processes, started when the first item arrives.
 
     Args:
-      number: of processes; one is this process, several are others.
-      module: the name of one that imports all that they need.
+      number: number of processes; 1 does the work in this process.
+      module: name of a module that imports everything the workers need.
     """
 
     def __init__(self, number: int, module: str):
@@ -109,7 +109,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
             if kind is KeyboardInterrupt:
-                self._tell.send(None)  # never read, so every process sees it
+                self._tell.send(None)  # never read, so every worker sees it
             self._pool.shutdown(cancel_futures=True)
 
     def map(
@@ -118,9 +118,9 @@ class Workers:
         """Yield `function(item)` for every item, in order.
 
         Args:
-          function: can be pickled, like its argument and result; a function
-            of a module, or a `functools.partial` of one.
-          items: read only as far ahead as needed to keep the processes busy.
+          function: a module-level function, or a `functools.partial` of one;
+            it, its argument and its result must be picklable.
+          items: read only as far ahead as needed to keep the workers busy.
         """
         items = iter(items)
         first = list(itertools.islice(items, 2))
@@ -137,17 +137,18 @@ class Workers:
             yield from in_order(submit, items, WINDOW * self.number)
         except concurrent.futures.process.BrokenProcessPool:
             raise ChildProcessError(
-                "A process was killed, most likely for want of memory; run "
-                "the same command again to go on, with a smaller "
-                f"`num_processes`. Received: num_processes={self.number}"
+                "A worker process was killed, most likely because memory ran "
+                "out; run the same command again with a smaller "
+                "`num_processes` to continue. Received: "
+                f"num_processes={self.number}"
             ) from None
 
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Look for no cycles in the body, which makes many objects that stay.
+    """Suspend garbage collection while a block creates many lasting objects.
 
-    A quarter of TensorFlow's import is such looking.
+    Collection takes a quarter of the time of importing TensorFlow.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,11 +1,11 @@
-"""Programs: functions of settings, as command lines and as keywords.
+"""Programs: functions of settings, called by command line or by keywords.
 
-    @program(DescribeConfig, positional="config")
+    @command(DescribeConfig, positional="config")
     def describe(c: DescribeConfig) -> None: ...
 
-makes a flag of each setting for `describe.program.cli()`, and a keyword for
-`describe(config=...)`. A command imports its room inside `quiet_start()`. Only
-this module knows absl.
+turns each setting into a flag of `describe.program.cli()` and a keyword of
+`describe(config=...)`. Commands import their package inside `quiet_start()`.
+Only this module uses absl.
 """
 
 import atexit
@@ -37,12 +37,13 @@ from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
 from albert_tf.base.settings import typed, types_of
 
-# Read when TensorFlow is first imported; a user's values win. On AMD
-# processors oneDNN is off by default, and a training step a fifth slower.
+# Read when TensorFlow is first imported; values that the user set win. On AMD
+# processors oneDNN is off by default, which makes a training step a fifth
+# slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-# Scripts beside the package.
+# Scripts next to the package.
 SCRIPTS = {"create_pretraining_data", "pretrain", "finetune"}
 
 
@@ -57,9 +58,9 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def _ended_by_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end a command with one line while the body imports.
+    """Let Ctrl-C end a command with one line while the block imports.
 
-    Some libraries catch or print a `KeyboardInterrupt` during their import.
+    Some libraries catch or print a `KeyboardInterrupt` while being imported.
     """
 
     def end(*_: object) -> None:
@@ -78,7 +79,7 @@ def _ended_by_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Import libraries in the body with fewer messages, and faster.
+    """Make imports in the block faster and quieter.
 
     Ctrl-C ends a command at once.
     """
@@ -88,33 +89,35 @@ def quiet_start() -> Iterator[None]:
         yield
 
 
-# {flag: (what to do without it, values with which it changed nothing)}
+# {flag: (advice, values that had no effect)}
 REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "feature_cache_dir": (
-        "each run converts its examples anew, so leave it out",
+        "each run now converts its examples itself, so omit the flag",
         (),
     ),
     "layer_decay": (
-        "all weights learn at `learning_rate`, and `freeze` stops whole parts",
+        "all weights use `learning_rate`; `freeze` excludes whole parts",
         ("1", "1.0"),
     ),
 }
 
 
 def gone(name: str, value: object) -> InputError:
-    """Return the error about a flag in `REMOVED` and what to do without it."""
+    """Return the error for a flag in `REMOVED`, with advice."""
     advice, _ = REMOVED[name]
-    return InputError(f"`{name}` is gone: {advice}. Received: {name}={value}")
+    return InputError(
+        f"`{name}` was removed: {advice}. Received: {name}={value}"
+    )
 
 
 def without_removed(
     arguments: Iterable[str], known: Container[str]
 ) -> list[str]:
-    """Leave out removed flags that changed nothing; refuse the others.
+    """Drop removed flags that had no effect; raise `InputError` for others.
 
     Args:
-      arguments: of a command line, with the lines of its flagfiles.
-      known: names of the program's own flags, which are never left out.
+      arguments: command-line arguments, with the lines of flagfiles.
+      known: names of the program's own flags, which are never dropped.
     """
     kept = []
     for argument in arguments:
@@ -128,7 +131,7 @@ def without_removed(
 
 
 FLAGS = flags.FLAGS
-UNREAD = 141  # shells' status after `| head`
+UNREAD = 141  # shells' exit status after a closed pipe, as with `| head`
 Result = TypeVar("Result")
 
 
@@ -138,7 +141,7 @@ def _fail(message: str, status: int = 1) -> int:
 
 
 def _end_at_second_interrupt() -> Callable[[int], None]:
-    """Return a signal handler that ends the program at the second Ctrl-C.
+    """Return a signal handler that ends the program on the second Ctrl-C.
 
     Python raises `KeyboardInterrupt` only after a library's C++ code returns.
     """
@@ -152,27 +155,27 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Parse flags as absl does, but handle `REMOVED` flags first."""
+    """Parse flags as absl does, after handling `REMOVED` flags."""
     try:
         read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
         argv = [argv[0], *without_removed(read, FLAGS)]
     except flags.Error:
-        pass  # absl finds the same error, and prints it
+        pass  # absl finds and prints the same error
     except InputError as error:
         sys.exit(_fail(str(error)))
     return app.parse_flags_with_usage(argv)
 
 
 def run(main: Callable[[], None], positional: str | None = None) -> None:
-    """Run a script's `main` under absl; a user's mistake is one line, exit 1.
+    """Run a script's `main` under absl; report user errors in one line, exit 1.
 
-    Files that cannot be read or written, and a standard input that is not
-    UTF-8, count as the user's. A second Ctrl-C ends the program at once.
+    Files that cannot be read or written, and standard input that is not UTF-8,
+    count as user errors. A second Ctrl-C ends the program at once.
 
     Args:
-      main: reads the flags.
-      positional: a flag that arguments without a flag are the value of,
-        joined by commas; without it there must be none.
+      main: the program, which reads the flags.
+      positional: the flag that takes positional arguments, joined by commas;
+        without it, positional arguments are an error.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -191,13 +194,13 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             return _fail("interrupted", interrupts.STATUS)
         return 0
 
-    # At its end Python looks through all objects of all libraries, for which
-    # TensorFlow's take a second, and scikit-learn's a third of one.
+    # At exit, Python's garbage collector visits the objects of all libraries,
+    # which takes 1 s for TensorFlow and 0.3 s for scikit-learn.
     atexit.register(gc.freeze)
     # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The programs print; what TensorFlow logs at lower levels is noise.
+    # The programs print; TensorFlow's lower log levels are noise.
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
@@ -207,7 +210,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
 
 
 class _NumberOrWord(flags.ArgumentParser):
-    """Parses a number, and leaves a word for `check_setting` to judge."""
+    """Parses a number; `check_setting` checks any other word."""
 
     def parse(self, argument):
         try:
@@ -242,9 +245,9 @@ def _define_number_or_word(name: str, default: Any, help: str) -> None:
 
 
 def _from_home(value: Any) -> Any:
-    """Return a path, or those of a list, with the home that `~/` stands for.
+    """Expand `~/` to the home directory in a path or a list of paths.
 
-    A shell puts it in where a word begins, and not in `--output_dir=~/new`.
+    Shells expand it only at the start of a word, not in `--output_dir=~/new`.
     """
     if isinstance(value, tuple):
         return tuple(map(_from_home, value))
@@ -254,7 +257,7 @@ def _from_home(value: Any) -> Any:
     return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
-# Functions that define the flag of each kind in `settings.KINDS`.
+# {key of `settings.KINDS`: function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
     (bool, str): _define_switch_or_word,
@@ -268,19 +271,19 @@ DEFINERS: dict[tuple[type, ...], Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of settings, as a command line and as keywords.
+    """A function of settings, called by command line or by keywords.
 
     Attributes:
-      function: does the work; takes an object of each class, in this order,
-        and by its name what no flag can say.
-      classes: made of `setting` fields.
-      positional: a flag that arguments without a flag are the value of,
-        joined by commas; without it there must be none.
-      defaults: {setting: value} where this program has its own.
-      aliases: {other name of a flag: setting}.
-      optional: required settings that this program can do without.
-      tells: whether the function takes `said` too, the names of the settings
-        that the user gave.
+      function: does the work; takes an instance of each class, in order, and
+        keyword arguments that no flag can express.
+      classes: dataclasses of `setting` fields.
+      positional: the flag that takes positional arguments, joined by commas;
+        without it, positional arguments are an error.
+      defaults: {setting: default of this program}.
+      aliases: {alternative name of a flag: setting}.
+      optional: required settings that are optional in this program.
+      tells: whether the function also takes `said`, the names of the settings
+        that the user set.
     """
 
     function: Callable
@@ -292,24 +295,24 @@ class Program:
     tells: bool = False
 
     def fields(self) -> dict[str, dataclasses.Field]:
-        """Return {name: field} of all settings."""
+        """Return {name: field} for all settings."""
         table: dict[str, dataclasses.Field] = {}
         for cls in self.classes:
             for field in dataclasses.fields(cls):
                 require(
                     field.name not in table,
-                    "A setting must have one home. Received: "
+                    "A setting must be declared once. Received: "
                     f"`{field.name}` in {cls.__name__} and an earlier class",
                 )
                 table[field.name] = field
         return table
 
     def required(self, field: dataclasses.Field) -> bool:
-        """Return whether a setting must be given."""
+        """Return whether a setting is required."""
         return field.metadata["required"] and field.name not in self.optional
 
     def default(self, field: dataclasses.Field) -> Any:
-        """Return the value of a setting that is not given, if it need not."""
+        """Return the default of a setting, None if it is required."""
         if self.required(field):
             return None
         return self.defaults.get(field.name, field.default)
@@ -344,13 +347,13 @@ class Program:
         ]
 
     def from_flags(self) -> list[Any]:
-        """Return the objects of the classes that the flags make."""
+        """Return an instance of each class, built from the flags."""
         values = {name: FLAGS[name].value for name in self.fields()}
         lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
         return self._configs(values | lists)
 
     def said(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the keyword for a function that takes what was given."""
+        """Return the keyword `said` if the function takes it, else nothing."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"said": frozenset(settings)} if self.tells else {}
 
@@ -360,15 +363,15 @@ class Program:
         self.function(*self.from_flags(), **said)
 
     def cli(self) -> None:
-        """Run as a command line."""
+        """Run the program from the command line."""
         self.define_flags()
         run(self._execute, self.positional)
 
     def configs(self, **values: Any) -> list[Any]:
-        """Return the objects of the classes that keywords make.
+        """Return an instance of each class, built from keywords.
 
         Raises:
-          InputError: a keyword is unknown, or missing, or of another type.
+          InputError: a keyword is unknown, missing or of the wrong type.
         """
         fields, passed = self.fields(), {}
         for keyword, value in values.items():
@@ -389,7 +392,7 @@ class Program:
         return self._configs(unsaid | passed)
 
     def signature(self) -> inspect.Signature:
-        """Return the keywords: the settings, and what no flag can say."""
+        """Return the keywords: settings, and arguments that have no flag."""
         keyword = inspect.Parameter.KEYWORD_ONLY
         of_function = inspect.signature(self.function)
         parameters = [
@@ -414,14 +417,14 @@ class Program:
 def command(
     *classes: type, **about: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Make a function of settings a program.
+    """Decorate a function of settings to make it a program.
 
-    The function is then called with keywords, which are the flags; what it
-    does on a command line is its `program`.
+    The function then takes keywords named like the flags; its attribute
+    `program` is the command line.
 
     Args:
-      *classes: made of `setting` fields.
-      **about: see `Program`.
+      *classes: dataclasses of `setting` fields.
+      **about: further attributes of `Program`.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:

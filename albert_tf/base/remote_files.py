@@ -1,6 +1,6 @@
-"""TensorFlow's file system, for paths such as `gs://`; its errors are users'.
+"""TensorFlow's file system, for paths such as `gs://`.
 
-TensorFlow is imported by the first use.
+Its errors become user errors. TensorFlow is imported on first use.
 """
 
 import contextlib
@@ -13,40 +13,40 @@ from albert_tf.base.errors import InputError, require
 
 
 class RemoteError(InputError, OSError):
-    """A file behind `://` that TensorFlow cannot reach, read or write."""
+    """A `://` path that TensorFlow cannot reach, read or write."""
 
 
 @contextlib.contextmanager
 def _gfile(path: str) -> Iterator[Any]:
-    """Yield TensorFlow's file system; its errors become `RemoteError`."""
+    """Yield TensorFlow's file system and turn its errors into `RemoteError`."""
     import tensorflow as tf
 
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:
-        # Some of its errors have no message, others a page.
+        # Some of these errors have no message, others fill a page.
         reason = (error.message.splitlines() or [type(error).__name__])[0]
         raise RemoteError(
-            f"A remote path must exist and be reachable and permitted: "
+            f"A remote path must exist, be reachable and grant access: "
             f"{reason}. Received: {path}"
         ) from None
 
 
 def remote(operation: str, *paths: str, **kwargs) -> Any:
-    """Call a function of TensorFlow's file system with a path or two."""
+    """Call a function of TensorFlow's file system with one or two paths."""
     with _gfile(" to ".join(paths)) as gfile:
         return getattr(gfile, operation)(*paths, **kwargs)
 
 
 def remote_glob(pattern: str) -> list[str]:
-    """Return the paths that a pattern matches."""
+    """Return the remote paths that match a pattern."""
     rule = "A pattern of remote files must have a `*` for each folder, no `**`."
     require("**" not in pattern, rule, pattern=pattern)
     return remote("glob", pattern)
 
 
 class RawRemoteFile(io.RawIOBase):
-    """A file behind `://`, unbuffered, opened by the first use."""
+    """An unbuffered file at a `://` path."""
 
     def __init__(self, path: str, mode: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Folders that are replaced only if a program wrote everything in them."""
+"""Check that a program wrote everything in a folder before replacing it."""
 
 import os
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from albert_tf.base.errors import require
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Return whether a path fits a pattern of the same depth."""
+    """Return whether a path matches a pattern of the same depth."""
     depths = path.count("/"), pattern.count("/")
     return depths[0] == depths[1] and fnmatchcase(path, pattern)
 
@@ -20,8 +20,8 @@ class Contents(NamedTuple):
 
     Attributes:
       needed: files that every such folder has.
-      patterns: of all files that it may have, including the needed ones; `*`
-        does not match a slash.
+      patterns: patterns of all files that it may have, including the needed
+        ones; `*` does not match a slash.
     """
 
     needed: frozenset[str]
@@ -30,7 +30,7 @@ class Contents(NamedTuple):
     def foreign(self, paths: list[str]) -> list[str]:
         """Return the paths that the program does not write.
 
-        If a needed file is missing, these are all of them.
+        If a needed file is missing, return all paths.
         """
         if not self.needed <= {*paths}:
             return paths
@@ -42,12 +42,12 @@ class Contents(NamedTuple):
 
 
 def paths_in(folder: str) -> list[str]:
-    """Return the relative paths of files, links and empty folders."""
+    """Return the relative paths of files, links and empty subfolders."""
     found = []
     for place, folders, names in files.walk(folder):
         place = files.join(place.rstrip("/"), "")
         inner = place.removeprefix(files.join(folder, ""))
-        # `walk` lists a link to a folder as a folder, and does not follow it.
+        # `walk` lists a link to a folder as a folder but does not follow it.
         links = [x for x in folders if os.path.islink(place + x)]
         found += [inner + name for name in (*names, *links)]
         if inner and not (folders or names):
@@ -58,15 +58,15 @@ def paths_in(folder: str) -> list[str]:
 def check_replaceable(
     name: str, folder: str, forms: Iterable[Contents], rule: str
 ) -> None:
-    """Raise `InputError` if a folder has files that no program wrote.
+    """Raise `InputError` if a folder contains files that no program wrote.
 
-    The error lists them as seen by the form that leaves the fewest.
+    The error lists the files left over by the form that explains the most.
 
     Args:
       name: the setting that names the folder.
       folder: the folder to be replaced; it may be new or empty.
-      forms: what the programs write.
-      rule: the requirement, for the error.
+      forms: the contents that the programs may write.
+      rule: the requirement, for the error message.
     """
     if files.is_free(folder):
         return

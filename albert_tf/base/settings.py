@@ -1,8 +1,8 @@
-"""Dataclass fields as the one home of settings.
+"""Settings, each declared once as a dataclass field.
 
-A library module declares its settings as a frozen dataclass whose fields are
-made by `setting(...)` and which is `Checked`, or has a `__post_init__` that
-calls `validate(self)`; `program.py` makes flags and keywords of them.
+A library module declares its settings in a frozen dataclass whose fields are
+`setting(...)`. It inherits from `Checked`, or its `__post_init__` calls
+`validate(self)`. `program.py` turns the fields into flags and keywords.
 """
 
 import csv
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 
-FLAG_FILE = "run.flags"  # in a model directory: how it was made
+FLAG_FILE = "run.flags"  # in a model directory: the settings that made it
 TEXTS = (str, os.PathLike)
 
 
 def plain(value: Any) -> Any:
-    """Convert values of NumPy, pandas or TensorFlow to plain Python.
+    """Convert NumPy, pandas or TensorFlow values to plain Python.
 
     Scalars become numbers or strings, and arrays become lists. Lists, tuples
-    and dicts are converted entry by entry; other values are not changed.
+    and dicts are converted entry by entry; other values are unchanged.
     """
     if isinstance(value, Mapping):
         return {plain(k): plain(x) for k, x in value.items()}
@@ -48,21 +48,21 @@ def setting(
     convert: Callable[[str, Any], Any] | None = None,
     literal: bool = False,
 ) -> Any:
-    """Return a dataclass field that carries its flag's help and legal values.
+    """Return a dataclass field with its flag's help text and legal values.
 
     Args:
-      default: the value without the flag; `None` means "not given".
+      default: the value when the flag is omitted; `None` means "not set".
       help: one sentence for `--help`; name the unit.
       choices: the legal strings, normally the keys of a dispatch dict; for a
-        switch that also takes words, True and False come first.
-      minimum: the smallest legal number, itself legal.
-      maximum: the largest legal number, itself legal.
-      required: whether the flag must be given on the command line.
-      change: what another value means for the rest of a resumed run; empty
-        where its weights stay the same.
-      convert: makes a value of what Python code passes, from the setting's
-        name and that; None takes what its flag would.
-      literal: whether it is a text of the user's, in which `~/` is no home.
+        switch that also accepts words, True and False come first.
+      minimum: the smallest legal number (inclusive).
+      maximum: the largest legal number (inclusive).
+      required: whether the flag must be set on the command line.
+      change: what a new value changes in the rest of a resumed run; empty
+        if the weights stay the same.
+      convert: called with the setting's name and the value that Python code
+        passed; returns the converted value. None accepts what the flag does.
+      literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
         "help": help,
@@ -78,20 +78,20 @@ def setting(
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
-    """Return a test for values of some types; a boolean is not a number."""
+    """Return a type check in which a boolean does not count as a number."""
     return lambda x: (
         isinstance(x, types) and (bool in types or not isinstance(x, bool))
     )
 
 
 def _is_list(value: Any) -> bool:
-    """Return whether a value is a text or path, or a list of entries."""
+    """Return whether a value is a string or path, or a list of entries."""
     entries = isinstance(value, list | tuple)
     return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
 
 
 def _entries(value: Any) -> tuple[str, ...]:
-    """Return a list as its flag would have it, of texts, paths or numbers."""
+    """Convert a comma-separated string, a path or a list to strings."""
     if isinstance(value, str):
         cells = next(csv.reader([value], strict=True), [])
         return tuple(cell.strip() for cell in cells)
@@ -99,11 +99,11 @@ def _entries(value: Any) -> tuple[str, ...]:
 
 
 class Kind(NamedTuple):
-    """A kind of setting: which values are legal, and how they are converted."""
+    """A type of setting: its legal values and their conversion."""
 
     legal: Callable[[Any], bool]  # whether a value is legal
     typed: Callable[[Any], Any]  # converts a legal value as its flag would
-    words: str  # names the kind in errors
+    words: str  # name of the type in errors
 
 
 KINDS: dict[tuple[type, ...], Kind] = {
@@ -115,8 +115,8 @@ KINDS: dict[tuple[type, ...], Kind] = {
     ),
     (int,): Kind(_is(Integral), int, "a whole number"),
     (float,): Kind(_is(Real), float, "a number"),
-    (str,): Kind(_is(*TEXTS), os.fspath, "a text"),
-    (tuple,): Kind(_is_list, _entries, "a list of texts"),
+    (str,): Kind(_is(*TEXTS), os.fspath, "a string"),
+    (tuple,): Kind(_is_list, _entries, "a list of strings"),
     (float, str): Kind(
         _is(Real, str),
         lambda x: x if isinstance(x, str) else float(x),
@@ -129,12 +129,12 @@ def as_type(name: str, value: Any, *types: type) -> Any:
     """Convert a value passed from Python as its flag would.
 
     Args:
-      name: of the setting or argument, for the message.
-      value: of Python, NumPy, pandas or TensorFlow.
+      name: name of the setting or argument, for the message.
+      value: a Python, NumPy, pandas or TensorFlow value.
       *types: a key of `KINDS`.
 
     Raises:
-      InputError: the value is of another type.
+      InputError: the value has a different type.
     """
     kind, value = KINDS[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
@@ -149,13 +149,13 @@ def as_type(name: str, value: Any, *types: type) -> Any:
 
 
 def types_of(field: dataclasses.Field) -> tuple[type, ...]:
-    """Return a field's key in `KINDS`: the types that flags can have."""
+    """Return a field's key in `KINDS`: its types other than None."""
     types = getattr(field.type, "__args__", (field.type,))
     return tuple(t for t in types if any(t in kind for kind in KINDS))
 
 
 def typed(field: dataclasses.Field, value: Any) -> Any:
-    """Convert a field's value, with its own `convert` if it has one."""
+    """Convert a field's value, with the field's `convert` if it has one."""
     if convert := field.metadata["convert"]:
         return convert(field.name, value)
     return as_type(field.name, value, *types_of(field))
@@ -167,7 +167,7 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         return
     choices = metadata.get("choices")
     low, high = metadata.get("minimum"), metadata.get("maximum")
-    # Where a range is given too, numbers are legal beside the choices.
+    # If the field also has a range, numbers are legal besides the choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
     must, got = f"`{name}` must be", {name: value}
@@ -177,14 +177,14 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         require(value in choices, f"{must} {kinds}.", **got)
         return
     infinite = number and abs(value) == math.inf
-    # NaN is refused by either limit, for it is not within.
+    # NaN fails either comparison, so either limit rejects it.
     require(not infinite, f"{must} finite.", **got)
     require(low is None or value >= low, f"{must} at least {low}.", **got)
     require(high is None or value <= high, f"{must} at most {high}.", **got)
 
 
 def validate(config: Any) -> None:
-    """Convert and check every field of a dataclass of `setting` fields."""
+    """Convert and check every `setting` field of a dataclass instance."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value is not None:
@@ -194,25 +194,25 @@ def validate(config: Any) -> None:
 
 
 class Checked:
-    """A dataclass of settings, converted and checked when it is made."""
+    """Base class of settings, converted and checked on construction."""
 
     def __post_init__(self):
         validate(self)
 
 
 class Fact(NamedTuple):
-    """What the weights of a run follow from, see `change` of `setting`."""
+    """A setting that affects a run's weights; see `change` of `setting`."""
 
     value: Any
     change: str
 
 
 def facts(config: Any, change: str = "") -> dict[str, Fact]:
-    """Return {name: fact} of a settings dataclass, as JSON keeps values.
+    """Return {name: fact} for a settings dataclass, with JSON-ready values.
 
     Args:
-      config: made of `setting` fields.
-      change: of every field, instead of what the fields say.
+      config: a dataclass of `setting` fields.
+      change: overrides the `change` of every field.
     """
     table = {}
     for field in dataclasses.fields(config):
@@ -225,16 +225,16 @@ def facts(config: Any, change: str = "") -> dict[str, Fact]:
 
 
 def _line(entries: tuple) -> str:
-    """Return a list as its flag reads it, commas of an entry in quotes."""
+    """Join a list as its flag parses it, quoting entries with commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(entries)
     return line.getvalue()
 
 
 def flagfile(*configs: Any) -> str:
-    """Return settings as the lines of a flagfile that replays them.
+    """Return a flagfile that reproduces the given settings.
 
-    An object that Python code passed is a comment.
+    Objects that Python code passed appear as comments.
     """
     lines = []
     for config in configs:
@@ -249,5 +249,5 @@ def flagfile(*configs: Any) -> str:
 
 
 def write_flagfile(model_dir: str, *configs: Any) -> None:
-    """Write settings as the flagfile of a model directory."""
+    """Write settings to the flagfile of a model directory."""
     files.write_text(files.join(model_dir, FLAG_FILE), flagfile(*configs))

@@ -1,1 +1,1 @@
-"""Weights of other projects: their files and their names."""
+"""Weights of other projects: file formats and variable names."""

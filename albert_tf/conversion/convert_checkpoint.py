@@ -1,4 +1,4 @@
-"""A model read from one project's files and written into another's."""
+"""Conversion of models between the file formats of several projects."""
 
 import dataclasses
 
@@ -53,8 +53,8 @@ def write_tf1(folder: str, source: Source) -> int:
     """Write a TF1 checkpoint; return its number of tensors."""
     require(
         source.task is None,
-        "`to` must be model_dir or huggingface for a fine-tuned model, whose "
-        "head the files of TensorFlow 1 have no place for.",
+        "`to` must be model_dir or huggingface for a fine-tuned model, because "
+        "a TensorFlow 1 checkpoint cannot store its head.",
         task=source.task and source.task.name,
     )
     config = as_released(source.config)
@@ -72,8 +72,8 @@ def write_huggingface(
 
     Args:
       folder: where to write.
-      source: what to write; a task's head goes along.
-      form: what the model card tells how to load.
+      source: the model, with the head of its task.
+      form: the library that the model card's loading instructions are for.
     """
     config = as_released(source.config)
     head = source.task and head_of(source.task)
@@ -83,8 +83,8 @@ def write_huggingface(
         folder, source.tokenizer, config.max_position_embeddings
     ):
         source.warnings.append(
-            "transformers loads no tokenizer of this SentencePiece model, "
-            "which is not of the kind unigram"
+            "transformers cannot load the tokenizer, because this "
+            "SentencePiece model is not a unigram model"
         )
     if source.task:
         source.task.save(folder)
@@ -93,7 +93,7 @@ def write_huggingface(
     return len(tensors)
 
 
-# By the folder that holds the settings of each.
+# {folder of its settings: module}
 MODULES = {
     "": "sentence_transformers.models.Transformer",
     "1_Pooling": "sentence_transformers.models.Pooling",
@@ -102,7 +102,7 @@ MODULES = {
 
 
 def write_sentence_transformers(folder: str, source: Source) -> int:
-    """Write a folder of sentence-transformers with the task's pooling."""
+    """Write a sentence-transformers folder with the task's pooling."""
     require(
         source.tokenizer and not head_places(source.task, source.config),
         "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
@@ -148,7 +148,7 @@ TARGETS = {
 
 
 def _check(source: Source, pairs: bool) -> None:
-    """Raise `InputError` if a source's parts do not fit each other."""
+    """Raise `InputError` if a source's parts are inconsistent."""
     require(
         not pairs or getattr(source.task, "is_pair", False),
         "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
@@ -164,16 +164,16 @@ def convert(
     to: str,
     **how: bool | str | None,
 ) -> list[str]:
-    """Convert a model; return lines that say what was found and done.
+    """Convert a model; return a report, line by line.
 
     Args:
-      input: a folder or a checkpoint's prefix.
-      output: a folder that is new or empty.
+      input: a folder or a checkpoint prefix.
+      output: a new or empty folder.
       to: a key of `TARGETS`.
       **how: the fields of `Reading`.
 
     Raises:
-      InputError: anything does not fit; then there is no output folder.
+      InputError: the input cannot be converted; no output folder is left.
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
@@ -194,40 +194,40 @@ def convert(
     if left_out:
         lines.append(
             f"warning: {left_out} tensors of the optimizer"
-            f"{' or of heads' * (to == 'sentence_transformers')} are left out; "
-            f"a {to} folder has no place for them"
+            f"{' or of heads' * (to == 'sentence_transformers')} are omitted, "
+            f"because a {to} folder cannot store them"
         )
     return lines
 
 
 @dataclasses.dataclass(frozen=True)
 class ConversionConfig(Checked):
-    """What to convert, into what."""
+    """What to convert, and to which format."""
 
     input: str = setting(
         "",
-        "Folder with config and weights, or a checkpoint's prefix.",
+        "Folder with config and weights, or a checkpoint prefix.",
         required=True,
     )
-    output: str = setting("", "Folder to write; new or empty.", required=True)
+    output: str = setting("", "New or empty output folder.", required=True)
     to: str = setting(
-        "model_dir", "What to write.", choices=tuple(TARGETS), required=True
+        "model_dir", "Output format.", choices=tuple(TARGETS), required=True
     )
     albert_config_file: str | None = setting(
-        None, "Config to use instead of the one beside the weights."
+        None, "Config to use instead of the one next to the weights."
     )
     pairs: bool = setting(
         False,
         "Whether a classifier from Hugging Face or a TF1 checkpoint takes "
-        "pairs of texts; its files do not tell.",
+        "text pairs; its files do not tell.",
     )
     task: str | None = setting(
         None,
-        "Task of the head in a TF1 checkpoint, which has no labels; named as "
-        "for finetune.py. Default: classification or SQuAD.",
+        "Task of the head in a TF1 checkpoint, which has no labels; a task "
+        "name of finetune.py. Default: classification or SQuAD.",
     )
     encoder_only: bool = setting(
-        False, "Whether to keep only the encoder, whatever head it has."
+        False, "Whether to keep only the encoder, whatever the head."
     )
     strict: bool = setting(
         False,
@@ -238,11 +238,11 @@ class ConversionConfig(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-    """What was written.
+    """The result of a conversion.
 
     Attributes:
-      output: the folder.
-      lines: what was found, and done.
+      output: the output folder.
+      lines: the report, line by line.
     """
 
     output: str

@@ -1,7 +1,8 @@
-"""The size and cost of a config's model, which follow from the config.
+"""The size and cost of a model, computed from its config.
 
-The row of the paper's Table 1; the parameters of each part beside an unshared
-BERT of the same shape; the floating-point operations of one sequence.
+The report has the row of the paper's Table 1, the parameters of each part next
+to those of an unshared BERT of the same shape, and the floating-point
+operations for one sequence.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from albert_tf.base.settings import setting
 from albert_tf.conversion.variable_names import variable_shapes
 from albert_tf.model.config import TRAINING_FACTOR, AlbertConfig, forward_flops
 
-# Parts of the model, by the beginning of their variables' names.
+# {part of the model: prefix of its variable names}
 PARTS = {
     "word embeddings": "albert/embeddings/word_embeddings",
     "positions, segments, norm": "albert/embeddings/",
@@ -27,7 +28,7 @@ PARTS = {
 }
 BACKBONE = tuple(p for p, name in PARTS.items() if name.startswith("albert/"))
 
-# How the paper's tables say what is shared.
+# {sharing: its name in the paper's tables}
 SHARED = {
     "all": "True",
     "attention": "attention",
@@ -37,7 +38,7 @@ SHARED = {
 
 
 def part_of(name: str) -> str:
-    """Return the part of the model that a variable belongs to."""
+    """Return the model part that a variable belongs to."""
     fitting = [part for part, start in PARTS.items() if name.startswith(start)]
     return max(fitting, key=lambda part: len(PARTS[part]))
 
@@ -51,7 +52,7 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
 
 
 def as_bert(config: AlbertConfig) -> AlbertConfig:
-    """Return a BERT of the same shape: nothing factorized, nothing shared."""
+    """Return a BERT of the same shape, without factorization or sharing."""
     layers = config.num_hidden_layers * config.inner_group_num
     return dataclasses.replace(
         config,
@@ -69,7 +70,7 @@ def _ratio(ours: int, theirs: int) -> str:
 
 
 def parameter_lines(config: AlbertConfig) -> list[str]:
-    """Return the table of parameters."""
+    """Return the lines of the parameter table."""
     ours, bert = parameters(config), parameters(as_bert(config))
     rows = [("parameters", "this model", "BERT, same shape", "BERT / this")]
 
@@ -89,12 +90,12 @@ def parameter_lines(config: AlbertConfig) -> list[str]:
 
 
 def paper_lines(name: str, config: AlbertConfig) -> list[str]:
-    """Return the row of the paper's Table 1."""
+    """Return the model's row of the paper's Table 1, with a header."""
     counts = parameters(config)
     millions = sum(counts[part] for part in BACKBONE) / 1e6
     shared = config.num_hidden_groups < config.num_hidden_layers
     heads = str(config.num_attention_heads)
-    if config.attention_head_size:  # not the H / A that the paper has
+    if config.attention_head_size:  # not H / A as in the paper
         heads += f" of {config.attention_head_size}"
     row = {
         "Table 1": name,
@@ -109,7 +110,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the table of operations, 15 % of the tokens being predicted."""
+    """Return the lines of the FLOPs table; 15 % of tokens are predicted."""
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
@@ -128,8 +129,8 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     """Return the lines that describe a config file.
 
     Args:
-      path: a released or own `albert_config.json`.
-      sequence_length: tokens; the longest that the model takes by default.
+      path: an `albert_config.json`, released or written by this package.
+      sequence_length: number of tokens. Default: the model's maximum.
     """
     config = AlbertConfig.from_json_file(path)
     longest = config.max_position_embeddings
@@ -152,19 +153,19 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class DescribeConfig:
-    """Which configs are described, for which sequences."""
+    """Configs to describe, and the sequence length."""
 
     config: str = setting(
-        "", "Config files, comma-separated; may stand without --config."
+        "", "Config files, comma-separated; --config itself may be omitted."
     )
     sequence_length: int | None = setting(
-        None, "Tokens of a sequence; the longest possible by default."
+        None, "Tokens per sequence. Default: the model's maximum."
     )
 
 
 @program.command(DescribeConfig, positional="config")
 def describe(c: DescribeConfig) -> None:
-    """Print how large and how costly the models of configs are."""
+    """Print the size and cost of the models of some configs."""
     paths = files.listed(c.config)
     require(paths, "`config` must be given.", config=c.config)
     for i, path in enumerate(paths):

@@ -1,7 +1,7 @@
-"""A SentencePiece model made from a Hugging Face folder's tokenizer.
+"""Conversion of a Hugging Face folder's tokenizer to a SentencePiece model.
 
-Text rules become settings of `TextConfig` where it has them; all others are
-compiled into the model's map of characters.
+Text rules become settings of `TextConfig` if it can express all of them;
+otherwise they are compiled into the model's character map.
 """
 
 import base64
@@ -64,10 +64,11 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
     """Return the settings of `TextConfig` equivalent to rules, or None.
 
     Args:
-      rules: of a normalizer.
+      rules: rules of a normalizer.
       pieces: all characters of the vocabulary. An accent is a character with
-        a combining class here, and a nonspacing mark in the library; if the
-        vocabulary has one on which they differ, no setting is equivalent.
+        a combining class here, but a nonspacing mark in `tokenizers`; if the
+        vocabulary has a character on which they differ, no setting is
+        equivalent.
     """
     names: list[str] = []
     for rule in rules:
@@ -81,7 +82,7 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
             if text in QUOTES and rule["content"] == '"':
                 name = QUOTES[text]
             elif text.startswith(r"[\x{300}-") and not rule["content"]:
-                name = "StripAccents"  # as we write it
+                name = "StripAccents"  # as written by `tokenizer_json`
         elif name == "StripAccents" and any(
             unicodedata.category(c) == "Mn" and not unicodedata.combining(c)
             for c in pieces
@@ -98,7 +99,7 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
 
 
 def keeps_spaces(content: dict, rules: list[dict]) -> bool:
-    """Return whether trailing or repeated spaces stay in a text."""
+    """Return whether rules preserve trailing or repeated spaces."""
     splits = flat(content.get("pre_tokenizer"))
     if any(rule["type"] == "WhitespaceSplit" for rule in splits):
         return False
@@ -114,19 +115,19 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
 
 
 def is_digit(character: str) -> bool:
-    """Return whether the library counts a character as a number."""
+    """Return whether `tokenizers` classifies a character as numeric."""
     return unicodedata.category(character).startswith("N")
 
 
 def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
-    """Return the characters that a pre-tokenizer splits off.
+    """Return which characters a pre-tokenizer splits off.
 
     Returns:
-      whether a character is one of them, and whether each is split off by
-      itself rather than in runs; None if only white space splits.
+      a test for these characters, and whether each is split off on its own
+      rather than in runs; None if only white space splits.
 
     Raises:
-      NotExpressible: it is another kind.
+      NotExpressible: the pre-tokenizer is of another kind.
     """
     kind, behavior = rule["type"], rule.get("behavior", "Isolated").lower()
     if kind == "WhitespaceSplit":
@@ -149,7 +150,7 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """Makes a SentencePiece model from a folder's files."""
+    """Builds a SentencePiece model from the files of a Hugging Face folder."""
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
@@ -166,8 +167,8 @@ class SentencePieceReader:
         if theirs and theirs != pieces:
             if pieces:
                 hub.notes.append(
-                    f"the pieces are those of {TOKENIZER_JSON}; {path} has "
-                    "others"
+                    f"the pieces come from {TOKENIZER_JSON}; {path} has "
+                    "different ones"
                 )
             self._from_json()
         self.original = self.proto.SerializeToString()
@@ -193,7 +194,7 @@ class SentencePieceReader:
         types[model["vocab"][model["unk_id"]][0]] = UNKNOWN
         fallback = flag_of(model, "byte_fallback", False)
         for piece, score in model["vocab"]:
-            score -= NEVER * (score < NEVER)  # as `tokenizer_json.scored`
+            score -= NEVER * (score < NEVER)  # undo `tokenizer_json.scored`
             kind = types.get(piece, NORMAL)
             if fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
                 kind = BYTE
@@ -202,7 +203,7 @@ class SentencePieceReader:
         proto.trainer_spec.byte_fallback = fallback
 
     def digit_comma(self) -> str:
-        """Return the setting that the scores in `tokenizer.json` imply."""
+        """Return `digit_comma`, inferred from scores if no file sets it."""
         given = self.hub.settings.get("digit_comma")
         scores = [
             score
@@ -217,13 +218,13 @@ class SentencePieceReader:
         """Return the text settings; compile the rules they do not cover."""
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
-            # The rules of `AlbertTokenizer`, beside SentencePiece's own.
+            # The rules of `AlbertTokenizer`, besides SentencePiece's own.
             known = {"replace_quotes": True}
         else:
             more = self._split_pieces()
             if keeps_spaces(self.hub.content, rules):
                 self.hub.differences.append(
-                    "trailing and repeated spaces are pieces there and not here"
+                    "trailing and repeated spaces are pieces only in the source"
                 )
             used = "".join(piece.piece for piece in self.proto.pieces)
             known = plain_settings(rules, used)
@@ -246,7 +247,7 @@ class SentencePieceReader:
         """Apply the pre-tokenizer to the pieces; return rules for texts.
 
         A split before `Metaspace` becomes a rule that puts spaces around
-        characters; a split after it retires the pieces that it would cut.
+        characters; a split after it disables the pieces that it would cut.
         """
         rules = list(flat(self.hub.content.get("pre_tokenizer")))
         marks = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
@@ -278,26 +279,25 @@ class SentencePieceReader:
                     self._retire(lambda piece, f=found: _crosses(piece, *f))
                     self._cannot(
                         f"{rule['type']}, which also splits text that is not "
-                        "in the vocabulary"
+                        "in the vocabulary,"
                     )
             except NotExpressible as error:
                 self._cannot(f"the pre-tokenizer {error}")
         return before
 
     def _retire(self, splits: Callable[[str], bool]) -> None:
-        """Mark as unused the pieces that would have been split."""
+        """Mark pieces that would have been split as unused."""
         for piece in self.proto.pieces:
             if piece.type == NORMAL and splits(piece.piece):
                 piece.type = UNUSED
 
     def _cannot(self, what: str) -> None:
         self.hub.differences.append(
-            f"ids may differ: no equivalent here for {what}, of "
-            f"{TOKENIZER_JSON}"
+            f"ids may differ: no equivalent here for {what} in {TOKENIZER_JSON}"
         )
 
     def _compile(self, rules: list[dict]) -> None:
-        """Compile rules into the model's map, and keep them to write back."""
+        """Compile rules into the model's character map, and store them."""
         table, left_out = table_of(rules)
         for name in left_out:
             self._cannot(name)
@@ -312,13 +312,13 @@ class SentencePieceReader:
         names = ", ".join(rule["type"] for rule in rules) or "none"
         self.hub.notes.append(
             f"the text rules of {TOKENIZER_JSON} are compiled into the "
-            f"vocabulary's map of characters: {names}"
+            f"vocabulary's character map: {names}"
         )
 
     def _score_symbols(self) -> None:
         """Let symbols compete with other pieces, as `tokenizer.json` does.
 
-        A SentencePiece model finds its symbols before it applies its map.
+        A SentencePiece model matches symbols before it applies its map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]
@@ -328,14 +328,14 @@ class SentencePieceReader:
                 piece.type, piece.score = NORMAL, scores[piece.piece]
 
     def tokenizer(self, rows: int | None) -> Tokenizer:
-        """Return the tokenizer of the files."""
+        """Return the tokenizer that the files describe."""
         pieces = self.proto.pieces
         config = self.text_config()
         for row in self.hub.content.get("added_tokens", ()):
             id, special = row["id"], flag_of(row, "special", False)
             inside = id < len(pieces) and pieces[id].type == NORMAL
             if inside and not special:
-                self._cannot(f"the added {row['content']}, of the vocabulary")
+                self._cannot(f"the added {row['content']}, a vocabulary piece,")
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
         for old, new in renamed(self.hub, names, "sentencepiece").items():
@@ -348,7 +348,7 @@ class SentencePieceReader:
             names = [piece.piece for piece in pieces]
         content = self.proto.SerializeToString()
         if content == self.original and self.content:
-            content = self.content  # to the byte
+            content = self.content  # byte for byte
         return self.tokenizer_of(content, config)
 
     def _add(self, added: list[Added], rows, config: TextConfig) -> None:
@@ -363,6 +363,6 @@ class SentencePieceReader:
                 name = text_of_piece(tokenizer_like, name)
                 kind = USER_DEFINED
             for i, old in enumerate(self.proto.pieces):
-                if old.piece == name:  # no longer found in texts
+                if old.piece == name:  # no longer matched in texts
                     old.piece, old.type = f"[unused{i}]", UNUSED
             self.proto.pieces.add(piece=name, score=0.0, type=kind)

@@ -1,8 +1,8 @@
-"""The tokenizer of a Hugging Face folder, as its files describe it.
+"""Reader for the tokenizer of a Hugging Face folder.
 
 `tokenizer.json` has the text rules and the vocabulary, `spiece.model` or
 `vocab.txt` only the vocabulary, `tokenizer_config.json` settings and names.
-Whatever has no equivalent here is named in a warning.
+Warnings list everything that has no equivalent here.
 """
 
 import re
@@ -26,13 +26,13 @@ from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import KINDS, Tokenizer
 from albert_tf.text.wordpiece import vocabulary_lines
 
-CHINESE = "tokenize_chinese_chars"  # of `tokenizer_config.json`
+CHINESE = "tokenize_chinese_chars"  # in `tokenizer_config.json`
 
 
 def wordpiece_tokenizer(
     hub: HubFiles, path: str | None, rows: int | None
 ) -> Tokenizer:
-    """Return the WordPiece tokenizer of a folder's files."""
+    """Return the WordPiece tokenizer that a folder's files describe."""
     content = files.read_bytes(path) if path else b""
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})
@@ -49,7 +49,7 @@ def wordpiece_tokenizer(
         name = text_of_piece(Like("wordpiece", config), piece.piece)
         if not piece.special and name is None:
             hub.differences.append(
-                f"the added {piece.piece} is never found in texts, because "
+                f"the added {piece.piece} never matches in texts, because "
                 "WordPiece splits it"
             )
         fresh = name and not piece.special and name not in lines
@@ -73,7 +73,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
 
     Returns:
       the settings of `TextConfig` that its rules imply; its `BertNormalizer`,
-      or {}; and the rules for which WordPiece has no setting.
+      or {}; and the rules that WordPiece cannot express.
     """
     rules = [
         rule
@@ -91,7 +91,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # By default accents are stripped along with capitals.
+            # By default accents are stripped if text is lower-cased.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -105,7 +105,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
 
 
 def wordpiece_config(hub: HubFiles) -> TextConfig:
-    """Return the settings of WordPiece; note what they cannot express."""
+    """Return WordPiece settings; record rules that they cannot express."""
     known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
@@ -120,19 +120,19 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
         cannot.append("StripAccents without Lowercase")
     for name in [*cannot, *_other_splits(hub)]:
         hub.differences.append(
-            f"ids may differ: WordPiece here has no equivalent for {name}, of "
+            f"ids may differ: WordPiece here has no equivalent for {name} in "
             f"{TOKENIZER_JSON}"
         )
     if not apart:
         hub.differences.append(
-            "here each Chinese character is a word; there "
-            f"{CHINESE} is false, and ids of Chinese differ"
+            "each Chinese character is a word here, but the source sets "
+            f"{CHINESE} to false, so ids of Chinese text differ"
         )
     return TextConfig(**known)
 
 
 def _other_splits(hub: HubFiles) -> list[str]:
-    """Return the parts of the pre-tokenizer that are not BERT's."""
+    """Return the parts of the pre-tokenizer that differ from BERT's."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))
@@ -147,24 +147,24 @@ def _other_splits(hub: HubFiles) -> list[str]:
     return [*found, f"the pre-tokenizer {', '.join(names) or 'none'}"]
 
 
-# By the type of the model in `tokenizer.json`: the kind of tokenizer.
+# {model type in `tokenizer.json`: kind of tokenizer}
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Classes that treat text as ours do if there is no `tokenizer.json`.
+# Classes that process text as ours do without a `tokenizer.json`.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
-# Texts are always padded and cut at the end here.
+# Here texts are always padded and truncated at the end.
 SIDES = {
-    "padding_side": "texts are padded at the beginning",
-    "truncation_side": "texts are cut at the beginning",
+    "padding_side": "padded",
+    "truncation_side": "truncated",
 }
 PIECE, TEXT = "SpecialToken", "Sequence"
 SINGLE = [(PIECE, 0), (TEXT, 0), (PIECE, 0)]
-# How texts are packed here: parts and their segments.
+# How texts are packed here: parts and their segment ids.
 PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return how `tokenizer.json` packs texts if not as we do."""
+    """Return the packing of `tokenizer.json`, None if it is like ours."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -183,17 +183,17 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
 
 
 def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
-    """Return the kind of a folder's tokenizer, and its vocabulary's path.
+    """Return the kind of a folder's tokenizer and its vocabulary's path.
 
-    The path is None if only `tokenizer.json` has the vocabulary. A model that
-    cannot be read here is noted and removed from `hub`.
+    The path is None if only `tokenizer.json` has the vocabulary. A model of an
+    unsupported type is recorded and removed from `hub`.
     """
     kind, path = find_vocabulary([hub.folder]) or (None, None)
     type_there = hub.type if hub.content else None
     if hub.content and type_there not in MODELS:
         hub.differences.append(
             f"{TOKENIZER_JSON} has a {type_there} model; only "
-            f"{' and '.join(MODELS)} models can be read here"
+            f"{' and '.join(MODELS)} models are supported"
         )
         hub.content = {}
     elif hub.content and MODELS[type_there] != kind:
@@ -202,22 +202,25 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
     if kind and not hub.content and not CLASSES.fullmatch(name):
         hub.differences.append(
             f"ids may differ: the vocabulary belongs to a {name}, whose rules "
-            "are not known here; `save_pretrained` of transformers writes a "
-            f"{TOKENIZER_JSON} with them"
+            "are unknown here; `save_pretrained` of transformers writes them "
+            f"to a {TOKENIZER_JSON}"
         )
     return kind, path
 
 
 def _note_layout(hub: HubFiles) -> None:
-    """Note if texts are packed, padded or cut differently there."""
+    """Record whether the source packs, pads or truncates differently."""
     if packed := _packs_otherwise(hub):
         hub.differences.append(
-            f"texts are packed as {packed} there, and here as [CLS]:0 A:0 "
-            "[SEP]:0 B:1 [SEP]:1"
+            f"the source packs texts as {packed} but here they are packed as "
+            "[CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
         )
     for name, what in SIDES.items():
         if hub.settings.get(name) == "left":
-            hub.differences.append(f"{what} there, and at the end here")
+            hub.differences.append(
+                f"texts are {what} at the beginning in the source, and at the "
+                "end here"
+            )
 
 
 def read_tokenizer(
@@ -226,9 +229,9 @@ def read_tokenizer(
     """Return the tokenizer of a Hugging Face folder, and warnings.
 
     Args:
-      folder: where its files are.
-      rows: of the word table; None accepts any number of pieces.
-      strict: whether a difference from the tokenizer there is an error.
+      folder: the folder with its files.
+      rows: rows of the word table; None accepts any number of pieces.
+      strict: whether a difference from the source tokenizer is an error.
 
     Raises:
       InputError: a file is malformed, or `strict` is set and ids may differ.
@@ -241,7 +244,7 @@ def read_tokenizer(
         elif kind == "wordpiece":
             tokenizer = wordpiece_tokenizer(hub, path, rows)
         _note_layout(hub)
-    rule = "With `strict` the tokenizer must have an equivalent here: "
+    rule = "With `strict`, the tokenizer must have an exact equivalent here: "
     require(
         not (strict and hub.differences),
         f"{rule}{'; '.join(hub.differences)}.",

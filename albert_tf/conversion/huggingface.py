@@ -1,4 +1,4 @@
-"""Folders of the Hugging Face hub: `config.json` and the weights beside it."""
+"""Hugging Face hub folders: `config.json` and weights."""
 
 import importlib.util
 import json
@@ -27,10 +27,10 @@ CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 H5 = "tf_model.h5"
-WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the surest first
+WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the most reliable first
 LFS_POINTER = b"version https://git-lfs"
 
-# Hugging Face's "gelu" is the erf form; the released one is its "gelu_new".
+# Hugging Face's "gelu" is the erf form; the released form is its "gelu_new".
 ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -41,7 +41,7 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 
-# Keys of `config.json` that must say what ALBERT is, if they say anything.
+# Keys of `config.json` that must have these values if they are present.
 FIXED = {
     "model_type": "albert",
     "layer_norm_eps": 1e-12,
@@ -49,7 +49,7 @@ FIXED = {
     "tie_word_embeddings": True,
 }
 
-# Second names of tied weights in older files, and the buffer of positions.
+# {second name of a tied weight in older files: first name}
 TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
@@ -58,7 +58,7 @@ POSITION_IDS = "albert.embeddings.position_ids"
 BACKBONE = "albert."
 WORD_TABLE = "embeddings.word_embeddings.weight"
 ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
-# Names in files of Keras: the outermost of layers, and of variables.
+# Names in Keras files: outermost layers, and {variable name: PyTorch's name}.
 H5_ROOTS = "albert predictions classifier qa_outputs sop_classifier".split()
 H5_LAST = {
     **dict.fromkeys(("kernel", "gamma", "embeddings"), "weight"),
@@ -68,12 +68,12 @@ H5_LAST = {
 H5_BIAS = "predictions.decoder.bias"
 POOLER = "albert.pooler."
 
-# There, the projection to the hidden width exists even if the widths agree.
+# Hugging Face models have this projection even if both widths are equal.
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a folder holds a Hugging Face model's weights."""
+    """Return whether a folder contains a Hugging Face model's weights."""
     return files.exists(files.join(path, CONFIG)) and any(
         files.exists(files.join(path, name)) for name in WEIGHTS
     )
@@ -84,7 +84,7 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     values = files.read_json_object(path, "`config.json`")
     for key, legal in FIXED.items():
         value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
-        rule += "ALBERT has it."
+        rule += "in ALBERT."
         require(value == legal, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
     rule = f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}."
@@ -97,14 +97,14 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     warnings = []
     if ACTIVATIONS[name] == "gelu_erf":
         warnings.append(
-            f"{path} says hidden_act={name}, there the erf form; weights that "
-            "were released by Google were trained with the tanh form, gelu_new"
+            f"{path} has hidden_act={name}, the erf form; the weights released "
+            "by Google were trained with the tanh form, gelu_new"
         )
     return config, warnings
 
 
 def config_json(config: AlbertConfig) -> dict:
-    """Return the `config.json` of a config, but for its head."""
+    """Return the content of `config.json`, except for the head's values."""
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
@@ -121,10 +121,10 @@ def config_json(config: AlbertConfig) -> dict:
 
 
 class LocalCopy:
-    """A file for a library that reads local disks only.
+    """A local file for libraries that cannot read remote ones.
 
     Attributes:
-      path: the file itself, or a copy that lasts as long as this object.
+      path: the file itself, or a copy that lives as long as this object.
     """
 
     def __init__(self, path: str):
@@ -137,8 +137,8 @@ class LocalCopy:
 
 
 def _open_safetensors(path: str) -> Tensors:
-    # Opened anew for each tensor: pages of a mapped file count as memory
-    # until it is closed.
+    # Reopen the file for each tensor: pages of a mapped file count as memory
+    # until the file is closed.
     file_copy = LocalCopy(path)
 
     def opened():
@@ -154,7 +154,7 @@ def _open_safetensors(path: str) -> Tensors:
             shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
     except (safetensors.SafetensorError, OSError) as error:
         raise InputError(
-            f"The weights must be a whole safetensors file: {error}. "
+            f"The weights must be a complete safetensors file: {error}. "
             f"Received: {path}"
         ) from None
     return Tensors(shapes, read)
@@ -177,7 +177,7 @@ def _open_pickle(path: str) -> Tensors:
             file_copy.path,
             map_location="cpu",
             weights_only=True,
-            mmap=zipfile.is_zipfile(file_copy.path),  # older ones are read
+            mmap=zipfile.is_zipfile(file_copy.path),  # not for older formats
         )
 
     try:
@@ -190,7 +190,7 @@ def _open_pickle(path: str) -> Tensors:
         AttributeError,
     ) as error:
         raise InputError(
-            "The weights must be a whole file of tensors and nothing else: "
+            "The weights must be a complete file that contains only tensors: "
             f"{str(error).splitlines()[0]}. Received: {path}"
         ) from None
     return Tensors(
@@ -199,10 +199,10 @@ def _open_pickle(path: str) -> Tensors:
 
 
 def _open_h5(path: str) -> Tensors:
-    """Open the weights of transformers' classes for TensorFlow.
+    """Open the weights of transformers' TensorFlow classes.
 
-    Keras writes `LAYER/MODEL/albert/.../kernel:0`, where the names of PyTorch
-    are `albert.....weight` and kernels are transposed.
+    Keras names them `LAYER/MODEL/albert/.../kernel:0`; PyTorch's names are
+    `albert.....weight`, and its kernels are transposed.
     """
     file_copy = LocalCopy(path)
     names: dict[str, tuple[str, bool]] = {}
@@ -224,9 +224,9 @@ def _open_h5(path: str) -> Tensors:
         with h5py.File(file_copy.path) as file:
             file.visititems(visit)
     except OSError as error:
-        rule = f"The weights must be a whole HDF5 file: {error}."
+        rule = f"The weights must be a complete HDF5 file: {error}."
         raise InputError(f"{rule} Received: {path}") from None
-    # Of two biases, only this one is added to the masked-LM logits there.
+    # Of the two biases, transformers adds only this one to masked-LM logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
         shapes["predictions.bias"] = shapes.pop(H5_BIAS)
@@ -241,10 +241,10 @@ def _open_h5(path: str) -> Tensors:
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
-    """Drop tied second names after checking that they are what they should.
+    """Drop second names of tied weights after checking that both agree.
 
     Raises:
-      InputError: the word table and the decoder, or two biases, differ.
+      InputError: the word table and the decoder, or the two biases, differ.
     """
     copies = {copy: x for copy, x in TIED.items() if x in tensors.shapes}
     for copy, name in copies.items():
@@ -260,7 +260,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Drop the projection of a model whose widths agree, if it does nothing."""
+    """Drop the projection if both widths are equal; it must be the identity."""
     kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
     if config.embedding_size != config.hidden_size or not (
         {kernel, bias} <= tensors.shapes.keys()
@@ -271,14 +271,14 @@ def _without_identity(
         np.array_equal(tensors.read(kernel), identity)
         and not tensors.read(bias).any(),
         "`embedding_hidden_mapping_in` must be the identity if "
-        "`embedding_size` equals `hidden_size`, where the released model "
-        f"has none. Received: {path}",
+        "`embedding_size` equals `hidden_size`, because the released model "
+        f"then has no projection. Received: {path}",
     )
     return tensors.where(lambda name: name not in (kernel, bias))
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
-    """Return the tensors widened to float32, which is exact."""
+    """Convert the tensors to float32, which is lossless."""
 
     def read(name: str) -> np.ndarray:
         try:
@@ -294,17 +294,17 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
 
 
 def _open_file(folder: str) -> tuple[Tensors, str]:
-    """Open the first weights file of a folder that can be read here."""
+    """Open the first readable weights file of a folder."""
     names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
     if names[0] == PICKLE and not importlib.util.find_spec("torch"):
-        names = names[1:] or names  # another file needs no torch
+        names = names[1:] or names  # other formats do not need torch
     path = files.join(folder, names[0])
     with files.opened(path, "rb") as file:
         pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
     require(
         not pointer,
-        "The weights must be the file itself, not git-lfs's pointer to it; "
-        "`git lfs pull` in the folder fetches it.",
+        "The weights must be the file itself, not a git-lfs pointer to it; "
+        "`git lfs pull` in the folder downloads it.",
         path=path,
     )
     opener = {SAFETENSORS: _open_safetensors, PICKLE: _open_pickle}
@@ -312,7 +312,7 @@ def _open_file(folder: str) -> tuple[Tensors, str]:
 
 
 def encoder_alone(tensors: Tensors, path: str) -> Tensors:
-    """Return the encoder's tensors of any model with an ALBERT inside."""
+    """Return the encoder's tensors from any model that contains an ALBERT."""
     found = [name for name in tensors.shapes if name.endswith(WORD_TABLE)]
     rule = f"The weights must have one encoder with `{WORD_TABLE}`."
     require(len(found) == 1, rule, path=f"{path} with {', '.join(found)}")
@@ -332,11 +332,11 @@ def open_weights(
 ) -> tuple[Tensors, str]:
     """Open a folder's weights, with Hugging Face's names of the whole model.
 
-    Returns the tensors and the file that holds them. `AlbertModel` leaves out
-    the prefix `albert.`; here it is always there.
+    Return the tensors and the path of their file. Files of `AlbertModel` omit
+    the prefix `albert.`; here it is always added.
 
     Args:
-      folder: where the file is.
+      folder: the folder of the file.
       config: the architecture.
       encoder_only: whether to keep only the encoder, which may have any
         prefix.
@@ -354,7 +354,7 @@ def open_weights(
 
 
 def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
-    """Return the tensors with a pooler that has learnt nothing yet."""
+    """Return the tensors with an untrained pooler added."""
     width, spread = config.hidden_size, config.initializer_range
     draw = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
     pooler = {
@@ -370,12 +370,12 @@ def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
 
 
 def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
-    """Write a vocabulary, and return whether Hugging Face can read it.
+    """Write a tokenizer's files; return whether Hugging Face can load them.
 
     Args:
       folder: where to write.
-      tokenizer: what to write.
-      length: the most tokens that the model takes.
+      tokenizer: the tokenizer to write.
+      length: the model's maximum number of tokens.
     """
     path = files.join(folder, tokenizer.file_name)
     files.write_bytes(path, tokenizer.content)
@@ -391,7 +391,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
 
 
 def architecture_of(tensors: Tensors) -> str:
-    """Return the Hugging Face class that has a file's variables."""
+    """Return the Hugging Face class that a file's variables belong to."""
     if any(name.startswith("sop_classifier.") for name in tensors.shapes):
         return "AlbertForPreTraining"
     if any(name.startswith("predictions.") for name in tensors.shapes):
@@ -410,8 +410,8 @@ def write(
     Args:
       folder: where to write.
       config: the architecture.
-      tensors: the weights, with the names of the layout.
-      head: see `head_of`; None if there is none of a task.
+      tensors: the weights, under Hugging Face's names.
+      head: see `head_of`; None without a task head.
     """
     arrays = tensors.read_all()
     if head and head["architectures"][0] in WITHOUT_POOLER:

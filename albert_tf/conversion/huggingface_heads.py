@@ -1,7 +1,7 @@
 """Heads of fine-tuned models on the Hugging Face hub.
 
-Those of the library's own classes, and the poolings of sentence-transformers
-folders.
+This covers the heads of transformers' classes and the pooling of
+sentence-transformers folders.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer
 
-# By the kind of a task: the class that has its head, and the head's name.
+# {kind of task: (class with its head, name of the head)}
 HEADS = {
     "classification": ("AlbertForSequenceClassification", "classifier"),
     "multilabel": ("AlbertForSequenceClassification", "classifier"),
@@ -35,7 +35,7 @@ PROBLEMS = {
     "regression": "regression",
 }
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
-# Classes that compute no `pooled_output`; of older versions they have one.
+# Classes without a pooler; older versions of transformers wrote one.
 WITHOUT_POOLER = (
     "AlbertForMaskedLM",
     "AlbertForTokenClassification",
@@ -44,7 +44,7 @@ WITHOUT_POOLER = (
 
 
 def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
-    """Return {our name: its place there} of a task's head, if it has one."""
+    """Return {our name: place} for a task's head, {} without one."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}
@@ -57,14 +57,15 @@ def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
 
 
 def head_of(task: Task) -> dict:
-    """Return what `config.json` says of a task's head, its class first.
+    """Return the values that describe a task's head in `config.json`.
 
-    One that Hugging Face has not is refused.
+    Raises:
+      InputError: Hugging Face has no such head.
     """
     require(
         task.kind in HEADS and task.config.answer_head != "beam",
-        "Hugging Face must have the task's head; there is none like "
-        "answer_head=beam.",
+        "The task's head must exist in transformers, which has no equivalent "
+        "of answer_head=beam.",
         task=task.name,
     )
     architecture, name = HEADS[task.kind]
@@ -82,7 +83,7 @@ def head_of(task: Task) -> dict:
 
 
 def labels_in(values: dict) -> tuple[str, ...]:
-    """Return the labels of a `config.json` in the order of their numbers."""
+    """Return the labels in a `config.json`, in the order of their ids."""
     number = values.get("num_labels", 2)
     rule = "`num_labels` must be a whole number."
     require(isinstance(number, int), rule, num_labels=repr(number))
@@ -92,7 +93,7 @@ def labels_in(values: dict) -> tuple[str, ...]:
     rule = "`id2label` must be an object."
     require(isinstance(names, dict), rule, id2label=names)
     numbers = [str(i) for i in range(len(names))]
-    rule = "`id2label` must give each number from 0 on a name of its own."
+    rule = "`id2label` must map consecutive ids from 0 to distinct names."
     require({*names} == {*numbers}, rule, id2label=names)
     labels = tuple(label_text(names[i], "`id2label`") for i in numbers)
     require(len({*labels} - {None}) == len(names), rule, id2label=names)
@@ -100,14 +101,14 @@ def labels_in(values: dict) -> tuple[str, ...]:
 
 
 def kind_in(values: dict, labels: tuple[str, ...]) -> str:
-    """Return the kind of task of a class; of several `problem_type` tells."""
+    """Return the kind of task for a config's class and `problem_type`."""
     architecture = values["architectures"][0]
     classes = {kind: name for kind, (name, _) in HEADS.items()}
     kinds = [kind for kind, name in classes.items() if name == architecture]
     known = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}; with another, "
+        f"`architectures` must be one of {', '.join(known)}; for any other, "
         "`encoder_only` keeps the encoder.",
         architectures=architecture,
     )
@@ -120,7 +121,7 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     require(
         kinds and (several or problem == PROBLEMS["regression"]),
         f"`problem_type` must be one of {', '.join(PROBLEMS.values())}, and "
-        "regression for one label.",
+        "regression if there is one label.",
         problem_type=problem,
         id2label=", ".join(labels),
     )
@@ -130,16 +131,16 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
 def task_in(
     values: dict, limit: int | None, positions: int, pairs: bool
 ) -> Task:
-    """Return the task of a `config.json`.
+    """Return the task that a `config.json` describes.
 
-    Nothing there says whether questions may have no answer. Here they may;
-    `task=squad-1.1` answers all.
+    The file does not tell whether questions may be unanswerable. We assume
+    that they may; `task=squad-1.1` answers every question.
 
     Args:
       values: the config.
-      limit: most tokens of the tokenizer, None if it has no limit.
-      positions: most tokens of the model.
-      pairs: whether a classifier is of pairs of texts.
+      limit: the tokenizer's maximum number of tokens, None for no limit.
+      positions: the model's maximum number of tokens.
+      pairs: whether a classifier takes text pairs.
     """
     labels = labels_in(values)
     task = find(kind_in(values, labels))
@@ -148,7 +149,7 @@ def task_in(
         task = dataclasses.replace(task, labels=labels)
     if task.kind == "question_answering":
         task = dataclasses.replace(task, impossible=True, scoring="squad2")
-        limit = min(limit or usual, usual)  # of a window
+        limit = min(limit or usual, usual)  # tokens of a window
     if pairs and task.kind in PROBLEMS:
         task = task.with_columns({"text_pair_column": PAIR})
     rate = values.get("classifier_dropout_prob", 0.1)
@@ -159,13 +160,13 @@ def task_in(
 def read_task(
     folder: str, values: dict, positions: int, pairs: bool
 ) -> Task | None:
-    """Return the task that a folder's model was fine-tuned for, if it was.
+    """Return the task that a folder's model was fine-tuned for, or None.
 
     Args:
-      folder: has `task.json` if it was written here.
+      folder: the folder; has a `task.json` if this package wrote it.
       values: its `config.json`.
-      positions: most tokens of the model.
-      pairs: whether a classifier is of pairs of texts, where nothing tells.
+      positions: the model's maximum number of tokens.
+      pairs: whether a classifier takes text pairs, if no file tells.
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
@@ -185,7 +186,7 @@ def read_task(
 MODULES_FILE = "modules.json"
 POOLING_CONFIG = "1_Pooling/config.json"
 KNOWN = ("Transformer", "Pooling", "Normalize")
-# Flags of older versions; newer ones have `pooling_mode`.
+# Flags of older versions; newer versions have `pooling_mode`.
 FLAGS = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
@@ -197,15 +198,15 @@ SETTINGS = "config_sentence_transformers.json"
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """What a folder's modules do.
+    """The modules of a sentence-transformers folder.
 
     Attributes:
-      folder: where the encoder is.
+      folder: the encoder's folder.
       pooling: one of `POOLINGS`.
-      unit_length: whether vectors have length one.
-      length: the most tokens of a text, None if not set.
-      lowers: whether texts are lower-cased before they are tokenized.
-      prompt: the default prefix of each text, "" for none.
+      unit_length: whether vectors have unit length.
+      length: maximum number of tokens of a text, None if not set.
+      lowers: whether texts are lower-cased before tokenization.
+      prompt: default prefix of each text, "" for none.
     """
 
     folder: str
@@ -217,10 +218,10 @@ class Modules:
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that change vectors and have no equivalent here."""
-        rule = "there each text begins with the prompt"
-        more = "put it in front of yours"
-        return [f"{rule} {self.prompt!r}; {more}"] if self.prompt else []
+        """Warnings about settings that have no equivalent here."""
+        rule = "sentence-transformers prepends a prompt to each text"
+        more = "add it to your texts"
+        return [f"{rule}, {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
         """Return the task that computes these vectors."""
@@ -232,7 +233,7 @@ class Modules:
         return task.with_length(min(limit, positions))
 
     def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
-        """Return a tokenizer that lower-cases if the modules do."""
+        """Return the tokenizer, made to lower-case if the modules do."""
         if not (tokenizer and self.lowers):
             return tokenizer
         config = dataclasses.replace(tokenizer.config, do_lower_case=True)
@@ -240,7 +241,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return the pooling of a module, which must have exactly one."""
+    """Return the pooling of a module; it must have exactly one."""
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]
@@ -249,7 +250,7 @@ def _pooling(values: dict, path: str) -> str:
     modes = [modes] if isinstance(modes, str) else modes
     require(
         len(modes) == 1 and modes[0] in POOLINGS,
-        f"The pooling must be one of {', '.join(POOLINGS)}; with another, "
+        f"The pooling must be one of {', '.join(POOLINGS)}; for any other, "
         "`encoder_only` keeps the encoder.",
         pooling=f"{', '.join(modes)} in {path}",
     )
@@ -257,13 +258,13 @@ def _pooling(values: dict, path: str) -> str:
 
 
 def _prompt(settings: dict) -> str:
-    """Return the prompt that settings choose, "" if they choose none."""
+    """Return the prompt that settings select, "" if none."""
     prompts = settings.get("prompts") or {}
     return prompts.get(settings.get("default_prompt_name")) or ""
 
 
 def _rows(folder: str) -> list[dict]:
-    """Return the rows of a folder's list of modules."""
+    """Return the entries of a folder's `modules.json`."""
     path = files.join(folder, MODULES_FILE)
     rows = files.read_json(path, f"`{MODULES_FILE}`")
     require(
@@ -278,10 +279,10 @@ def _rows(folder: str) -> list[dict]:
 
 
 def read_modules(folder: str) -> Modules | None:
-    """Return the modules of a folder, None if it has none.
+    """Return the modules of a folder, or None if it has none.
 
     Raises:
-      InputError: a module is missing, or has no equivalent here.
+      InputError: a module is missing or has no equivalent here.
     """
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
@@ -292,8 +293,8 @@ def read_modules(folder: str) -> Modules | None:
     require(
         not others and {"Transformer", "Pooling"} <= {*kinds},
         "The modules of a sentence-transformers folder must be Transformer, "
-        "Pooling and perhaps Normalize; with others, `encoder_only` keeps the "
-        "encoder.",
+        "Pooling and optionally Normalize; for any others, `encoder_only` "
+        "keeps the encoder.",
         modules=f"{', '.join(kinds)} in {path}",
     )
     encoder = files.join(folder, kinds["Transformer"] or ".")
@@ -313,7 +314,7 @@ def read_modules(folder: str) -> Modules | None:
 
 
 def encoder_folder(folder: str) -> str:
-    """Return where the encoder of a folder is, whatever its modules."""
+    """Return the folder of the encoder, whatever the modules."""
     if not files.exists(files.join(folder, MODULES_FILE)):
         return folder
     rows = _rows(folder)

@@ -1,7 +1,7 @@
 """Tensors by name, and their strict translation between layouts.
 
-Nothing is read before it is asked for, so that a conversion never holds more
-than what its output needs.
+Tensors are read only on demand, so a conversion never holds more than its
+output needs.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from albert_tf.conversion.variable_names import (
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.model_directory.checkpoints import explain_differences
 
-# Variables that only a BERT has: layers with weights of their own.
+# Names found only in a BERT, whose layers do not share weights.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensors:
-    """What a file holds.
+    """The tensors in a file.
 
     Attributes:
       shapes: {name: shape}.
-      read: returns the array of a name.
+      read: returns the array with a given name.
     """
 
     shapes: dict[str, Shape]
@@ -42,15 +42,15 @@ class Tensors:
         return len(self.shapes)
 
     def where(self, keep: Callable[[str], bool]) -> "Tensors":
-        """Return the tensors whose names a function accepts."""
+        """Return the tensors whose names satisfy a predicate."""
         shapes = {n: shape for n, shape in self.shapes.items() if keep(n)}
         return Tensors(shapes, self.read)
 
     def read_all(self, convert: Callable = lambda array: array) -> dict:
-        """Return {name: converted array} of everything.
+        """Return {name: converted array} for all tensors.
 
-        The largest are read first, because reading takes a few times the
-        memory of one tensor, on top of those that are there already.
+        The largest are read first, because reading a tensor temporarily takes
+        several times its size, in addition to the tensors already read.
         """
         names = sorted(
             self.shapes, key=lambda name: -math.prod(self.shapes[name])
@@ -62,7 +62,7 @@ def _moved(tensors: Tensors, moves: dict[str, Place]) -> Tensors:
     """Return the tensors under other names.
 
     Args:
-      tensors: what there is.
+      tensors: the tensors to rename.
       moves: {new name: its place in `tensors`}.
     """
 
@@ -81,7 +81,7 @@ def _moved(tensors: Tensors, moves: dict[str, Place]) -> Tensors:
 def _slots_used(
     names: set[str], weights: dict[str, Place], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return the pair of slot patterns that any of a file's names follow."""
+    """Return the pair of slot patterns that occurs in a file, or None."""
     for pair in layout.slots:
         slots = slot_places(weights, pair).values()
         if any(place.name in names for place in slots):
@@ -92,14 +92,15 @@ def _slots_used(
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, Place]:
-    """Return {our name: place} of what a file with some names must hold.
+    """Return {our name: place} of the variables that a file must contain.
 
-    All of the backbone; a head, the optimizer's slots and the step counter if
-    anything of them is there.
+    The whole backbone is required. A head, the optimizer's slots and the step
+    counter are required if any part of them is present.
     """
     every = places(config, layout)
     there = {name for name, place in every.items() if place.name in names}
-    # TF-Hub modules have no `sop`, Hugging Face's `AlbertModel` neither.
+    # TF-Hub modules have no `sop`, and neither does Hugging Face's
+    # `AlbertModel`.
     absent = tuple(
         head
         for head in PRETRAINING_HEADS
@@ -124,23 +125,23 @@ def to_ours(
     source: str,
     head: dict[str, Place] | None = None,
 ) -> Tensors:
-    """Return a file's tensors under our names, or fail naming what differs.
+    """Return a file's tensors under our names, or fail with all differences.
 
     Args:
-      tensors: what the file holds.
-      config: the architecture that stands beside the weights.
+      tensors: the tensors in the file.
+      config: the architecture that belongs to the weights.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
-      head: {our name: place} of the task's head that must be there too.
+      head: {our name: place} of the task's head, also required.
 
     Raises:
-      InputError: a variable is missing, unexpected or of another shape.
+      InputError: a variable is missing, unexpected or has a different shape.
     """
     for name in tensors.shapes:
         require(
             not any(mark in name for mark in BERT_MARKS),
-            "The checkpoint must be one of ALBERT; this one is of BERT, whose "
-            "layers have weights of their own. "
+            "The checkpoint must be an ALBERT checkpoint; this is a BERT "
+            "checkpoint, whose layers do not share weights. "
             f"Received: {source} with {name}",
         )
     expected = expected_places(set(tensors.shapes), config, layout)
@@ -160,9 +161,9 @@ def from_ours(
     layout: Layout,
     head: dict[str, Place] | None = None,
 ) -> Tensors:
-    """Return our tensors, as for `to_ours`, under the names of a layout.
+    """Return our tensors under the names of a layout; see `to_ours`.
 
-    The optimizer's slots and step are left out if the layout has none.
+    The optimizer's slots and step are omitted if the layout has none.
     """
     every = places(config, layout) | (head or {})
     targets = {n: place for n, place in every.items() if n in tensors.shapes}

@@ -1,4 +1,4 @@
-"""Models as they lie in the files of other projects and of this one."""
+"""Readers for model files of other projects and of this one."""
 
 import dataclasses
 import math
@@ -42,13 +42,13 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 ENCODER, TF1_ENCODER = "albert/", "bert/"
-# {V: {H: (L, A)}} of the released models. No shape shows L and A: the paper's
-# rule H / 64, TF-Hub's version 2 and albert_zh say 32 heads for xlarge, whose
-# released weights have 16.
+# {V: {H: (L, A)}} of the released models. L and A do not show in any shape.
+# Xlarge has 32 heads by the paper's rule H / 64, in TF-Hub's version 2 and in
+# albert_zh, but its released weights have 16.
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
-# All other values that decide shapes are those of BASE in every release.
+# Other values that determine shapes are those of BASE in every release.
 BASE = AlbertConfig()
 SAME = (
     "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
@@ -61,9 +61,9 @@ class Reading:
     """How to read a model's files.
 
     Attributes:
-      config_file: a config to use instead of the one beside the weights.
-      pairs: whether a classifier takes pairs of texts, if no file tells.
-      encoder_only: whether to keep only the encoder, whatever head it has.
+      config_file: a config to use instead of the one next to the weights.
+      pairs: whether a classifier takes text pairs, if no file tells.
+      encoder_only: whether to keep only the encoder, whatever the head.
       strict: whether a tokenizer without an equivalent here is an error.
       task: the name of the task of a TF1 checkpoint's head.
     """
@@ -77,17 +77,17 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A model that was found in some kind of file.
+    """A model found in some kind of file.
 
     Attributes:
       layout: the kind of file.
       path: the checkpoint or the weights file.
       config: its architecture.
       tensors: its tensors under our names, with the head of its task.
-      tokenizer: its tokenizer, None if no vocabulary stands beside it.
-      warnings: what the user should know.
+      tokenizer: its tokenizer, None if there is no vocabulary next to it.
+      warnings: warnings to print.
       folder: the model directory or the folder of the weights.
-      task: what it was fine-tuned for, None if it was not.
+      task: the task it was fine-tuned for, or None.
     """
 
     layout: Layout
@@ -101,7 +101,7 @@ class Source:
 
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
-    """Return the tokenizer of a vocabulary in one of some folders, or None."""
+    """Return the tokenizer of the first vocabulary in some folders, or None."""
     found = find_vocabulary(folders)
     if not found:
         return None
@@ -138,7 +138,7 @@ def open_tf1(prefix: str, how: Reading) -> Source:
 
 
 def is_of_head(name: str) -> bool:
-    """Return whether a variable of a fine-tuned model is of its head."""
+    """Return whether a variable belongs to a fine-tuned model's head."""
     return not name.startswith(("albert/", OPTIMIZER, *PRETRAINING_HEADS))
 
 
@@ -152,7 +152,8 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
     task = load_task(folder) if finetuned else None
     head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
     tensors = Tensors(shapes, checkpoints.reader(prefix))
-    # Of a task, what was frozen has no slots; averages have no place.
+    # In fine-tuned models frozen variables have no slots. No layout has
+    # weight averages.
     left_out = OPTIMIZER if task else AVERAGE
     averaged = any(name.startswith(AVERAGE) for name in shapes)
     tensors = tensors.where(lambda name: not name.startswith(left_out))
@@ -166,7 +167,7 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         config,
         to_ours(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
-        [f"the averages of weights are left out; see {BEST}/"] * averaged,
+        [f"the weight averages are omitted; see {BEST}/"] * averaged,
         folder,
         task,
     )
@@ -179,7 +180,7 @@ def _huggingface_task(
     config: AlbertConfig,
     how: Reading,
 ) -> Task | None:
-    """Return what the model of a Hugging Face folder was fine-tuned for."""
+    """Return the task that a Hugging Face model was fine-tuned for, or None."""
     if how.encoder_only:
         return None
     positions = config.max_position_embeddings
@@ -188,7 +189,7 @@ def _huggingface_task(
 
 
 def open_huggingface(path: str, how: Reading) -> Source:
-    """Open a Hugging Face folder, with the head of a task."""
+    """Open a Hugging Face folder, including the head of a task."""
     modules = None if how.encoder_only else read_modules(path)
     folder = modules.folder if modules else encoder_folder(path)
     config_path = files.join(folder, huggingface.CONFIG)
@@ -204,7 +205,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
     names = values["architectures"]
     rule = "`architectures` must be a list of names."
     require(isinstance(names, list), rule, architectures=names)
-    # Some versions write the names of the classes for TensorFlow.
+    # Some versions write the names of the TensorFlow classes.
     values["architectures"] = [str(name).removeprefix("TF") for name in names]
     names = values["architectures"]
     task = _huggingface_task(folder, modules, values, config, how)
@@ -212,7 +213,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
     without = how.encoder_only or modules or names[0] in WITHOUT_POOLER
     if lacks and without:
         tensors = huggingface.with_pooler(tensors, config)
-        warnings.append("no pooler there; the new one has learnt nothing")
+        warnings.append("the source has no pooler; the new one is untrained")
     head = head_places(task, config)
     tokenizer, more = read_tokenizer(folder, config.vocab_size, how.strict)
     return Source(
@@ -227,19 +228,19 @@ def open_huggingface(path: str, how: Reading) -> Source:
 
 
 def is_huggingface(path: str) -> bool:
-    """Return whether a folder is Hugging Face's or sentence-transformers'."""
+    """Return whether a folder is from Hugging Face or sentence-transformers."""
     return huggingface.is_folder(encoder_folder(path))
 
 
 def is_model(path: str) -> bool:
-    """Return whether a path has the weights of a model of any kind."""
+    """Return whether a path contains model weights of any kind."""
     return is_huggingface(path) or tf1.find_prefix(path) is not None
 
 
-# Files that identify other folders, and what to do with those.
+# {file that identifies another kind of folder: what it is and what to do}
 OTHERS = {
-    "saved_model.pb": "a SavedModel of TensorFlow 2, a graph whose variables "
-    "have other names; convert what it was made of: for TF-Hub's albert_en "
+    "saved_model.pb": "a TensorFlow 2 SavedModel, a graph whose variables "
+    "have other names; convert its source: for TF-Hub's albert_en "
     "the archive of google-research/albert with the same weights, for an "
     "export its model directory",
     **{
@@ -248,22 +249,22 @@ OTHERS = {
         "transformers writes one"
         for name in huggingface.WEIGHTS
     },
-    "flax_model.msgpack": "a Hugging Face folder with the weights of Flax; "
+    "flax_model.msgpack": "a Hugging Face folder with Flax weights; "
     "`from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW)` of "
-    "transformers 4 writes those of PyTorch",
-    "rust_model.ot": "a Hugging Face folder with the weights of rust-bert; "
-    "fetch the same model's safetensors file",
+    "transformers 4 writes PyTorch weights",
+    "rust_model.ot": "a Hugging Face folder with rust-bert weights; "
+    "download the same model's safetensors file",
     "adapter_config.json": "an adapter without its model; merge the two with "
     "`merge_and_unload` of peft",
-    "model.onnx": "an ONNX model; convert what it was made of",
-    "model.tflite": "a LiteRT model; convert what it was made of",
-    huggingface.CONFIG: "a Hugging Face folder without its weights; fetch "
+    "model.onnx": "an ONNX model; convert the model it was exported from",
+    "model.tflite": "a LiteRT model; convert the model it was exported from",
+    huggingface.CONFIG: "a Hugging Face folder without its weights; download "
     f"{huggingface.SAFETENSORS} too",
 }
 
 
 def what_else(path: str) -> str:
-    """Return a sentence about a folder that has no model, or ""."""
+    """Return a sentence that identifies a folder without a model, or ""."""
     for name, what in OTHERS.items():
         if files.exists(files.join(path, name)):
             return f" This is {what}."
@@ -271,14 +272,14 @@ def what_else(path: str) -> str:
 
 
 def open_source(path: str, how: Reading | None = None) -> Source:
-    """Find out what a path holds and open it.
+    """Open the model at a path, whatever its format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
       how: how to read it.
 
     Raises:
-      InputError: there is no model, or its parts do not fit each other.
+      InputError: there is no model, or its parts are inconsistent.
     """
     how = how or Reading()
     huggingface_folder = is_huggingface(path)
@@ -287,14 +288,14 @@ def open_source(path: str, how: Reading | None = None) -> Source:
         huggingface_folder or prefix is not None,
         "`input` must be a folder with a model (a TF1 checkpoint, a model "
         "directory, or a Hugging Face folder with its weights in one file, "
-        f"{' or '.join(huggingface.WEIGHTS)}) or a checkpoint's "
+        f"{' or '.join(huggingface.WEIGHTS)}) or a checkpoint "
         f"prefix.{what_else(path)}",
         input=path,
     )
     if prefix:
         shapes = tf1.open_checkpoint(prefix).shapes
         is_tf1 = tf1.OBJECT_GRAPH not in shapes
-    rule = "`task` is only for a TF1 checkpoint, which has no labels."
+    rule = "`task` requires a TF1 checkpoint, which has no labels."
     require(not how.task or (prefix and is_tf1), rule, task=how.task)
     if huggingface_folder:
         return open_huggingface(path, how)
@@ -302,7 +303,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
         return open_tf1(prefix, how)
     require(
         not prefix.endswith(tf1.HUB_PREFIX),
-        f"`input` must be a model that can be read. This is "
+        f"`input` must be a model in a supported format. This is "
         f"{OTHERS['saved_model.pb']}.",
         input=path,
     )
@@ -312,7 +313,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
 
 
 def _task_line(task: Task) -> str:
-    """Return a line that says what a model was fine-tuned for."""
+    """Return a line that describes the task of a fine-tuned model."""
     pairs = " of pairs" if getattr(task, "is_pair", False) else ""
     labels = shown(getattr(task, "labels", ())) or "none"
     length = f"{task.config.max_seq_length} tokens, labels: {labels}"
@@ -320,16 +321,16 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return layers, heads and activation of the release with a config's sizes.
+    """Return layers, heads and activation of the release with these sizes.
 
-    No shape shows these. Empty if no release has the sizes.
+    They do not show in any shape. Empty if no release has these sizes.
     """
     width = config.hidden_size
     found = RELEASED.get(config.vocab_size, {}).get(width)
     same = all(getattr(config, key) == getattr(BASE, key) for key in SAME)
     if not (found and same and config.intermediate_size == 4 * width):
         return {}
-    # Google's Chinese models; albert_zh's, with wide norms, have GELU.
+    # Google's Chinese models have ReLU; albert_zh's, with wide norms, GELU.
     relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
     relu = relu and config.embedding_norm == BASE.embedding_norm
     return {
@@ -340,20 +341,20 @@ def released_values(config: AlbertConfig) -> dict[str, int | str]:
 
 
 def compare_with_released(config: AlbertConfig) -> tuple[str, list[str]]:
-    """Return whether a config has released sizes, and warnings about it."""
+    """Compare a config with the releases; return a summary and warnings."""
     released = released_values(config)
     wrong = ", ".join(
-        f"{key}={value} and not {getattr(config, key)}"
+        f"{key}={value}, not {getattr(config, key)}"
         for key, value in released.items()
         if getattr(config, key) != value
     )
     warning = f"the released model of these sizes has {wrong}"
-    whose = "a" if released else "no"
-    return f"the sizes of {whose} released model", [warning] if wrong else []
+    whose = "the" if released else "not the"
+    return f"{whose} sizes of a released model", [warning] if wrong else []
 
 
 def describe_source(source: Source) -> list[str]:
-    """Return lines that say what was found, warnings last."""
+    """Return lines that describe a source, warnings last."""
     shapes = source.tensors.shapes
     weights = {
         name: shape
@@ -376,8 +377,8 @@ def describe_source(source: Source) -> list[str]:
     if source.tokenizer:
         lines.append(f"tokenizer: {source.tokenizer.description()}")
     else:
-        warnings = [*warnings, "no vocabulary stands beside the weights"]
+        warnings = [*warnings, "no vocabulary next to the weights"]
     for head, title in HEAD_TITLES.items():
         if not source.task and not any(n.startswith(head) for n in weights):
-            warnings = [*warnings, f"no {title} head here, nor in the output"]
+            warnings = [*warnings, f"no {title} head, so the output has none"]
     return lines + [f"warning: {w}" for w in source.warnings + warnings]

@@ -1,4 +1,4 @@
-"""TF1 checkpoints and their heads, in released folders or TF-Hub modules."""
+"""TF1 checkpoints and their heads, from released archives or TF-Hub modules."""
 
 import dataclasses
 import json
@@ -20,19 +20,19 @@ from albert_tf.training.model_directory import checkpoint_files
 from albert_tf.training.model_directory.checkpoint_files import damage_named
 
 INDEX = ".index"
-BEST_PREFIX = "model.ckpt-best"  # the name in the released archives
+BEST_PREFIX = "model.ckpt-best"  # name in the released archives
 HUB_PREFIX = "variables/variables"
 HUB_ASSETS = "assets"
-HUB_SCOPE = "module/"  # of variables that were fine-tuned from a module
+HUB_SCOPE = "module/"  # scope of variables fine-tuned from a module
 SLOT_ENDINGS = tuple(
     pattern.removeprefix("{}") for pair in GOOGLE.slots for pattern in pair
 )
-SPM_NAME = "30k-clean.model"  # the released exporter asks for this name
+SPM_NAME = "30k-clean.model"  # name that the released exporter requires
 
 # Only object-based checkpoints, such as a model directory's, have this key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
-# Written beside the architecture, because released code asks for the first.
+# Written with the architecture, because the released code reads the first.
 HISTORICAL = {
     "net_structure_type": 0,
     "gap_size": 0,
@@ -43,11 +43,11 @@ RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 def find_prefix(path: str) -> str | None:
-    """Return the checkpoint prefix that a path means, None if there is none.
+    """Return the checkpoint prefix for a path, or None.
 
     Args:
-      path: a prefix, or a folder; in a folder `model.ckpt-best`, then the
-        newest that its `checkpoint` file names, then the only one.
+      path: a prefix, or a folder; a folder's `model.ckpt-best` comes first,
+        then the newest in its `checkpoint` file, then its only checkpoint.
     """
     if files.exists(path + INDEX):
         return path
@@ -60,14 +60,14 @@ def find_prefix(path: str) -> str | None:
     for wish in (files.join(path, BEST_PREFIX), *newest, hub):
         if files.exists(wish + INDEX):
             return wish
-    rule = "`input` holds several checkpoints; name one by its prefix: "
+    rule = "`input` has several checkpoints; select one by its prefix: "
     rule += f"{', '.join(prefixes)}."
     require(len(prefixes) < 2, rule, input=path)
     return prefixes[0] if prefixes else None
 
 
 def open_checkpoint(prefix: str) -> Tensors:
-    """Open a checkpoint of any kind; damage is an `InputError`."""
+    """Open a checkpoint of any kind; damaged files raise `InputError`."""
     files.require_no_pattern("The path of a checkpoint", prefix)
     with damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)
@@ -76,14 +76,14 @@ def open_checkpoint(prefix: str) -> Tensors:
     def read(name: str):
         with damage_named(prefix):
             array = reader.get_tensor(name)
-        # Half precision is widened, which is exact.
+        # Half precision becomes float32, which is lossless.
         return array.astype("f4") if array.dtype.itemsize == 2 else array
 
     return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
 
 
 def without_scope(tensors: Tensors) -> Tensors:
-    """Return tensors without the scope of the TF-Hub module they came from."""
+    """Return tensors without the scope of a TF-Hub module in their names."""
     if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
         return tensors
     places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
@@ -99,13 +99,13 @@ def weights_alone(tensors: Tensors) -> Tensors:
 
 
 def layout_of(tensors: Tensors) -> Layout:
-    """Return which of the two TF1 naming schemes a file follows."""
+    """Return the TF1 naming scheme that a file follows."""
     hidden = "bert/embeddings/word_embeddings_2" in tensors.shapes
     return ALBERT_ZH if hidden else GOOGLE
 
 
 def find_config(prefix: str) -> str:
-    """Return the config file that stands beside a checkpoint."""
+    """Return the config file next to a checkpoint."""
     folder = os.path.dirname(prefix)
     folders = [folder]
     if prefix.endswith(HUB_PREFIX):
@@ -119,16 +119,16 @@ def find_config(prefix: str) -> str:
         if len(others) == 1:
             return others[0]
     raise InputError(
-        f"One {CONFIG_FILE} must stand beside the checkpoint; name it with "
-        f"`albert_config_file`. Received: {prefix}"
+        f"There must be one {CONFIG_FILE} next to the checkpoint; otherwise "
+        f"set `albert_config_file`. Received: {prefix}"
     )
 
 
 def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
-    """Read a TF1 release's config; return it and warnings.
+    """Read the config of a TF1 release; return it with warnings.
 
-    What the weights say for sure is taken from them: where embeddings are
-    normalised, and their width if the file does not say it.
+    The weights determine where embeddings are normalised, and the embedding
+    width if the file omits it.
     """
     values = files.read_json_object(path, "`albert_config_file`")
     warnings = []
@@ -136,8 +136,8 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     if "embedding_size" not in values and len(table) == 2:
         values["embedding_size"] = table[1]
         warnings.append(
-            f"{path} has no embedding_size (the released code would take 128);"
-            f" the weights say {table[1]}"
+            f"{path} has no embedding_size (the released code would use 128);"
+            f" the weights have {table[1]}"
         )
     if layout_of(tensors) is ALBERT_ZH:
         values["embedding_norm"] = "hidden"
@@ -145,9 +145,9 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
 
 
 def released_json(config: AlbertConfig) -> Mapping:
-    """Return the released `albert_config.json` of a config."""
+    """Return the content of a config's `albert_config.json` as released."""
     known, activation = RELEASED_ACTIVATIONS, config.hidden_act
-    rule = f"The released code knows the activations {', '.join(known)}."
+    rule = f"The released code supports the activations {', '.join(known)}."
     require(activation in known, rule, hidden_act=activation)
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
@@ -155,7 +155,7 @@ def released_json(config: AlbertConfig) -> Mapping:
 
 
 def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
-    """Write a tokenizer's vocabulary under the name of the released ones."""
+    """Write a tokenizer's vocabulary under the released file name."""
     name = tokenizer.file_name
     if tokenizer.kind == "sentencepiece":
         name = SPM_NAME
@@ -179,13 +179,13 @@ def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     )
 
 
-# The kernels of heads, their biases, and the kinds of task of the first.
+# Kernels of heads, {kernel: bias}, and the kinds of task of the first kernel.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
 
-# The layers of the beam head: our name, theirs, and the kernel's shape as
-# multiples of the width, where 0 is a single number.
+# The layers of the beam head: our name, the released name, and the kernel's
+# shape in multiples of the width, where 0 means a size of 1.
 BEAM = (
     ("start", "start_logits/dense", (1, 0)),
     ("end_transform", "end_logits/dense_0", (2, 1)),
@@ -197,7 +197,7 @@ NORM = ("layer_norm", "end_logits/LayerNorm")
 
 
 def _beam_places(width: int) -> dict[str, Place]:
-    """Return {our name: place} of the head of `run_squad_v2`."""
+    """Return {our name: place} for the head of `run_squad_v2`."""
     places = {}
     for ours, theirs, sizes in BEAM:
         shape = tuple(n * width or 1 for n in sizes)
@@ -220,8 +220,8 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
     """Return the task of a head on the pooled output."""
     require(
         name or outputs > 1,
-        "The head has one output, a number or the score of a choice; `task` "
-        "must say which: regression, multiple_choice, sts-b, race ...",
+        "The head has one output, either a number or the score of a choice; "
+        "set `task` to regression, multiple_choice, sts-b, race ...",
         task=name,
     )
     task = find(name or "classification")
@@ -248,10 +248,10 @@ def read_head(
     """Return the task of a checkpoint's head, and {our name: its place}.
 
     Args:
-      tensors: of the checkpoint.
+      tensors: tensors of the checkpoint.
       config: the architecture.
-      name: of the task, None for the head's default.
-      pairs: whether a classifier takes pairs of texts.
+      name: name of the task, None for the head's default.
+      pairs: whether a classifier takes text pairs.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:
@@ -263,7 +263,7 @@ def read_head(
     elif "answer_class/dense_1/kernel" in shapes:
         task, places = find(name or "squad-2.0"), _beam_places(width)
     else:
-        rule = "`task` needs a TF1 checkpoint that has a head."
+        rule = "`task` requires a TF1 checkpoint with a head."
         require(name is None, rule, task=name)
         return None, {}
     if CLASSIFIER not in shapes:

@@ -1,4 +1,4 @@
-"""The files of a tokenizer in a Hugging Face folder, and its special pieces."""
+"""The tokenizer files of a Hugging Face folder, and their special pieces."""
 
 import contextlib
 import dataclasses
@@ -19,14 +19,14 @@ from albert_tf.text.tokenizers import KINDS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 
-# By the kind of tokenizer: its files' names, the surest first.
+# {kind of tokenizer: its file names, the most reliable first}
 VOCABULARIES = {
     "sentencepiece": ("spiece.model", "*.model"),
     "wordpiece": ("vocab.txt", "vocab*.txt"),
 }
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-# Other names of special pieces, for folders whose settings name none.
+# Common names of special pieces, for folders whose settings have none.
 OTHER_NAMES = (
     *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
     *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),
@@ -35,25 +35,25 @@ OTHER_NAMES = (
 
 @contextlib.contextmanager
 def whole(folder: str) -> Iterator[None]:
-    """Raise an `InputError` if a `tokenizer.json` lacks something."""
+    """Turn errors from a malformed `tokenizer.json` into `InputError`."""
     try:
         yield
     except InputError:
         raise
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         path = files.join(folder, TOKENIZER_JSON)
-        rule = f"`{TOKENIZER_JSON}` must be one of the library tokenizers."
+        rule = f"`{TOKENIZER_JSON}` must be a file of the library tokenizers."
         raise InputError(f"{rule} Received: {path}: {error!r}") from None
 
 
 def flag_of(part: dict, name: str, default: bool) -> bool:
-    """Return a boolean field of a part of `tokenizer.json`."""
+    """Return a boolean field of an object in `tokenizer.json`."""
     flag = files.flag_in(part, name, TOKENIZER_JSON)
     return default if flag is None else flag
 
 
 def length_of(values: dict, name: str, where: str) -> int | None:
-    """Return a field that limits the tokens of a text, None if missing."""
+    """Return a field that limits the tokens of a text, or None."""
     limit = values.get(name)
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
@@ -66,7 +66,7 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
     for kind, patterns in VOCABULARIES.items():
         for pattern, folder in itertools.product(patterns, folders):
             paths = files.matches(pattern, folder)
-            rule = "Only one vocabulary may stand beside the weights."
+            rule = "There must be only one vocabulary next to the weights."
             require(len(paths) < 2, rule, vocabularies=", ".join(paths))
             if paths:
                 return kind, paths[0]
@@ -75,7 +75,7 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """A piece behind the vocabulary."""
+    """A piece added after the vocabulary."""
 
     id: int
     piece: str
@@ -87,11 +87,11 @@ class HubFiles:
     """The files of a tokenizer.
 
     Attributes:
-      folder: where they are.
-      content: of `tokenizer.json`, {} without it.
-      settings: of `tokenizer_config.json` and `special_tokens_map.json`.
-      differences: warnings of what their tokenizer does and ours does not.
-      notes: changes that were made to get the same ids.
+      folder: their folder.
+      content: content of `tokenizer.json`, {} without it.
+      settings: from `tokenizer_config.json` and `special_tokens_map.json`.
+      differences: warnings about behaviour that ours does not reproduce.
+      notes: changes that were needed to produce the same ids.
     """
 
     folder: str
@@ -107,7 +107,7 @@ class HubFiles:
         settings |= read_if_there(folder, TOKENIZER_CONFIG)
         content = read_if_there(folder, TOKENIZER_JSON)
         if "model" not in content and "type" in content:
-            content = {}  # a model directory's file
+            content = {}  # this package's own file in a model directory
         return cls(folder, content, settings)
 
     @property
@@ -116,30 +116,30 @@ class HubFiles:
 
     @property
     def type(self) -> str:
-        """The type of the model, which older files leave out."""
+        """The type of the model, inferred if an older file omits it."""
         lists = isinstance(self.model.get("vocab"), list)
         kind = "BPE" if "merges" in self.model else "WordPiece"
         return self.model.get("type", "Unigram" if lists else kind)
 
     @property
     def rules_alone(self) -> bool:
-        """Whether its class ignores settings and follows only its rules."""
+        """Whether the tokenizer class ignores settings and uses only rules."""
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
     def flags(self, *names: str) -> dict[str, bool]:
-        """Return the boolean settings among some that the files set."""
+        """Return those of the named boolean settings that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
         flags = {n: files.flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}
 
     def accents(self) -> dict[str, bool]:
-        """Return `strip_accents` if the files set its opposite."""
+        """Return `strip_accents` if the files set `keep_accents`."""
         keep = self.flags("keep_accents")
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of some size, by id."""
+        """Return the pieces added after `size` pieces, sorted by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -153,21 +153,21 @@ class HubFiles:
         return [found[id] for id in sorted(found) if id >= size]
 
     def name(self, role: str) -> str | None:
-        """Return the name that the settings give a special piece."""
+        """Return the name of a special piece in the settings, or None."""
         value = self.settings.get(f"{role}_token")
         return value.get("content") if isinstance(value, dict) else value
 
 
 @dataclasses.dataclass(frozen=True)
 class Like:
-    """The two attributes of a tokenizer on which an added piece depends."""
+    """The two tokenizer attributes that `text_of_piece` reads."""
 
     kind: str
     config: TextConfig
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {name there: name here} of special pieces to rename."""
+    """Return {source name: our name} of special pieces to rename."""
     ours, known, names = KINDS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)
@@ -179,7 +179,7 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
     if names:
         shown = ", ".join(f"{old} is {new}" for old, new in names.items())
         hub.notes.append(
-            f"special pieces have the released names here: {shown}"
+            f"special pieces are renamed as in the release: {shown}"
         )
     return names
 
@@ -191,7 +191,7 @@ def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
     beyond = [piece.piece for piece in added if piece.id >= rows]
     if beyond:
         hub.differences.append(
-            f"no pieces here for the added {', '.join(beyond)}, which have no "
-            f"row in the word table of {rows}"
+            f"the added {', '.join(beyond)} are omitted, because the word "
+            f"table has only {rows} rows"
         )
     return [piece for piece in added if piece.id < rows]

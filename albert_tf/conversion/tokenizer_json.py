@@ -1,10 +1,10 @@
-"""A tokenizer as the `tokenizer.json` of the library `tokenizers`.
+"""Conversion of a tokenizer to a `tokenizer.json` of the library `tokenizers`.
 
-Its text rules are written as rules of that library, so that Hugging Face's
-classes give our ids. Three things differ: they find all special pieces in a
-text, of which ours finds `[MASK]` alone; numbers with a comma inside a word
-(see `digit_comma`); and a word directly after a `[MASK]` that has no piece of
-its own.
+The text rules are written as rules of that library, so that Hugging Face's
+classes produce our ids, with three exceptions: they match all special pieces
+in a text, while ours match only `[MASK]`; numbers with a comma inside a word
+(see `digit_comma`); and a word directly after a `[MASK]` that is not a single
+piece.
 """
 
 import base64
@@ -26,15 +26,16 @@ TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
-NEVER = -100.0  # a score so low that a piece is not chosen
+NEVER = -100.0  # a score so low that a piece is never chosen
 
-# A capital sigma at the end of a word; lower-casing there goes by characters.
+# A capital sigma at the end of a word. `tokenizers` lower-cases one character
+# at a time.
 FINAL_SIGMA = r"(?<=\p{Cased})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 END = r" +$"
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return a regular expression for one of some characters."""
+    """Return a regular expression that matches any of some characters."""
     ranges: list[list[int]] = []
     for code in sorted(map(ord, set(characters))):
         if ranges and code == ranges[-1][1] + 1:
@@ -46,13 +47,13 @@ def character_class(characters: Iterable[str]) -> str:
 
 
 def replace(pattern: str, content: str) -> dict:
-    """Return the rule that puts a text in the place of a pattern."""
+    """Return the rule that replaces a pattern with a text."""
     regex = {"Regex": pattern}
     return {"type": "Replace", "pattern": regex, "content": content}
 
 
 def text_rules(config: TextConfig) -> list[dict]:
-    """Return the rules that do what `normalization.normalize` does."""
+    """Return the rules equivalent to `normalization.normalize`."""
     every = [chr(i) for i in range(sys.maxunicode + 1)]
     spaces = character_class(filter(str.isspace, every))
     rules = [replace(f"{spaces}+", " ")]
@@ -67,7 +68,7 @@ def text_rules(config: TextConfig) -> list[dict]:
 
 
 def scored(proto, config: TextConfig) -> list[list]:
-    """Return [piece, score] of each, as SentencePiece uses the scores."""
+    """Return [piece, score] pairs, with the scores that SentencePiece uses."""
     best = max(p.score for p in proto.pieces if p.type == NORMAL)
     split = config.digit_comma != "none"
 
@@ -83,7 +84,7 @@ def scored(proto, config: TextConfig) -> list[list]:
 
 
 def unigram(tokenizer: Tokenizer) -> dict | None:
-    """Return the rules of a SentencePiece model, None for one of BPE."""
+    """Return the rules of a SentencePiece model, None for a BPE model."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
@@ -95,14 +96,15 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         "byte_fallback": proto.trainer_spec.byte_fallback,
     }
     if spec.normalization_rule_tsv.startswith("{"):
-        # The rules that were compiled into the model.
+        # The rules that were compiled into the model's character map.
         return json.loads(spec.normalization_rule_tsv) | {"model": model}
     rules = text_rules(tokenizer.config)
     if spec.precompiled_charsmap:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
-    # Behind `[MASK]` a mark stands where a piece can begin with it.
+    # After `[MASK]`, insert a word mark if a piece starts with it and the next
+    # character.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
     if words:
@@ -143,7 +145,7 @@ def wordpiece(tokenizer: Tokenizer) -> dict:
 
 
 def template(tokenizer: Tokenizer) -> dict:
-    """Return the rule that makes `[CLS] a [SEP] b [SEP]` of one or two."""
+    """Return the rule that packs one or two texts: `[CLS] a [SEP] b [SEP]`."""
 
     def special(name: str, segment: int) -> dict:
         return {"SpecialToken": {"id": name, "type_id": segment}}
@@ -166,7 +168,7 @@ def template(tokenizer: Tokenizer) -> dict:
 
 
 def special_pieces(tokenizer: Tokenizer) -> list[dict]:
-    """Return what is found in text as it stands; a mask eats a space."""
+    """Return the special pieces; a mask absorbs the space before it."""
     mask = tokenizer.special[-1]
     first = tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id
     ids = *first, tokenizer.sep_id, tokenizer.mask_id
@@ -185,7 +187,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
-    """Return the content of `tokenizer.json`, None where there can be none."""
+    """Return the content of `tokenizer.json`, None if it is impossible."""
     makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
     rules = makers[tokenizer.kind](tokenizer)
     if rules is None:
@@ -201,7 +203,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return the content of one of a tokenizer's files, {} without it."""
+    """Return the content of a tokenizer's JSON file, {} if it is missing."""
     path, what = files.join(folder, name), f"`{name}`"
     return files.read_json_object(path, what) if files.exists(path) else {}
 

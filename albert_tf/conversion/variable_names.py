@@ -1,12 +1,12 @@
-"""The one table of variable names: here, in the released files, on the hub.
+"""The table of variable names: here, in released files, and on the hub.
 
-One row is one variable of the model, or a layer with two: a product's kernel
-and bias, or a norm's gamma and beta. Shapes are written in the symbols
-V vocabulary, E embedding, H hidden, A all heads of attention (H unless some
-were pruned), I intermediate, N positions, S segment types, W the width that is
-normalised (E, or H in albert_zh's first release).
-`{g}` and `{k}` stand for a group of layers and a block inside it. `.T` after
-a name says that the other file holds the transpose.
+Each row is a variable of the model, or a layer with two variables: a dense
+layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes:
+V vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
+pruned), I intermediate, N positions, S segment types, W the normalised width
+(E, or H in albert_zh's first release).
+`{g}` and `{k}` stand for a group of layers and a block in it. `.T` after a
+name means that the other file has the transpose.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from albert_tf.model.config import AlbertConfig
 
 Shape = tuple[int, ...]
 
-# here, shape, google-research and TF-Hub, albert_zh's first release, Hugging
-# Face. No name where a file of that kind cannot hold the variable.
+# Columns: our name, shape, google-research and TF-Hub, albert_zh's first
+# release, Hugging Face. None means that such files cannot have the variable.
 _G = "bert/encoder/transformer/group_{g}/inner_group_{k}/"
 _Z = "bert/encoder/layer_shared/"
 _F = "albert.encoder.albert_layer_groups.{g}.albert_layers.{k}."
@@ -61,7 +61,7 @@ _SINGLE = (
      "cls/seq_relationship/output_bias",
      "sop_classifier.classifier.bias"),
 )
-_DENSE = (  # the shape is that of the kernel
+_DENSE = (  # shapes of kernels
     (_A + "query", "H A", _G + "attention_1/self/query",
      _Z + "attention/self/query", _F + "attention.query"),
     (_A + "key", "H A", _G + "attention_1/self/key",
@@ -93,12 +93,12 @@ _NORMS = (
 
 
 def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
-    """Yield the rows of the two variables of layers; the second is a vector.
+    """Yield rows for the two variables of each layer; the second is a vector.
 
     Args:
-      layers: their rows.
-      names: of the two variables, here and in TF1 files.
-      on_hub: the same in Hugging Face's.
+      layers: rows of the layers.
+      names: names of the two variables, here and in TF1 files.
+      on_hub: their names in Hugging Face files.
     """
     for ours, shape, google, zh, hub in layers:
         shapes = shape, shape[-1]
@@ -116,15 +116,15 @@ _TABLE = (
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How one kind of file names its variables.
+    """The naming scheme of one kind of file.
 
     Attributes:
-      title: what a person calls it.
-      column: the column of the table.
+      title: its name in messages.
+      column: its column in the table.
       slots: pairs of patterns for the optimizer's m and v of a variable; a
-        file uses one pair, and the first is written.
-      step: the name of the optimizer's step counter.
-      advice: what to do about files with other variables.
+        file uses one pair, and the first pair is written.
+      step: name of the optimizer's step counter.
+      advice: a sentence for errors about unexpected or missing variables.
     """
 
     title: str
@@ -156,19 +156,19 @@ ALBERT_ZH = Layout(
 HUGGING_FACE = Layout(
     "Hugging Face folder",
     column=4,
-    advice=" It must hold all weights of its `architectures` and no others; "
-    "transformers would draw those that are missing.",
+    advice=" It must have exactly the weights of its `architectures`; "
+    "transformers would initialize missing ones at random.",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a file of some layout keeps a variable.
+    """A variable's name and form in a file of some layout.
 
     Attributes:
       name: the variable's name in the file.
       shape: its shape in the file.
-      transposed: whether the file holds the transpose of ours.
+      transposed: whether the file has the transpose of our variable.
     """
 
     name: str
@@ -177,7 +177,7 @@ class Place:
 
 
 def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
-    """Return the values of `{g}` and `{k}` that a row stands for."""
+    """Return the values of `{g}` and `{k}` for a row."""
     if "{g}" not in row_name:
         return [{}]
     kind = "attention" if row_name.startswith(_A) else "ffn"
@@ -187,7 +187,7 @@ def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
 
 
 def _has(row_name: str, config: AlbertConfig) -> bool:
-    """Return whether a config's model has the variables of a row."""
+    """Return whether the model of a config has the variables of a row."""
     factorized = config.embedding_size != config.hidden_size
     hidden = config.embedding_norm == "hidden"
     if row_name == _P + "kernel":
@@ -196,7 +196,7 @@ def _has(row_name: str, config: AlbertConfig) -> bool:
 
 
 def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
-    """Yield (our name, shape, row, block) of every variable of a config."""
+    """Yield (our name, shape, row, block) for every variable of a config."""
     hidden = config.embedding_norm == "hidden"
     sizes = {
         "V": config.vocab_size,
@@ -217,24 +217,24 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 
 
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
-    """Return {name: shape} of `AlbertForPretraining`'s variables.
+    """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    The same as building the model and asking it, without the memory.
+    The result equals that of building the model, without the memory.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 
 
 def as_released(config: AlbertConfig) -> AlbertConfig:
-    """Return the same model as a config that released files can express.
+    """Rewrite a config in terms that released files can express.
 
-    Released layers are shared whole, within groups: `sharing="none"` is as
-    many groups as layers. Their heads have the width H / A.
+    Released models share whole layers within groups, so `sharing="none"`
+    becomes as many groups as layers. Their heads have width H / A.
     """
     require(
         config.attention_width == config.hidden_size,
-        "Released layouts have heads of the width `hidden_size` / "
-        "`num_attention_heads`, so they cannot hold a model whose heads were "
-        "pruned.",
+        "Released layouts have heads of width `hidden_size` / "
+        "`num_attention_heads`, so they cannot store a model with pruned "
+        "heads.",
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
         attention_head_size=config.attention_head_size,
@@ -253,7 +253,7 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
 
 
 def tf1_layout(config: AlbertConfig) -> Layout:
-    """Return the TF1 layout that a config's weights are released in."""
+    """Return the TF1 layout in which such weights were released."""
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
@@ -261,12 +261,12 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
     """Return {our name: its place in a file of the layout}.
 
     Raises:
-      InputError: the layout cannot hold a variable of this config.
+      InputError: the layout cannot store a variable of this config.
     """
     groups, inner = config.num_hidden_groups, config.inner_group_num
     require(
         layout is not ALBERT_ZH or groups * inner == 1,
-        "albert_zh's first release shares one block in all layers; "
+        "albert_zh's first release shares one block across all layers; "
         "`num_hidden_groups` and `inner_group_num` must be 1.",
         num_hidden_groups=groups,
         inner_group_num=inner,
@@ -274,7 +274,7 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
     norm = config.embedding_norm
     require(
         layout not in (GOOGLE, HUGGING_FACE) or norm != "hidden",
-        f"A {layout.title} cannot hold albert_zh's first architecture; "
+        f"A {layout.title} cannot store albert_zh's first architecture; "
         "`embedding_norm` must be embedding.",
         embedding_norm=norm,
     )

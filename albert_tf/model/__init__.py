@@ -1,1 +1,1 @@
-"""The architecture: its config, the layers of the paper, heads for tasks."""
+"""The architecture: config, the layers of the paper, and task heads."""

@@ -1,7 +1,7 @@
-"""ALBERT, top to bottom as Section 3 of https://arxiv.org/abs/1909.11942.
+"""ALBERT, in the order of Section 3 of https://arxiv.org/abs/1909.11942.
 
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
-D head width, I intermediate width, V vocabulary, P predictions, or requested
+D head width, I intermediate width, V vocabulary, P predictions or requested
 tokens.
 
 A `seed` (see `ops.py`) means training; None means inference.
@@ -22,7 +22,7 @@ from albert_tf.model.layers import (
 )
 from albert_tf.model.ops import dropout, flattened, fold_in, products
 
-MASK_BIAS = -10000.0  # added to the scores of padding, as released
+MASK_BIAS = -10000.0  # added to the scores of padding, as in the release
 
 
 @registered
@@ -30,7 +30,7 @@ class AlbertEmbeddings(ConfiguredLayer):
     """Factorized embedding: tables of width E, then a projection to H.
 
     With `embedding_norm="hidden"` (albert_zh's first release) the projection
-    comes first, without a bias, and norm, positions and segments have width H.
+    comes first and has no bias; norm, positions and segments have width H.
     """
 
     def build(self):
@@ -47,7 +47,7 @@ class AlbertEmbeddings(ConfiguredLayer):
             "position_embeddings", c.max_position_embeddings, width
         )
         self.layer_norm = self.norm(width)
-        self.perturb = None  # for adversarial training, [B, T, E] -> the same
+        self.perturb = None  # for adversarial training, keeps shape [B, T, E]
         self.projection = None
         if c.embedding_size != c.hidden_size or not self.norm_first:
             self.projection = self.dense(
@@ -75,7 +75,7 @@ class AlbertEmbeddings(ConfiguredLayer):
 
 @registered
 class SelfAttention(ConfiguredLayer):
-    """Multi-head self-attention, its residual connection and its norm."""
+    """Multi-head self-attention with its residual connection and norm."""
 
     def build(self):
         width, inner = self.config.hidden_size, self.config.attention_width
@@ -91,10 +91,10 @@ class SelfAttention(ConfiguredLayer):
         Args:
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
-          seed: see the module.
-          places: int32 [B, P], the tokens whose output is wanted. Default:
+          seed: see the module docstring.
+          places: int32 [B, P], positions whose output to compute. Default:
             all, P = T.
-          compiled: whether to compute as `ops` does for training.
+          compiled: whether to use the fused training ops of `ops`.
         """
         c, of = self.config, products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)
@@ -121,7 +121,7 @@ class SelfAttention(ConfiguredLayer):
 
 @registered
 class FeedForward(ConfiguredLayer):
-    """The position-wise network, its residual connection and its norm."""
+    """The position-wise network with its residual connection and norm."""
 
     def build(self):
         c = self.config
@@ -135,12 +135,12 @@ class FeedForward(ConfiguredLayer):
         self.layer_norm = self.norm(c.hidden_size)
 
     def call(self, x, seed=None, compiled=False):
-        """Map [B, T, H] to [B, T, H]; `compiled` as for attention."""
+        """Map [B, T, H] to [B, T, H]; `compiled` as in `SelfAttention`."""
         fused = compiled and self.config.hidden_act == "gelu"
         activation = ops.gelu if fused else self.activation
         inner = self.intermediate(flattened(x))  # [B * T, I]
-        # TensorFlow's optimizer orders operations by name, and finds the GELU
-        # that oneDNN computes with the product only where it comes after it.
+        # TensorFlow's graph optimizer orders operations by name. It fuses the
+        # GELU into oneDNN's product only if the GELU comes later.
         with tf.name_scope("intermediate_activation"):
             inner = activation(inner)
         inner = self.output_projection(inner)  # [B * T, H]
@@ -151,14 +151,14 @@ class FeedForward(ConfiguredLayer):
 
 @registered
 class AlbertEncoder(ConfiguredLayer):
-    """Cross-layer sharing: the loop calls the same layer objects again.
+    """Encoder with cross-layer sharing: the loop reuses layer objects.
 
     Attributes:
       loop, xla: the `EncoderLoop` and the `XlaPolicy` of a run.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
-        # Without autocast, a loop takes its weights in float32.
+        # Without autocast, loops receive weights in float32.
         super().__init__(config, autocast=False, **kwargs)
         self.loop, self.xla = PLAIN, ops.XlaPolicy()
 
@@ -167,20 +167,20 @@ class AlbertEncoder(ConfiguredLayer):
         self.ffns = self.blocks(FeedForward, "ffn")
 
     def blocks(self, cls: type, kind: str) -> Mapping:
-        """Return {(index, inner index): block}, each used by many layers."""
+        """Return {(index, inner index): block}; many layers may share one."""
         blocks = {}
         for g in sorted(set(self.config.blocks(kind))):
             for k in range(self.config.inner_group_num):
                 name = f"{kind}_{g}_{k}"
                 blocks[g, k] = self.sublayer(cls, name)
                 setattr(self, name, blocks[g, k])
-        # TensorFlow would track a dict, and saves none with such keys.
+        # TensorFlow would track a dict, and cannot save one with such keys.
         return types.MappingProxyType(blocks)
 
     def layer_blocks(
         self, config: AlbertConfig, i: int
     ) -> list[tuple[SelfAttention, FeedForward]]:
-        """Return the blocks that layer i calls one after the other."""
+        """Return the blocks that layer i calls, in order."""
         a, f = config.blocks("attention")[i], config.blocks("ffn")[i]
         inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
@@ -188,8 +188,8 @@ class AlbertEncoder(ConfiguredLayer):
     def layer(self, blocks, number, x, input_mask, seed, places=None):
         """Return the outputs and attentions of a layer's blocks.
 
-        The layer's number, an int or a scalar, decides on dropout alone. The
-        last block may be asked for some places [B, P] alone.
+        The layer's number, an int or a scalar tensor, affects only dropout.
+        With `places` [B, P] the last block computes only these positions.
         """
         hidden_states, attention_probs = [], []
         compiled = self.xla.pieces and seed is not None
@@ -219,10 +219,10 @@ class AlbertEncoder(ConfiguredLayer):
     ):
         """Return the outputs [B, T, H] and attentions of every block.
 
-        Where `loop` is not the plain one, `return_all` decides whether to
-        unroll the layers, or to return the last output alone. With `layers`
-        the blocks are those of a config of so many. With `places` [B, P] the
-        last output is [B, P, H]: nothing else of that block is computed.
+        If `loop` is not the plain one, only the last output is returned,
+        unless `return_all` is set, which unrolls the layers. `layers` sets the
+        number of layers. With `places` [B, P] the last block computes only
+        these positions, and the last output is [B, P, H].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
@@ -239,7 +239,7 @@ class AlbertEncoder(ConfiguredLayer):
         return hidden_states, attention_probs
 
     def looped(self, config, x, input_mask, seed, places):
-        """Return the last output, through `loop` where layers are shared."""
+        """Return the last output, using `loop` for runs of shared layers."""
         runs = [(numbers, None) for numbers in config.shared_layers()]
         if places is not None:
             *runs, (numbers, _) = runs
@@ -259,13 +259,13 @@ class AlbertEncoder(ConfiguredLayer):
 
 @registered
 class AlbertModel(AlbertNetwork):
-    """The encoder of ALBERT with its embeddings and its pooler.
+    """The ALBERT encoder with its embeddings and pooler.
 
     Args:
       config: the architecture.
       dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
         logits and losses are computed in float32 under both. Default: the
-        global one.
+        global policy.
     """
 
     def __init__(
@@ -291,25 +291,26 @@ class AlbertModel(AlbertNetwork):
         layers=None,
         places=None,
     ):
-        """Encode a batch, as `AlbertNetwork.call` takes it.
+        """Encode a batch.
 
         Args:
-          input_ids, input_mask, segment_ids: int32 [B, T], see there.
-          seed: see the module.
-          return_all: whether to return what every block computed.
-          layers: how many layers run; None is all.
-          places: int32 [B, P], the tokens whose output is wanted; beside
-            [CLS] the last block computes no other. None is all, P = T.
+          input_ids, input_mask, segment_ids: int32 [B, T], see
+            `AlbertNetwork.call`.
+          seed: see the module docstring.
+          return_all: whether to return the outputs of every block.
+          layers: number of layers to run; None means all.
+          places: int32 [B, P], positions whose output to compute; the last
+            block computes only these and [CLS]. None means all, P = T.
 
         Returns:
           `sequence_output` [B, P, H] and `pooled_output` [B, H]; with
-          `return_all` also `embedding_output` [B, T, E], and of every inner
-          block `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
+          `return_all` also `embedding_output` [B, T, E] and, for every inner
+          block, `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
-        # [CLS], for the pooler, comes first.
+        # [CLS] comes first, for the pooler.
         asked = None if places is None else tf.pad(places, [[0, 0], [1, 0]])
         hidden_states, attention_probs = self.encoder(
             x,
@@ -335,11 +336,11 @@ class AlbertModel(AlbertNetwork):
 
 @registered
 class MaskedLMHead(ConfiguredLayer):
-    """Masked words over the tied word table."""
+    """Masked-word prediction with the tied word table."""
 
     def build(self):
         c = self.config
-        # Words are predicted at the width at which the tables are normalised.
+        # Predict words at the width at which embeddings are normalised.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]
@@ -357,10 +358,10 @@ class MaskedLMHead(ConfiguredLayer):
 
         Args:
           x: the encoder's last outputs [B, P, H].
-          embeddings: the model's `AlbertEmbeddings`, whose table is tied.
+          embeddings: the model's `AlbertEmbeddings`, with the tied table.
         """
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
-        x = tf.cast(x, tf.float32)  # logits of bfloat16 would tie
+        x = tf.cast(x, tf.float32)  # bfloat16 logits would tie
         if not self.norm_first:
             kernel = tf.cast(embeddings.projection.kernel, x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
@@ -370,7 +371,7 @@ class MaskedLMHead(ConfiguredLayer):
 
 @registered
 class SentenceOrderHead(ConfiguredLayer):
-    """Whether two segments stand in order (0) or were swapped (1)."""
+    """Prediction of whether two segments are in order (0) or swapped (1)."""
 
     def build(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)
@@ -382,7 +383,7 @@ class SentenceOrderHead(ConfiguredLayer):
 
 @registered
 class AlbertForPretraining(AlbertNetwork):
-    """ALBERT with the two heads that it is pretrained with."""
+    """ALBERT with its two pretraining heads."""
 
     further_inputs = ("masked_lm_positions",)
 
@@ -407,11 +408,11 @@ class AlbertForPretraining(AlbertNetwork):
         seed=None,
         **kwargs,
     ):
-        """Return `AlbertModel`'s outputs and the heads'.
+        """Return the outputs of `AlbertModel` and of the heads.
 
-        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], are
-        at `masked_lm_positions` [B, P], by default at all; `sop_logits` are
-        float32 [B, 2]. `seed`, `return_all` and `layers` are passed on.
+        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], cover
+        `masked_lm_positions` [B, P], by default all positions; `sop_logits`
+        are float32 [B, 2]. `seed`, `return_all` and `layers` are passed on.
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions

@@ -1,6 +1,6 @@
 """The architecture of an ALBERT: the released JSON keys, validated once.
 
-Its floating-point operations follow from the config alone.
+The number of floating-point operations also follows from the config.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONFIG_FILE = "albert_config.json"
-RELEASED_FILE = "model.ckpt-best.index"  # beside it, of TensorFlow 1
+RELEASED_FILE = "model.ckpt-best.index"  # next to it in TensorFlow 1 releases
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
@@ -24,7 +24,7 @@ def erf_gelu(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
-# The released "gelu" is the tanh form; some other code bases mean the erf one.
+# The released "gelu" is the tanh form; in some code bases it is the erf form.
 ACTIVATIONS = {
     "gelu": functools.partial(tf.nn.gelu, approximate=True),
     "gelu_erf": erf_gelu,
@@ -34,7 +34,7 @@ ACTIVATIONS = {
 }
 
 # Sharing strategies of the paper's Table 4: which half of a layer is shared
-# within a group; the other half is each layer's own.
+# within a group; the other half is separate in each layer.
 SHARING = ("all", "attention", "ffn", "none")
 
 # Where the embedding is normalised: "embedding" at width E before the
@@ -42,17 +42,17 @@ SHARING = ("all", "attention", "ffn", "none")
 # and segment tables of width H (albert_zh's first release).
 EMBEDDING_NORMS = ("embedding", "hidden")
 
-# Keys that stand in released JSON files and that the released code never read.
+# Keys in released JSON files that the released code never reads.
 IGNORED_KEYS = frozenset(
     """net_structure_type gap_size num_memory_blocks down_scale_factor
     layers_to_keep directionality pooler_fc_size pooler_num_attention_heads
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
 
-# Keys that only a `config.json` of the Hugging Face hub has.
+# Keys found only in a `config.json` from the Hugging Face hub.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
 
-# Without these a JSON file does not say which model it is.
+# A JSON file without these keys does not identify a model.
 REQUIRED_KEYS = (
     "vocab_size",
     "embedding_size",
@@ -62,10 +62,10 @@ REQUIRED_KEYS = (
     "intermediate_size",
 )
 
-# How the names of the pretraining heads' variables begin.
+# Prefixes of the pretraining heads' variable names.
 PRETRAINING_HEADS = ("mlm/", "sop/")
-# The halves of a layer, and the names of a block's variables: which half it
-# is, and its index.
+# The halves of a layer, and the pattern of a block's variable names: its half
+# and its index.
 KINDS = ("attention", "ffn")
 BLOCK = re.compile(rf"albert/encoder/({'|'.join(KINDS)})_(\d+)_")
 
@@ -74,25 +74,29 @@ BLOCK = re.compile(rf"albert/encoder/({'|'.join(KINDS)})_(\d+)_")
 class AlbertConfig:
     """An ALBERT architecture; the defaults are ALBERT-base version 2.
 
-    The keys are those of the released `albert_config.json`, where every one
-    of `REQUIRED_KEYS` must be given, because the released defaults are those
-    of xxlarge and a silent default loads the wrong model.
+    The keys are those of the released `albert_config.json`. JSON files must
+    have all of `REQUIRED_KEYS`: the released code defaults to xxlarge, so a
+    silent default could load the wrong model.
     """
 
-    vocab_size: int = setting(30000, "Pieces of the vocabulary, V.", minimum=8)
-    embedding_size: int = setting(128, "Width of embeddings, E.", minimum=1)
-    hidden_size: int = setting(768, "Width of the encoder, H.", minimum=1)
-    num_hidden_layers: int = setting(12, "Layers, L.", minimum=1)
+    vocab_size: int = setting(30000, "Vocabulary size, V.", minimum=8)
+    embedding_size: int = setting(128, "Embedding width, E.", minimum=1)
+    hidden_size: int = setting(768, "Hidden width, H.", minimum=1)
+    num_hidden_layers: int = setting(12, "Number of layers, L.", minimum=1)
     num_hidden_groups: int = setting(
-        1, "Groups of layers that share weights.", minimum=1
+        1, "Number of groups of layers that share weights.", minimum=1
     )
     inner_group_num: int = setting(
-        1, "Blocks applied one after the other in each layer.", minimum=1
+        1, "Number of consecutive blocks in each layer.", minimum=1
     )
-    num_attention_heads: int = setting(12, "Attention heads, A.", minimum=1)
+    num_attention_heads: int = setting(
+        12, "Number of attention heads, A.", minimum=1
+    )
     intermediate_size: int = setting(3072, "FFN width, I.", minimum=1)
     hidden_act: str = setting(
-        "gelu", "Activation; gelu is the tanh form.", choices=ACTIVATIONS
+        "gelu",
+        "Activation function; gelu is the tanh form.",
+        choices=ACTIVATIONS,
     )
     hidden_dropout_prob: float = setting(
         0.0, "Dropout of hidden states.", minimum=0.0, maximum=0.99
@@ -100,22 +104,24 @@ class AlbertConfig:
     attention_probs_dropout_prob: float = setting(
         0.0, "Dropout of attention probabilities.", minimum=0.0, maximum=0.99
     )
-    max_position_embeddings: int = setting(512, "Longest input.", minimum=1)
-    type_vocab_size: int = setting(2, "Segment types.", minimum=1)
+    max_position_embeddings: int = setting(
+        512, "Maximum input length in tokens.", minimum=1
+    )
+    type_vocab_size: int = setting(2, "Number of segment types.", minimum=1)
     initializer_range: float = setting(
         0.02,
-        "Standard deviation of truncated normal weights.",
+        "Standard deviation of the truncated normal initializer.",
         minimum=1e-6,
     )
     sharing: str = setting(
-        "all", "What layers share, the paper's Table 4.", choices=SHARING
+        "all", "What layers share; Table 4 of the paper.", choices=SHARING
     )
     embedding_norm: str = setting(
         "embedding", "Where embeddings are normalised.", choices=EMBEDDING_NORMS
     )
     attention_head_size: int | None = setting(
         None,
-        "Width of a head, D, where heads were pruned. Default: H / A.",
+        "Head width, D, if heads were pruned. Default: H / A.",
         minimum=1,
     )
 
@@ -142,39 +148,39 @@ class AlbertConfig:
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head, D = H / A unless heads were pruned."""
+        """Width of an attention head, D = H / A unless heads were pruned."""
         whole = self.hidden_size // self.num_attention_heads
         return self.attention_head_size or whole
 
     @property
     def attention_width(self) -> int:
-        """Width of all heads together, A D: H unless heads were pruned."""
+        """Total width of the heads, A * D; H unless heads were pruned."""
         return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
-        """Return the group of a layer: i * G // L, as released."""
+        """Return the group of a layer: i * G // L, as in the release."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
-        """Return the config with so many layers; None is all."""
+        """Return the config with a number of layers; None keeps all."""
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 
     def blocks(self, kind: str) -> list[int]:
-        """Return which block of a kind, see `BLOCK`, each layer uses."""
+        """Return, for each layer, the index of its block of a kind."""
         shared = self.sharing in ("all", kind)
         layers = range(self.num_hidden_layers)
         return [self.group(layer) if shared else layer for layer in layers]
 
     def check_length(self, name: str, tokens: int | None) -> None:
-        """Refuse a setting of more tokens than there are positions."""
+        """Raise `InputError` if a setting exceeds the number of positions."""
         most = self.max_position_embeddings
         rule = f"`{name}` must be at most the model's "
         rule += f"`max_position_embeddings`, {most}."
         require((tokens or 0) <= most, rule, **{name: tokens})
 
     def check_pieces(self, pieces: int, path: str) -> None:
-        """Refuse a tokenizer of more pieces than the word table has rows."""
+        """Raise `InputError` if a tokenizer has more than V pieces."""
         require(
             pieces <= self.vocab_size,
             f"{path}: the tokenizer must fit the weights, whose word table "
@@ -193,16 +199,16 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: dict, source: str = "") -> "AlbertConfig":
-        """Build from the keys of a released JSON file.
+        """Create a config from the keys of a released JSON file.
 
         Args:
-          values: the JSON object; historical keys in `IGNORED_KEYS` pass.
+          values: the JSON object; keys in `IGNORED_KEYS` are accepted.
           source: the file's name, for error messages.
         """
         known = {field.name for field in dataclasses.fields(cls)}
         where = f" in {source}" if source else ""
         order = values.get("ln_type", "postln")
-        rule = "`ln_type` must be postln, the order of the released ALBERT."
+        rule = "`ln_type` must be postln, as in the released ALBERT."
         require(order == "postln", rule, ln_type=f"{order}{where}")
         unknown = sorted(set(values) - known - IGNORED_KEYS - {"ln_type"})
         require(
@@ -223,12 +229,12 @@ class AlbertConfig:
 
     @classmethod
     def from_json_file(cls, path: str) -> "AlbertConfig":
-        """Read a released or own `albert_config.json`."""
+        """Read an `albert_config.json`, released or written by this package."""
         values = files.read_json_object(path, "`albert_config_file`")
         require(
             not HUB_KEYS & values.keys(),
             "`albert_config_file` must be an albert_config.json. This is a "
-            "Hugging Face config: if its folder has an ALBERT, convert it by "
+            "Hugging Face config. If its folder has an ALBERT, convert it with "
             "`python -m albert_tf.convert_checkpoint --input=FOLDER "
             "--output=NEW --to=model_dir`, which writes an "
             f"{CONFIG_FILE}; for a new model, see configs/models/.",
@@ -239,25 +245,25 @@ class AlbertConfig:
 
     @classmethod
     def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
-        """Read the config of a model directory; say how one is made."""
+        """Read a model directory's config; errors explain how to make one."""
         path = files.join(model_dir, CONFIG_FILE)
-        rule = "The folder of a model directory must exist."
+        rule = "A model directory must be an existing folder."
         require(files.is_folder(model_dir), rule, model_dir=model_dir)
         names = files.names(model_dir)
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must have {CONFIG_FILE} and checkpoints of "
             "this project; `python -m albert_tf.convert_checkpoint "
-            f"--input={model_dir} --output=NEW --to=model_dir` makes one of "
-            "a Hugging Face folder or a release of TensorFlow 1.",
+            f"--input={model_dir} --output=NEW --to=model_dir` makes one from "
+            "a Hugging Face folder or a TensorFlow 1 release.",
             model_dir=model_dir,
         )
         return cls.from_json_file(path)
 
     def to_json(self) -> str:
-        """Return the JSON text of the config, every key written out.
+        """Return the config as JSON text with all keys.
 
-        `attention_head_size` stands there only where heads were pruned.
+        `attention_head_size` is included only if heads were pruned.
         """
         values = dataclasses.asdict(self)
         values = {k: v for k, v in values.items() if v is not None}
@@ -268,7 +274,7 @@ class AlbertConfig:
         files.write_text(files.join(model_dir, CONFIG_FILE), self.to_json())
 
 
-# A backward pass costs twice the forward one.
+# A backward pass costs twice as much as a forward pass.
 TRAINING_FACTOR = 3
 
 
@@ -277,14 +283,14 @@ def forward_flops(
 ) -> dict[str, int]:
     """Return {part: FLOPs of one sequence's forward pass}.
 
-    Matrix products only, two operations for each multiply-add; lookups,
-    norms and activations are below one percent. The last block computes the
-    outputs of [CLS] and of the predictions alone.
+    Only matrix products count, with two operations per multiply-add; lookups,
+    norms and activations are below one percent. The last block computes only
+    the outputs of [CLS] and of the predictions.
 
     Args:
       config: the architecture; sharing weights saves no operations.
       tokens: length of the sequence, T.
-      predictions: masked positions that are predicted, P.
+      predictions: number of masked positions, P.
     """
     v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
     i, t, p = config.intermediate_size, tokens, predictions
@@ -307,7 +313,7 @@ def forward_flops(
 def training_flops(config: AlbertConfig, tokens: int, predictions: int) -> int:
     """Return the FLOPs of one sequence's forward and backward pass.
 
-    What recomputation adds is not counted: it is no work of the model.
+    Recomputation is not counted, because the model does not require it.
     """
     forward = sum(forward_flops(config, tokens, predictions).values())
     return TRAINING_FACTOR * forward

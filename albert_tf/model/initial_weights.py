@@ -1,13 +1,13 @@
-"""Where the heads of a new model look before it has learnt anything.
+"""Initial weights that make a new model's heads attend to useful positions.
 
-A masked language model stands on a plateau, at the frequencies of the pieces,
-until some head knows where a word's neighbours are. With random tables each
-position must learn that apart. Here positions begin as waves, for which "one
-before" is the same rotation everywhere (https://arxiv.org/abs/1706.03762,
-Section 3.5), and heads begin with such rotations. Another head begins at the
-same word elsewhere, without which a small model does not come to compare two
-texts. These are only the first values of ordinary weights: training may change
-all of them.
+A masked language model stays on a plateau, predicting piece frequencies, until
+some head finds a word's neighbours. With random tables it must learn this for
+each position separately. Here positions start as waves, for which "one before"
+is the same rotation everywhere (https://arxiv.org/abs/1706.03762, Section 3.5),
+and heads start with such rotations. One more head starts by attending to other
+occurrences of the same word; without it a small model does not learn to
+compare two texts. These are only initial values of ordinary weights: training
+may change all of them.
 
 Shapes: T positions, W their width, H hidden width, D head width, E embedding
 width, V vocabulary.
@@ -18,15 +18,29 @@ import numpy as np
 
 from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 
-# The score of the place that a head looks at; other places have about 0.
+# Score of the position that a head attends to, relative to the others. If all
+# others scored 0, the softmax over T positions would give it
+# exp(6) / (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512.
+# In a new model (E = 128) their standard deviation is 1.4, and the measured
+# shares are about 0.7 and 0.2. The value comes from trials, in which half of
+# it did as well (docs/experiments.md).
 PEAK = 6.0
 
-# Scores of a head at repeats: of a word with itself, less at its own place,
-# and of [SEP], which is what it looks at where no word stands again.
+# Scores of the head for repeats. A word scores SAME_WORD with each occurrence
+# of itself, including its own position, so SAME_PLACE must outweigh it there:
+# 9 - 14 = -5, and exp(-5) = 0.007 against 1 for a position of score 0.
+# SEPARATOR lies between two bounds: above log T (6.2 for T = 512), so that a
+# word without a repeat attends to [SEP], and below SAME_WORD, so that a repeat
+# wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere, a repeat
+# of exp(9) = 8,103 gets 0.75 for T = 512; without one the two [SEP] get 0.81.
+# In a new model (E = 128) scores of other words have a standard deviation of 2
+# to 3, and the measured shares are about 0.4 and 0.2. Within these bounds the
+# values are a choice, not derived.
 SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
 
-# How much it adds to the states where it looks at [SEP]; their norm is about
-# the root of H.
+# Length of the vector that full attention to [SEP] adds to a state. The norm
+# of a state is about sqrt(H), 16 for H = 256 and 28 for 768, so a word without
+# a repeat shifts by up to a quarter or a seventh. A choice, not derived.
 MARK = 4.0
 
 LONGEST_WAVE = 1024  # positions
@@ -38,11 +52,11 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 
 
 def frequencies(count: int, seed: int) -> np.ndarray:
-    """Return the radians per position of waves, the short waves first.
+    """Return the frequencies of waves in radians per position, highest first.
 
-    The frequencies of one half are spread evenly from pi to 0, each drawn in
-    its place so that no two distances look alike; the others are of ever
-    longer waves.
+    Half of them cover the range from pi to 0 evenly, each drawn at random from
+    its own interval so that no two distances look alike; the other half are
+    geometrically spaced long waves.
     """
     short = count // 2
     places = np.arange(short) + np.random.default_rng(seed).uniform(size=short)
@@ -51,7 +65,7 @@ def frequencies(count: int, seed: int) -> np.ndarray:
 
 
 def waves(positions: int, radians: np.ndarray) -> np.ndarray:
-    """Return a table [T, W] of cosines and sines in turn, of mean square 1."""
+    """Return a table [T, W] of alternating cosines and sines, mean square 1."""
     angles = np.arange(positions)[:, None] * radians
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     return np.sqrt(2.0) * table.reshape(positions, -1)
@@ -60,10 +74,10 @@ def waves(positions: int, radians: np.ndarray) -> np.ndarray:
 def head_kernels(
     radians: np.ndarray, size: int, offset: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return kernels [W, D] of the query and the key of a head.
+    """Return a head's query and key kernels [W, D].
 
-    Its score of place j from place i, both waves as `waves` makes them, is
-    `PEAK` at j = i + offset.
+    For positions encoded by `waves`, the score of position j from position i
+    is `PEAK` at j = i + offset.
     """
     short = len(radians) // 2
     pairs = min(size // 2, short)
@@ -74,20 +88,20 @@ def head_kernels(
         cos, sin = np.cos(angle), np.sin(angle)
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
         query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
-    # A head too narrow for a wave keeps its random weights.
+    # A head that is too narrow for a wave keeps its random weights.
     scale = np.sqrt(PEAK * np.sqrt(size) / max(2 * pairs, 1))
     return scale * query, scale * key
 
 
 def offsets(heads: int) -> list[int]:
-    """Return the places at which heads look: -1, 1, -2, 2 and so on."""
+    """Return the offsets that heads attend to: -1, 1, -2, 2 and so on."""
     return [(head // 2 + 1) * (2 * (head % 2) - 1) for head in range(heads)]
 
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
-    """Return what the norm multiplies the sum of the random tables with."""
+    """Return the factor by which the norm scales the sum of the tables."""
     words = np.var(to_numpy(embeddings.word_embeddings))
-    if not embeddings.norm_first:  # words are projected before
+    if not embeddings.norm_first:  # words are projected before the sum
         kernel = to_numpy(embeddings.projection.kernel)
         words *= kernel.shape[0] * np.var(kernel)
     types = np.var(to_numpy(embeddings.token_type_embeddings))
@@ -98,14 +112,14 @@ def position_gain(embeddings: AlbertEmbeddings) -> float:
 def start_positions(
     embeddings: AlbertEmbeddings, scale: float, seed: int = 0
 ) -> np.ndarray:
-    """Let positions begin as waves; return these, see `frequencies`.
+    """Initialize positions as waves; return their `frequencies`.
 
     Args:
-      embeddings: of a new model; their projection, if they have one, is made
-        to keep the size of what it maps: else the first layer would see
-        smaller states than the others, with which it shares its weights.
-      scale: root of the mean square of the positions.
-      seed: of the waves.
+      embeddings: the embeddings of a new model. Their projection, if any, is
+        rescaled to preserve norms: otherwise the first layer would receive
+        smaller states than the other layers, which share its weights.
+      scale: root mean square of the positions.
+      seed: seed of the frequencies.
     """
     table = to_numpy(embeddings.position_embeddings)
     positions, width = table.shape
@@ -120,7 +134,7 @@ def start_positions(
 
 
 def reader(embeddings: AlbertEmbeddings) -> np.ndarray:
-    """Return what reads the normed embeddings, [H, W], in the first states."""
+    """Return the matrix [H, W] that recovers embeddings from encoder inputs."""
     if embeddings.norm_first and embeddings.projection is not None:
         return np.linalg.pinv(to_numpy(embeddings.projection.kernel))
     return np.eye(embeddings.position_embeddings.shape[1])
@@ -136,13 +150,12 @@ def add_to(variable: keras.Variable, place: object, more: np.ndarray) -> None:
 def look_at_neighbours(
     albert: AlbertModel, heads: int, radians: np.ndarray, scale: float
 ) -> None:
-    """Let heads of a new model begin at the places around each word.
+    """Initialize heads of a new model to attend to each word's neighbours.
 
     Args:
-      albert: what the heads need is added to the queries and keys of every
-        layer.
-      heads: how many of each layer's heads, the first ones.
-      radians, scale: of its positions.
+      albert: the model; the query and key kernels of every layer are changed.
+      heads: number of heads in each layer, counted from the first.
+      radians, scale: frequencies and scale of its positions.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain = scale * position_gain(embeddings)
@@ -159,17 +172,17 @@ def look_at_neighbours(
 
 
 def has_room_for_repeats(albert: AlbertModel) -> bool:
-    """Return whether embeddings have dimensions to keep apart for a head."""
+    """Return whether embeddings are wide enough for the head for repeats."""
     config = albert.config
     wide = config.embedding_size >= 2 * config.head_size >= 16
     return albert.embeddings.norm_first and wide
 
 
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions for places alone, and those for words alone.
+    """Return the dimensions reserved for positions and those for words.
 
-    Those for places are of every second short wave, D / 2 of them; those for
-    words are the last D / 2 - 1.
+    D / 2 dimensions are reserved for positions, from every second short wave,
+    and the last D / 2 - 1 dimensions for words.
     """
     waves_begin = 4 * np.arange(size // 4)
     places = np.sort(np.concatenate([waves_begin, waves_begin + 1]))
@@ -177,10 +190,11 @@ def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def keep_apart(embeddings: AlbertEmbeddings, size: int) -> None:
-    """Keep dimensions of tables [n, E] for places alone, and words alone.
+    """Reserve dimensions of the tables [n, E] for positions and for words.
 
-    Only so can a head tell a word that stands elsewhere from the word itself.
-    A word's rows have one size in both groups of dimensions that are left.
+    A head needs them to tell another occurrence of a word from the word
+    itself. All words have the same norm in the dimensions reserved for words,
+    and the same norm in the shared dimensions.
     """
     rows = to_numpy(embeddings.word_embeddings)
     places, words = kept_apart(rows.shape[1], size)
@@ -203,15 +217,15 @@ def keep_apart(embeddings: AlbertEmbeddings, size: int) -> None:
 def look_at_repeats(
     albert: AlbertModel, head: int, sep_id: int, scale: float, seed: int = 0
 ) -> None:
-    """Let a head begin at the same word elsewhere, and at [SEP] without one.
+    """Initialize a head to attend to repeats of a word, or else to [SEP].
 
     Args:
-      albert: a new model whose embeddings `keep_apart` was called with; what
-        the head needs is added to every layer.
-      head: which.
-      sep_id: of [SEP].
-      scale: root of the mean square of the positions.
-      seed: of the direction that marks words without a repeat.
+      albert: a new model whose embeddings were passed to `keep_apart`; the
+        attention weights of every layer are changed.
+      head: index of the head.
+      sep_id: id of [SEP].
+      scale: root mean square of the positions.
+      seed: seed of the direction that marks words without a repeat.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain, root = position_gain(embeddings), np.sqrt(size)

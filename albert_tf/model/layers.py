@@ -1,6 +1,6 @@
-"""What all layers share, and the forms of the encoder's loop over layers.
+"""Layer base classes, and the forms of the encoder's loop over layers.
 
-All forms of the loop compute the same. A `while` loop compiles one layer
+All forms of the loop compute the same result. A `while` loop compiles one layer
 instead of L. With rematerialization neither compile time nor memory grows with
 depth, except for one hidden state [B, T, H] per layer.
 """
@@ -19,20 +19,20 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import custom_gradient, drawn, is_tpu
 from albert_tf.text.packing import INPUTS
 
-# A decorator of layers that Keras can load again.
+# Decorator for layers, so that Keras can load saved ones.
 registered = keras.saving.register_keras_serializable("albert_tf")
 
-# What Hugging Face calls two of the inputs.
+# Hugging Face's names of two inputs, and ours.
 ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
-LAYER_NORM_EPSILON = 1e-12  # contrib.layers.layer_norm of the release
+LAYER_NORM_EPSILON = 1e-12  # of contrib.layers.layer_norm, as in the release
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's; in training, and on TPUs, in fewer passes over memory.
+    """Layer norm with fewer passes over memory in training and on TPUs.
 
-    TPUs take mean and variance in one pass: both are then summed up while the
-    product before them is computed.
+    On TPUs mean and variance take one pass, so that the compiler can sum both
+    while it computes the preceding product.
     """
 
     def call(self, inputs, compiled=False):
@@ -52,9 +52,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class Dense(keras.layers.Dense):
-    """Keras's layer, except that it saves low-rank matrices (LoRA) as they are.
+    """Keras's dense layer, except that it saves LoRA matrices separately.
 
-    Keras merges them into the kernel, which ends their training.
+    Keras merges them into the kernel, after which they cannot be trained.
     """
 
     def _own_variables(self) -> dict[str, keras.Variable]:
@@ -62,7 +62,7 @@ class Dense(keras.layers.Dense):
         return {v.name: v for v in both}
 
     def quantize(self, mode=None, type_check=True, **kwargs):
-        """Quantize the kernel; Keras skips subclasses unless told not to."""
+        """Quantize the kernel; by default Keras rejects subclasses."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def save_own_variables(self, store):
@@ -82,10 +82,10 @@ class Dense(keras.layers.Dense):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that knows the config, from which all its shapes follow.
+    """A layer whose shapes all follow from its config.
 
-    A parent builds its layers inside its own `build`, which gives variables
-    the paths `parent/layer/variable`.
+    A parent builds its sublayers in its own `build`, so that variables have
+    paths of the form `parent/layer/variable`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -93,24 +93,24 @@ class ConfiguredLayer(keras.layers.Layer):
         self.config = config
 
     def initializer(self) -> keras.Initializer:
-        """Return a new truncated-normal initializer, as released."""
+        """Return a new truncated-normal initializer, as in the release."""
         return keras.initializers.TruncatedNormal(
             stddev=self.config.initializer_range
         )
 
     def get_config(self) -> dict:
-        """Return what `from_config` makes an equal layer of, as JSON can."""
+        """Return the JSON-serializable arguments of `from_config`."""
         values = dataclasses.asdict(self.config)
         return super().get_config() | {"config": values}
 
     @classmethod
     def from_config(cls, config: dict) -> "ConfiguredLayer":
-        """Return the layer that `get_config` described."""
+        """Create a layer from the result of `get_config`."""
         architecture = AlbertConfig(**config["config"])
         return cls(**config | {"config": architecture})
 
     def sublayer(self, cls: type, name: str) -> "ConfiguredLayer":
-        """Return a layer with the same config and precision, built."""
+        """Return a built layer with the same config and dtype policy."""
         layer = cls(self.config, name=name, dtype=self.dtype_policy)
         layer.build()
         return layer
@@ -131,9 +131,10 @@ class ConfiguredLayer(keras.layers.Layer):
         return layer
 
     def logits(self, name: str, fan_in: int, units: int, **kwargs):
-        """Return a built dense layer whose product and result are float32.
+        """Return a built dense layer that computes and returns float32.
 
-        Logits rounded to bfloat16 tie and shift: near 10 it has steps of 1/16.
+        Rounding to bfloat16 makes logits tie and shift: its spacing near 10 is
+        1/16.
         """
         return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
@@ -149,16 +150,16 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Return nested lists as an array; their rows must be equally long."""
+    """Return nested lists as an array; rows must have equal lengths."""
     try:
         return np.asarray(values)
     except ValueError:
-        rule = f"`{name}` must have rows of one length."
+        rule = f"`{name}` must have rows of equal length."
         raise InputError(f"{rule} Received: {str(values)[:60]}") from None
 
 
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
-    """Return a batch whose mask defaults to ones and segments to zeros.
+    """Return a batch with missing masks set to ones and segments to zeros.
 
     Args:
       ids: the ids, or a dict of the whole batch.
@@ -178,19 +179,19 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
 
 
 class TakesIds:
-    """Checks batches of ids before Keras, whose messages are long, does.
+    """Mixin that checks batches of ids before Keras does, with short errors.
 
     A batch is passed as a dict, or as `input_ids` and keywords. Mask and
-    segments may have the names of Hugging Face, see `ALIASES`.
+    segments may have Hugging Face's names, see `ALIASES`.
     """
 
     def named_inputs(self, inputs: Any, others: dict) -> dict:
-        """Return a checked batch under the model's own names.
+        """Check a batch and return it under the model's own names.
 
         Args:
           inputs: the ids, or a dict of the whole batch: tensors, their specs,
             arrays or lists.
-          others: further inputs by their names; None stands for the default.
+          others: {name: further input}; None means the default.
         """
         raise NotImplementedError
 
@@ -209,24 +210,25 @@ class TakesIds:
 
 
 class AlbertNetwork(TakesIds, ConfiguredLayer):
-    """A layer that is called with a batch of token ids.
+    """A layer that takes a batch of token ids.
 
     Attributes:
-      further_inputs: what `compute` takes of a batch beside `INPUTS`.
+      further_inputs: names of inputs that `compute` takes besides `INPUTS`.
     """
 
     further_inputs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        # Python's generator, Keras's default, would change initial weights.
+        # Keras draws this seed from Python's generator, which would change
+        # initial weights.
         first = int(np.random.randint(2**31))
         self.seed_generator = keras.random.SeedGenerator(first)
 
     def check_inputs(self, batch: dict) -> None:
-        """Raise `InputError` for types and shapes that the model cannot take.
+        """Raise `InputError` for types and shapes that the model rejects.
 
-        Shapes are checked as far as they are known.
+        Only static shapes are checked.
         """
         ids, limit = batch["input_ids"], self.config.max_position_embeddings
         dtype = str(getattr(ids.dtype, "name", ids.dtype))
@@ -234,11 +236,11 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             "int" in dtype,
             "`input_ids` must be integers; a tokenizer or a `Preprocessor` "
             "makes them from texts, as do `fit` and `predict` of a task's "
-            'model. A `keras.Input` for ids needs dtype="int32".',
+            'model. A `keras.Input` of ids needs dtype="int32".',
             dtype=dtype,
         )
         shape = tf.TensorShape(ids.shape)
-        rule = "`input_ids` must be batches of rows, [B, T]."
+        rule = "`input_ids` must be a batch of rows, [B, T]."
         require(shape.rank is None or shape.rank >= 2, rule, shape=shape)
         require(
             (shape[-1] or 0) <= limit,
@@ -287,22 +289,22 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         places=None,
         **further,
     ):
-        """Return what `compute` does.
+        """Fill in defaults and call `compute`.
 
         Args:
-          input_ids: integers [B, T]; or a dict of all that the batch has.
+          input_ids: integers [B, T], or a dict of the whole batch.
           input_mask: [B, T], 1 at tokens and 0 at padding. Default: ones.
           segment_ids: [B, T], 0 or 1. Default: zeros.
-          training: whether to drop units without a `seed`, with one drawn
-            for each call and replica; Keras gives it under `fit`.
-          seed: of dropout, see `dropout.py`, as the project's loop gives it.
-          places: int32 [B, P], of an `AlbertModel`, see there.
+          training: whether to apply dropout without a `seed`, with one drawn
+            for each call and replica; Keras sets it in `fit`.
+          seed: dropout seed, see `ops.py`; set by the project's own loop.
+          places: int32 [B, P], see `AlbertModel`.
           **further: the class's `further_inputs`, and options of `compute`.
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = drawn(self.seed_generator)
-        if places is not None:  # tensors do not mix with options for Keras
+        if places is not None:  # Keras keeps tensors apart from options
             further["places"] = places
         return self.compute(**batch | further, seed=seed)
 
@@ -316,21 +318,21 @@ Layer = Callable[[tf.Tensor, int | tf.Tensor], tf.Tensor]
 
 
 def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once for each number; the graph grows with them."""
+    """Apply a layer once per number; the graph contains every copy."""
     for number in numbers:
         x = layer(x, number)
     return x
 
 
 def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once for each number; the graph has one layer."""
+    """Apply a layer once per number; the graph contains one copy."""
     if len(numbers) < 2:
         return unrolled(layer, x, numbers)
     _, x = tf.while_loop(
         lambda number, _: number < numbers.stop,
         lambda number, x: (number + 1, layer(x, number)),
         (tf.constant(numbers.start), x),
-        # XLA must know how much the backward pass will need.
+        # XLA must know how much memory the backward pass needs.
         maximum_iterations=len(numbers),
     )
     return x
@@ -338,11 +340,11 @@ def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
 
 LOOPS: dict[str, Callable] = {"unrolled": unrolled, "while": while_loop}
 REMATERIALIZE = {"none": False, "layer": True}
-AUTO = "auto"  # by the kind of device
+AUTO = "auto"  # depends on the kind of device
 
 
 def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
-    """Return the layer as a function of (x, number, *weights)."""
+    """Return the layer as a pure function of (x, number, *weights)."""
 
     def call(x, number, *weights):
         values = list(zip(variables, weights, strict=True))
@@ -353,15 +355,15 @@ def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
 
 
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Return x, for use only once `other`, of the same shape, is known."""
-    # XLA ignores control dependencies, and would not compute again what it
-    # has; a NaN in `other` means a NaN gradient in any case.
+    """Return x, made to depend on `other`, which has the same shape."""
+    # XLA ignores control dependencies and would reuse earlier results instead
+    # of recomputing; a NaN in `other` means a NaN gradient in any case.
     first = tf.reshape(other, [-1])[0]
     return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
 
 
 def rematerialized(call: Callable) -> Callable:
-    """Keep only the layer's input; compute it again in the backward pass.
+    """Keep only the layer's input, and recompute it in the backward pass.
 
     Args:
       call: a function of (x, number, *weights) that reads no variables.
@@ -384,11 +386,11 @@ def rematerialized(call: Callable) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderLoop:
-    """How a run goes through layers that call the same blocks.
+    """How a run loops over layers that call the same blocks.
 
     Attributes:
       form: a key of `LOOPS`.
-      rematerialize: whether the backward pass computes each layer again.
+      rematerialize: whether the backward pass recomputes each layer.
     """
 
     form: str = "unrolled"
@@ -404,11 +406,11 @@ class EncoderLoop:
         """Return the hidden states [B, T, H] after the last layer.
 
         Args:
-          layer: one layer; its number decides nothing but dropout.
+          layer: one layer; its number affects only dropout.
           x: hidden states [B, T, H].
-          numbers: of the layers, which all call the same blocks.
-          blocks: those that they call. Their weights are read here, once,
-            for loops and recomputation get at gradients of tensors alone.
+          numbers: numbers of the layers, which all call the same blocks.
+          blocks: the blocks that the layers call. Their weights are read once,
+            here: loops and recomputation differentiate only tensors.
         """
         variables = [v for block in blocks for v in block.variables]
         call = with_weights(layer, variables)
@@ -421,17 +423,18 @@ class EncoderLoop:
 
 
 PLAIN = EncoderLoop()
-# Measured with the TPU compiler: docs/cloud_tpu.md.
+# Measured with the TPU compiler: docs/experiments.md, "Which form should the
+# encoder's loop have?"
 ON_TPU = EncoderLoop("while", rematerialize=True)
 
 
 def choose(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
-    """Return the loop that two settings stand for on a kind of device.
+    """Return the loop that two settings select on a kind of device.
 
     Args:
-      form: a key of `LOOPS`, or AUTO.
-      rematerialize: a key of `REMATERIALIZE`, or AUTO.
-      on_tpu: whether the run is on TPUs.
+      form: a key of `LOOPS`, or `AUTO`.
+      rematerialize: a key of `REMATERIALIZE`, or `AUTO`.
+      on_tpu: whether the run uses TPUs.
     """
     default = ON_TPU if on_tpu else PLAIN
     return EncoderLoop(

@@ -1,13 +1,13 @@
 """Operations of the model: fused ops, attention products, seeded dropout.
 
-The fused ops are TensorFlow's own, compiled with XLA in both directions: what
-several operations would write and read again stays in registers, and only
-what is named here is kept for the backward pass. Where XLA compiles the whole
-program, they are part of it.
+XLA compiles the forward and backward passes of the fused ops: intermediate
+results stay in registers, and only the tensors that the docstrings name are
+kept for the backward pass. If XLA compiles the whole program, they become part
+of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into it, so that
-masks differ between them and are the same when a step is repeated.
+masks differ between them but repeat when a step is repeated.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -26,20 +26,20 @@ from tensorflow.python.framework import ops
 
 
 class CompiledForTpu:
-    """What a strategy is whose replicas are compiled for TPUs, and not run."""
+    """Mixin of strategies whose replicas are compiled for TPUs but not run."""
 
 
 def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
     """Return whether a strategy's replicas are TPU cores.
 
-    Without one it is that of the replica, or the scope, which is entered.
+    Default: the strategy of the current replica or scope.
     """
     strategy = strategy or tf.distribute.get_strategy()
     return isinstance(strategy, (tf.distribute.TPUStrategy, CompiledForTpu))
 
 
 class WeakGradient:
-    """A registered gradient that its graph keeps alive."""
+    """A registered gradient that only its graph keeps alive."""
 
     def __init__(self, gradient: Callable):
         self.gradient = weakref.ref(gradient)
@@ -50,12 +50,12 @@ class WeakGradient:
 
 @contextlib.contextmanager
 def freed_with_graph() -> Iterator[None]:
-    """Let the graph own the custom gradients that it registers in the block.
+    """Let the graph own the custom gradients that the block registers.
 
-    Use it around other libraries' code with custom gradients, such as an
-    all-reduce; our own functions are decorated with `custom_gradient`.
+    Use it for other libraries' code with custom gradients, such as an
+    all-reduce; our own functions use the decorator `custom_gradient`.
     """
-    if tf.executing_eagerly():  # registers nothing
+    if tf.executing_eagerly():  # nothing is registered
         yield
         return
     registry = ops.gradient_registry._registry
@@ -75,7 +75,7 @@ def freed_with_graph() -> Iterator[None]:
 def custom_gradient(function: Callable) -> Callable:
     """Decorate a function of tensors as `tf.custom_gradient` does.
 
-    The one difference: graphs that call the function can be freed.
+    Unlike with `tf.custom_gradient`, graphs that call it can be freed.
     """
     registered = tf.custom_gradient(function)
 
@@ -91,36 +91,36 @@ Seed = tf.Tensor | None
 
 
 def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Return the seed of a numbered part; None stays None."""
+    """Derive the seed of a numbered part; None stays None."""
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
 
 
 def drawn(generator: keras.random.SeedGenerator) -> Seed:
-    """Return a generator's next seed, another one in each replica."""
+    """Draw a generator's next seed, different in each replica."""
     seed = tf.cast(generator.next(), tf.int32)
     context = tf.distribute.get_replica_context()
     return fold_in(seed, context.replica_id_in_sync_group) if context else seed
 
 
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Drop units with a mask that depends on the seed alone."""
+    """Drop units with a mask that depends only on the seed."""
     if seed is None or rate == 0.0:
         return x
-    # A TPU has a generator of its own, and would work Philox out in 177
-    # operations a number. CPUs take 80 times longer by XLA's default.
+    # A TPU has its own generator and needs 177 operations per number for
+    # Philox. CPUs take 80 times longer with XLA's default generator.
     generator = "auto_select" if is_tpu() else "philox"
     return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)
 
 
 class XlaPolicy(NamedTuple):
-    """What XLA compiles. A TPU compiles the whole step anyway.
+    """The parts that XLA compiles. A TPU compiles the whole step anyway.
 
     Attributes:
-      whole: forward and backward as one, in training.
-      pieces: the operations of this module, and an optimizer's update. GELU in
-        training alone: without gradients oneDNN computes it with its product.
+      whole: forward and backward passes together, in training.
+      pieces: the operations of this module and the optimizer's update. GELU
+        only in training: otherwise oneDNN fuses it with its product.
     """
 
     whole: bool = False
@@ -128,13 +128,13 @@ class XlaPolicy(NamedTuple):
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
-    """Return the policy of a setting: everything, nothing or, None, pieces."""
+    """Return the policy for a setting: all, nothing, or pieces for None."""
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)
 
 
 def in_float32(function: Callable) -> Callable:
-    """Have a function of one dtype round its result alone."""
+    """Make a function compute in float32 and round only its result."""
 
     @functools.wraps(function)
     def call(*args):
@@ -146,10 +146,10 @@ def in_float32(function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def beside(x: tf.Tensor):
-    """Place operations on the device of x, but colocate them with nothing.
+    """Place operations on the device of x without colocating them.
 
-    A `tf.function` keeps a trace for each variable that a call was colocated
-    with, and the trace keeps the caller's graph.
+    A `tf.function` keeps a trace for each variable that a call is colocated
+    with, and the trace keeps the caller's graph alive.
     """
     graph = tf.compat.v1.get_default_graph()
     with graph.colocate_with(None, ignore_existing=True), tf.device(x.device):
@@ -159,14 +159,14 @@ def beside(x: tf.Tensor):
 def xla_compiled(
     function: Callable, wide: bool = False, static: bool = False
 ) -> Callable:
-    """Have XLA compile a function, but inside what a TPU compiles.
+    """Compile a function with XLA, except in a program compiled for a TPU.
 
     Args:
-      function: of tensors.
+      function: a function of tensors.
       wide: whether to compute bfloat16 in float32; XLA's CPU code would round
         each operation's result, which takes several times as long.
-      static: whether to compile for shapes that are known alone: others may be
-        many, and each would be compiled.
+      static: whether to compile only for static shapes; dynamic ones may take
+        many values, and each would be compiled.
     """
     alone = tf.function(
         in_float32(function) if wide else function, jit_compile=True
@@ -207,7 +207,7 @@ def _gelu_gradient(x, upstream):
 
 @custom_gradient
 def gelu(x: tf.Tensor):
-    """Return the tanh form of GELU of a tensor of any shape; keep x."""
+    """Return the tanh form of GELU, for any shape; keep only x."""
     return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
 
 
@@ -233,9 +233,9 @@ def _norm_gradient(upstream, standard, scale, gamma):
 
 @custom_gradient
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
-    """Return x [..., H] normed along its last axis, times gamma, plus beta.
+    """Return x [..., H] normalised along its last axis, times gamma, plus beta.
 
-    Float32; keeps what has mean 0 and variance 1, and a number for each row.
+    All float32; keeps x with mean 0 and variance 1, and one number per row.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
 
@@ -261,10 +261,10 @@ def _cross_entropy_gradient(logits, labels, normalizer, upstream):
 
 @custom_gradient
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
-    """Return float32 [...] of float32 logits [..., C] and int32 labels [...].
+    """Return float32 losses [...] for logits [..., C] and int32 labels [...].
 
-    Keeps the logits and their normalizers, where TensorFlow's own keeps the
-    gradient, which is as large as the logits.
+    It keeps the float32 logits and their normalizers for the backward pass;
+    TensorFlow's own op keeps the gradient, which is as large as the logits.
     """
     normalizer = _log_normalizer(logits)
     right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
@@ -279,40 +279,40 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
 
 
 def flattened(x: tf.Tensor) -> tf.Tensor:
-    """Turn [B, T, H] into [B * T, H], where a product takes its bias along.
+    """Reshape [B, T, H] to [B * T, H], which lets a product fuse its bias.
 
-    Not on TPUs, whose compiler then could no longer order B and T in memory.
+    On TPUs x is unchanged, so that the compiler can order B and T in memory.
     """
     return x if is_tpu() else tf.reshape(x, [-1, x.shape[-1]])
 
 
 class FlatProducts:
-    """Products of matrices, their heads cut out and moved by transposing."""
+    """Attention as products of matrices, with heads split by transposing."""
 
     @staticmethod
     def heads(dense: keras.layers.Dense, x, shape):
-        """Return the shape [B, T, A, D] of `flattened` x."""
+        """Apply a layer to `flattened` x; return shape [B, T, A, D]."""
         return tf.reshape(dense(x), shape)
 
     @staticmethod
     def heads_first(x):
-        """Turn [B, T, A, D] into [B, A, T, D], or back."""
+        """Transpose [B, T, A, D] to [B, A, T, D], or back."""
         return tf.transpose(x, [0, 2, 1, 3])
 
     @classmethod
     def scores(cls, query, key, scale):
-        """Return [B, A, P, T] of query [B, P, A, D] and key [B, T, A, D]."""
+        """Map query [B, P, A, D] and key [B, T, A, D] to [B, A, P, T]."""
         query = cls.heads_first(query) * scale
         return tf.matmul(query, cls.heads_first(key), transpose_b=True)
 
     @classmethod
     def attended(cls, scores, value, drop):
-        """Return the context [B, P, A, D], and probabilities [B, A, P, T].
+        """Return the context [B, P, A, D] and probabilities [B, A, P, T].
 
         Args:
           scores: float32 [B, A, P, T], masked.
           value: [B, T, A, D].
-          drop: dropout of probabilities.
+          drop: function that applies dropout to probabilities.
         """
         probs = tf.nn.softmax(scores)
         kept = tf.cast(drop(probs), value.dtype)
@@ -321,16 +321,17 @@ class FlatProducts:
 
     @staticmethod
     def joined(dense: keras.layers.Dense, context, shape):
-        """Return the shape [B, P, H] of context [B, P, A, D]."""
+        """Apply a layer to context [B, P, A, D]; return shape [B, P, H]."""
         width = context.shape[2] * context.shape[3]
         return tf.reshape(dense(tf.reshape(context, [-1, width])), shape)
 
 
 class HeadProducts(FlatProducts):
-    """The same as products of heads, whose order a TPU's compiler chooses.
+    """Attention as products of heads, which the TPU compiler lays out freely.
 
-    Of flat products it copies what heads are cut out of, and computes scores
-    apart from their softmax: docs/cloud_tpu.md.
+    With flat products the compiler copies queries, keys and values, and
+    computes scores apart from their softmax: docs/experiments.md, "What made
+    today's model cheaper on v5e?"
     """
 
     @staticmethod
@@ -341,7 +342,7 @@ class HeadProducts(FlatProducts):
 
     @staticmethod
     def scores(query, key, scale):
-        # Scaled in float32, for softmax's gradient then needs no memory.
+        # With scaling in float32, softmax's gradient needs no extra memory.
         scores = tf.einsum("bpad,btad->bapt", query, key)
         return tf.cast(scores, tf.float32) * scale
 
@@ -355,8 +356,8 @@ class HeadProducts(FlatProducts):
             context = tf.einsum("bapt,btad->bpad", kept, value)
 
             def gradient(dy):
-                # What softmax takes off is dy * context, summed over a head's
-                # width: so XLA need not keep the products, nor sum over them.
+                # Softmax's gradient subtracts dy * context, summed over the
+                # head's width: XLA need not keep the products or sum them.
                 means = tf.cast(dy, tf.float32) * tf.cast(context, tf.float32)
                 means = tf.einsum("bpad->bap", means)[..., None]
                 products = tf.einsum("bpad,btad->bapt", dy, value)
@@ -375,5 +376,5 @@ class HeadProducts(FlatProducts):
 
 
 def products() -> type[FlatProducts]:
-    """Return the form for the device of the replica that is entered."""
+    """Return the form for the current replica's device."""
     return HeadProducts if is_tpu() else FlatProducts

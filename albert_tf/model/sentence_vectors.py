@@ -1,6 +1,6 @@
-"""Texts as vectors: by default, means over tokens with length one.
+"""Text vectors: by default, the mean over tokens scaled to unit length.
 
-Shapes: B batch, C texts of an example, T tokens, H hidden width.
+Shapes: B batch, C texts per example, T tokens, H hidden width.
 """
 
 import tensorflow as tf
@@ -13,13 +13,13 @@ from albert_tf.text.packing import INPUTS
 
 
 def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the mean [B, H] of vectors [B, T, H], padding left out."""
+    """Return the mean [B, H] of vectors [B, T, H], without padding."""
     weights = tf.cast(mask, x.dtype)[..., None]
     return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
 
 
 def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the maximum over tokens [B, H] of vectors [B, T, H]."""
+    """Return the maximum [B, H] of vectors [B, T, H], without padding."""
     return tf.reduce_max(tf.where(mask[..., None] > 0, x, x.dtype.min), 1)
 
 
@@ -33,13 +33,14 @@ POOLINGS = {
 def pooled(
     x: tf.Tensor, mask: tf.Tensor, pooling: str = "mean", unit: bool = True
 ) -> tf.Tensor:
-    """Return the vector of each text, float32 [B, H].
+    """Return one vector per text, float32 [B, H].
 
     Args:
-      x: the vectors of tokens, [B, T, H].
+      x: token vectors [B, T, H].
       mask: [B, T], 1 at tokens.
       pooling: a key of `POOLINGS`.
-      unit: whether to scale vectors to length one; products are then cosines.
+      unit: whether to scale vectors to unit length, which makes dot products
+        cosine similarities.
     """
     vector = POOLINGS[pooling](tf.cast(x, tf.float32), mask)
     return tf.math.l2_normalize(vector, -1) if unit else vector
@@ -48,15 +49,15 @@ def pooled(
 def two_crops(
     inputs: dict[str, tf.Tensor], rate: float, seed: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Return two random spans of each text, ids and mask [B, 2, T].
+    """Return inputs [B, 2, T] with two random spans of each text.
 
-    They are positive pairs without labels, as in
-    https://arxiv.org/abs/2112.09118; of a rate of 0 both are the whole text,
-    which dropout tells apart, as in https://arxiv.org/abs/2104.08821.
+    The spans are positive pairs that need no labels, as in
+    https://arxiv.org/abs/2112.09118. At a rate of 0 both are the whole text,
+    and only dropout distinguishes them, as in https://arxiv.org/abs/2104.08821.
 
     Args:
-      inputs: of the model [B, T], texts in segment 0 alone.
-      rate: the share of its tokens that a span lacks.
+      inputs: model inputs [B, T], with texts in segment 0 only.
+      rate: share of the text's tokens to drop from each span.
       seed: int32 [2].
     """
     ids, mask = inputs["input_ids"], inputs["input_mask"]
@@ -78,12 +79,12 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT without a layer on top: what it learns is in the encoder.
+    """ALBERT that returns pooled vectors, without a layer on top.
 
     Args:
       config: the architecture.
       pooling: a key of `POOLINGS`.
-      unit_length: whether vectors have length one.
+      unit_length: whether vectors have unit length.
       **kwargs: see `AlbertWithHead`.
     """
 
@@ -102,7 +103,7 @@ class AlbertEmbedder(AlbertWithHead):
         return super().get_config() | how
 
     def build_head(self):
-        """Make nothing."""
+        """Create no layers."""
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 vectors [B, H], or [B, C, H] from [B, C, T]."""

@@ -1,7 +1,7 @@
-"""The layers that fine-tuning puts on the encoder.
+"""The task heads that fine-tuning adds to the encoder.
 
 Shapes: B batch, T tokens, H hidden width, C classes, outputs or choices, K
-starts that the beam keeps, M ends for each of them.
+starts in the beam, M ends for each start.
 """
 
 from typing import ClassVar
@@ -14,19 +14,19 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import AlbertNetwork, registered
 from albert_tf.model.ops import dropout, fold_in
 
-EXCLUDED = -1e30  # the log probability of a place where no answer can be
+EXCLUDED = -1e30  # log probability of a position that cannot be an answer
 
 
 class AlbertWithHead(AlbertNetwork):
-    """What all heads share: an encoder, and dropout before the head.
+    """Base class of all heads: an encoder, and dropout before the head.
 
     Attributes:
       reads_pooled: whether the head reads the pooled output.
 
     Args:
       config: the architecture.
-      classifier_dropout: dropout of what the head gets, 0.1 as released.
-      albert: an encoder to share with other heads; None makes one.
+      classifier_dropout: dropout of the head's input, 0.1 as in the release.
+      albert: an encoder to share with other heads; None creates one.
       **kwargs: `dtype`, see `AlbertModel`, and `name`.
     """
 
@@ -56,20 +56,20 @@ class AlbertWithHead(AlbertNetwork):
         self.build_head()
 
     def build_head(self):
-        """Make the layers of the head."""
+        """Create the layers of the head."""
         raise NotImplementedError
 
     def drop(self, x, seed):
-        """Return what the head gets, with dropout while training."""
+        """Apply dropout to the head's input during training."""
         return dropout(x, self.classifier_dropout, fold_in(seed, 2))
 
 
 class AlbertWithOutputs(AlbertWithHead):
-    """What heads share that are one dense layer.
+    """Base class of heads that consist of one dense layer.
 
     Args:
       config: the architecture.
-      outputs: the number C of classes, or 1 for a number.
+      outputs: the number of classes, C, or 1 for regression.
       **kwargs: see `AlbertWithHead`.
     """
 
@@ -93,13 +93,13 @@ class AlbertClassifier(AlbertWithOutputs):
     reads_pooled = True
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return float32 logits [B, C]; inputs as for `AlbertModel`."""
+        """Return float32 logits [B, C] for inputs as in `AlbertModel`."""
         encoded = self.albert(
             input_ids,
             input_mask,
             segment_ids,
             seed=seed,
-            places=input_ids[:, :0],  # no token's output but that of [CLS]
+            places=input_ids[:, :0],  # only the output of [CLS]
         )
         pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
         return self.classifier(pooled)
@@ -107,7 +107,7 @@ class AlbertClassifier(AlbertWithOutputs):
 
 @registered
 class AlbertChooser(AlbertClassifier):
-    """ALBERT that scores each of several choices by itself."""
+    """ALBERT that scores each of several choices independently."""
 
     def __init__(self, config: AlbertConfig, outputs: int = 1, **kwargs):
         super().__init__(config, outputs, **kwargs)
@@ -128,7 +128,7 @@ class AlbertTokenClassifier(AlbertWithOutputs):
     """ALBERT with a dense layer on every token."""
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return float32 logits [B, T, C]; inputs as for `AlbertModel`."""
+        """Return float32 logits [B, T, C] for inputs as in `AlbertModel`."""
         encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         tokens = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         return self.classifier(tokens)
@@ -151,8 +151,8 @@ class AlbertForSpans(AlbertWithHead):
     def spans(self, sequence, input_mask):
         """Return the logits of a sequence [B, T, H]; padding is excluded.
 
-        The release lets padding compete. Without it the loss does not depend
-        on how far a batch is padded.
+        The release lets padding compete. Excluding it makes the loss
+        independent of how much padding a batch has.
         """
         logits = self.classifier(sequence)  # [B, T, 2]
         padding = tf.cast(1 - input_mask, tf.float32)
@@ -163,8 +163,8 @@ class AlbertForSpans(AlbertWithHead):
 def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     """Return float32 [B, T], 1 where an answer can begin or end.
 
-    These are the tokens of the context, and [CLS], which stands for no
-    answer. Source: `p_mask` of the released `squad_utils.py`.
+    These are the tokens of the context, and [CLS], which means no answer.
+    Source: `p_mask` of the released `squad_utils.py`.
     """
     later = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
     context = tf.cast(segment_ids * later, tf.float32)  # not the last [SEP]
@@ -175,16 +175,16 @@ def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
 class AlbertForBeamSpans(AlbertWithHead):
     """ALBERT with the released SQuAD 2.0 head.
 
-    The end depends on the start; whether there is an answer depends on [CLS]
-    and on the mean token under the distribution of the start.
+    The end depends on the start. Answerability depends on [CLS] and on the
+    mean token weighted by the start probabilities.
 
     Source: `create_v2_model` of the released `squad_utils.py`, from XLNet.
 
     Args:
       config: the architecture.
-      start_n_top: K.
-      end_n_top: M.
-      **kwargs: see `AlbertWithHead`; dropout is in the answer class alone.
+      start_n_top: the number of starts, K.
+      end_n_top: the number of ends for each start, M.
+      **kwargs: see `AlbertWithHead`; dropout applies only to answerability.
     """
 
     further_inputs = ("labels",)
@@ -212,14 +212,14 @@ class AlbertForBeamSpans(AlbertWithHead):
         self.answer = self.logits("answer", width, 1, use_bias=False)
 
     def log_probabilities(self, logits, places):
-        """Return log probabilities of logits [..., T], all float32."""
+        """Return log probabilities for logits [..., T], both float32."""
         return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
 
     def end_logits(self, sequence, starts):
         """Return logits [B, K, T] of the ends for starts [B, K, H].
 
-        The transform of [token; start] is that of either half, added: the
-        tokens' half is computed once, not K times.
+        The transform of [token; start] is the sum of the transforms of its
+        halves, so the tokens' half is computed once, not K times.
         """
         width = self.config.hidden_size
         kernel = tf.cast(self.end_transform.kernel, sequence.dtype)  # [2H, H]
@@ -227,25 +227,25 @@ class AlbertForBeamSpans(AlbertWithHead):
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
         half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
         x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
-        # A product of four axes, the second of size 1, as Keras 3.12 has it,
-        # writes past its memory in TensorFlow's oneDNN.
+        # Keras 3.12 would use a product with four axes, the second of size 1,
+        # which writes out of bounds in TensorFlow's oneDNN.
         logits = self.end(tf.reshape(self.end_norm(x), [-1, width]))
         return tf.reshape(logits, tf.shape(x)[:3])
 
     def compute(
         self, input_ids, input_mask, segment_ids, seed=None, labels=None
     ):
-        """Return the outputs of inference, and those of training with labels.
+        """Return the outputs for inference and, with labels, for the loss.
 
         Args:
           input_ids: int32 [B, T].
           input_mask: see `AlbertModel`.
           segment_ids: 1 at the context.
-          seed: see `AlbertModel`; with it only what the loss needs.
+          seed: see `AlbertModel`; with one, `*_top_*` outputs are omitted.
           labels: int32 [B, 2], start and end, or None.
 
         Returns:
-          `answer_logits` [B], larger where there is no answer. Of inference:
+          `answer_logits` [B], larger if there is no answer. Without a seed:
           `start_top_log_probs` and `start_top_index` [B, K], and
           `end_top_log_probs` and `end_top_index` [B, K, M]. With labels:
           `start_log_probs` [B, T], and `end_log_probs` [B, T] for the
@@ -266,14 +266,14 @@ class AlbertForBeamSpans(AlbertWithHead):
         )
 
     def ends(self, sequence, starts, places):
-        """Return log probabilities [B, K, T] of ends, for starts [B, K]."""
+        """Return log probabilities [B, K, T] of ends for starts [B, K]."""
         chosen = tf.gather(sequence, starts, batch_dims=1)  # [B, K, H]
         return self.log_probabilities(
             self.end_logits(sequence, chosen), places[:, None]
         )
 
     def beam(self, sequence, start, places):
-        """Return the likeliest starts, and the likeliest ends of each."""
+        """Return the most likely starts, and the most likely ends for each."""
         number = tf.minimum(self.start_n_top, tf.shape(start)[1])
         starts, start_index = tf.math.top_k(start, number)  # [B, K]
         ends = self.ends(sequence, start_index, places)  # [B, K, T]
@@ -287,7 +287,7 @@ class AlbertForBeamSpans(AlbertWithHead):
         }
 
     def no_answer(self, sequence, start, seed):
-        """Return float32 logits [B] of there being no answer."""
+        """Return float32 logits [B] for "no answer"."""
         weights = tf.cast(tf.exp(start), sequence.dtype)
         mean = tf.einsum("bth,bt->bh", sequence, weights)
         x = tf.concat([mean, sequence[:, 0]], axis=-1)  # [B, 2H]

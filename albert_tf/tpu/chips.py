@@ -1,9 +1,8 @@
 """TPU generations and the names of slices.
 
-Both are those of the Cloud TPU documentation, which has a page for each
-generation: https://docs.cloud.google.com/tpu/docs/v5e and so on, as read in
-2026. Memory is not listed here: the compiler itself says how much of it a
-program may use.
+Both follow the Cloud TPU documentation, which has a page for each generation:
+https://docs.cloud.google.com/tpu/docs/v5e and so on, as of 2026. Memory is not
+listed here: the compiler reports how much a program may use.
 """
 
 import dataclasses
@@ -19,14 +18,14 @@ CUBES = tuple("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8".split())
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One generation.
+    """A TPU generation.
 
     Attributes:
-      compiler_name: what the compiler calls it.
-      replicas: of `TPUStrategy` on a chip.
-      name_counts: what the number in a name like v3-8 counts for each chip.
+      compiler_name: the compiler's name for it.
+      replicas: replicas of `TPUStrategy` per chip.
+      name_counts: how much a chip adds to the number in a name like v3-8.
       shapes: the shapes of slices, in chips.
-      chip_config: the compiler's name of the chip's mode of operation.
+      chip_config: the compiler's name for the chip's mode of operation.
     """
 
     compiler_name: str
@@ -39,24 +38,24 @@ class Chip:
 CHIPS = {
     "v2": Chip("v2", 2, 2, SQUARES[:5]),
     "v3": Chip("v3", 2, 2, SQUARES),
-    # Two cores of a chip work as one, as TensorFlow runs v4 and v5p.
+    # TensorFlow runs v4 and v5p with the two cores of a chip as one.
     "v4": Chip("v4", 1, 2, CUBES, "megacore"),
     "v5e": Chip("v5e", 1, 1, FLAT),
     "v5p": Chip("v5", 1, 2, CUBES),
     "v6e": Chip("v6e", 1, 1, FLAT),
 }
-# Other names of the same generations.
+# {alternative name: generation}
 ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
 
 
 def chips_of(shape: str) -> int:
-    """Return the number of chips of a shape like 2x4."""
+    """Return the number of chips in a shape like 2x4."""
     return math.prod(map(int, shape.split("x")))
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice: so many chips of a generation."""
+    """A slice: chips of one generation in a given shape."""
 
     generation: str
     shape: str
@@ -78,7 +77,7 @@ class Topology:
 
     @property
     def accelerator_type(self) -> str:
-        """The name under which Google Cloud offers it, such as v5e-8."""
+        """Google Cloud's name for it, such as v5litepod-8."""
         number = self.chips * self.chip.name_counts
         name = {"v5e": "v5litepod"}.get(self.generation, self.generation)
         return f"{name}-{number}"
@@ -88,7 +87,7 @@ class Topology:
 
 
 def names() -> str:
-    """Return the legal names of slices, a line for each generation."""
+    """Return the legal names of slices, one line per generation."""
     lines = []
     for generation, chip in CHIPS.items():
         slices = [Topology(generation, shape) for shape in chip.shapes]
@@ -98,7 +97,7 @@ def names() -> str:
 
 
 def parse(text: str) -> Topology:
-    """Return the slice that `v5e:2x4`, `v5e-8` or `v5litepod-8` names."""
+    """Parse the name of a slice: `v5e:2x4`, `v5e-8` or `v5litepod-8`."""
     match = re.fullmatch(r"(v\w+?)(?::([\dx]+)|-(\d+))", text.strip().lower())
     generation = match and ALIASES.get(match[1], match[1])
     for shape in CHIPS[generation].shapes if generation in CHIPS else ():

@@ -1,13 +1,13 @@
-"""The replica step lowered to one XLA module, compiled, and written to a file.
+"""The replica step: lowered to one XLA module, compiled, or written to a file.
 
 XLA numbers arguments and outputs. The arguments are the batch's tensors and
-then the variables, in the order in which the step used them; the outputs are
-what the step returns and then the variables that it updates, which the module
-calls the successors of arguments.
+then the variables, in the order in which the step uses them. The outputs are
+the step's results and then the updated variables, which the module declares as
+aliases of arguments.
 
-The file is a zip of two: `step.jax`, an artifact of `jax.export` that later
-versions of JAX read, and `step.json`, which describes its inputs and outputs.
-`benchmarks/accelerator_step.py` runs it.
+The file is a zip of two: `step.jax`, a `jax.export` artifact that later
+versions of JAX can read, and `step.json`, which describes its inputs and
+outputs. `benchmarks/accelerator_step.py` runs it.
 """
 
 import dataclasses
@@ -50,8 +50,8 @@ class StepModule:
     Attributes:
       hlo: XLA's serialized module.
       arguments: {name: shape and type} in the module's order.
-      outputs: their names in order; an updated variable has that of the
-        argument whose place it takes.
+      outputs: names in order; an updated variable has the name of the argument
+        that it replaces.
     """
 
     hlo: bytes
@@ -60,7 +60,7 @@ class StepModule:
 
 
 def parsed(hlo: bytes) -> hlo_pb2.HloModuleProto:
-    """Return a serialized module as a message."""
+    """Parse a serialized module."""
     return hlo_pb2.HloModuleProto.FromString(hlo)
 
 
@@ -73,8 +73,8 @@ def lower_step(
 
     Args:
       function: a compiled `tf.function` of the batch's tensors, in order.
-      batch: its tensors.
-      variables: all that the step reads.
+      batch: {name: spec} of these tensors.
+      variables: {name: variable} of all variables that the step reads.
     """
     specs = list(batch.values())
     hlo = function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
@@ -97,13 +97,13 @@ def lower_step(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A run to be checked.
+    """A run to check.
 
     Attributes:
       config: the architecture.
-      compat, optimizer, training: as `pretrain.py` takes them.
-      tokens: length of the sequences, T.
-      predictions: masked positions of a sequence, P.
+      compat, optimizer, training: settings of `pretrain.py`.
+      tokens: sequence length, T.
+      predictions: masked positions per sequence, P.
     """
 
     config: AlbertConfig
@@ -120,7 +120,7 @@ class Plan:
         return choose(t.encoder_loop, t.rematerialize, on_tpu=True)
 
     def micro_batch(self, replicas: int) -> int:
-        """Return the examples of a replica's micro-batch."""
+        """Return the number of examples in a replica's micro-batch."""
         pieces = self.training.gradient_accumulation_steps
         return self.training.train_batch_size // (replicas * pieces)
 
@@ -138,7 +138,7 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Nothing is evaluated; any number that replicas divide will do.
+            # Nothing is evaluated; any multiple of the replicas works.
             eval_batch_size=topology.replicas,
         )
         self.trainer = make_trainer(
@@ -146,23 +146,23 @@ class Step:
         )
 
     def specs(self, micro_batch: int) -> dict[str, tf.TensorSpec]:
-        """Return the tensors that a replica gets for a step."""
+        """Return the specs of a replica's input tensors."""
         p = self.plan
         size = micro_batch * p.training.gradient_accumulation_steps
         return batch_spec(size, p.tokens, p.predictions)
 
     @functools.cached_property
     def compiler(self) -> Compiler:
-        """The compiler of the slice; lowering alone needs none."""
+        """The compiler for the slice; lowering does not need it."""
         return Compiler(self.topology)
 
     def variables(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} of all that the step reads."""
+        """Return {name: variable} for all variables that the step reads."""
         factor = self.trainer.optimizer.rate_factor
         return self.trainer.state() | {"optimizer/rate_factor": factor}
 
     def lower(self, micro_batch: int) -> StepModule:
-        """Return the step's module with micro-batches of a size."""
+        """Lower the step for a given micro-batch."""
         specs = self.specs(micro_batch)
 
         def step(*tensors):
@@ -173,20 +173,20 @@ class Step:
         return lower_step(function, specs, self.variables())
 
     def compile(self, micro_batch: int) -> Compiled:
-        """Compile the step with micro-batches of a size."""
+        """Compile the step for a given micro-batch."""
         return self.compiler.compile(self.lower(micro_batch).hlo)
 
 
 def sizes() -> list[int]:
-    """Return the batch sizes that are tried: steps of at most an eighth."""
+    """Return the batch sizes to try, at most an eighth apart."""
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
 def crossing(known: dict[int, int], memory: int) -> float:
-    """Return the size at which a line through two known needs is `memory`.
+    """Return the batch size at which linear extrapolation reaches `memory`.
 
     Args:
-      known: {batch size: bytes needed}; with one alone the answer is 0.
+      known: {batch size: bytes needed}; with only one entry the result is 0.
       memory: bytes available.
     """
     if len(known) < 2:
@@ -203,11 +203,11 @@ def largest(
 ) -> int:
     """Return the largest of `sizes` that fits, or 0.
 
-    It was compiled, and the next larger one was too and does not fit.
+    Both this size and the next larger one, which does not fit, were compiled.
 
     Args:
-      compile_size: compiles the step with a micro-batch.
-      tried: {micro-batch: what came of it}, at least one; is added to.
+      compile_size: compiles the step for a micro-batch.
+      tried: {micro-batch: result}, at least one; new results are added.
       memory: bytes that a replica may use.
     """
     while True:
@@ -218,22 +218,22 @@ def largest(
         if not between:
             return low
         known = {n: c.needed for n, c in tried.items() if c.needed}
-        # What a batch of nothing needs at least: with it one size is a line.
+        # A lower bound for an empty batch: with it, one size defines a line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
         expected = crossing(known, memory)
-        # The last one expected to fit, or else the first that is not.
+        # The largest size expected to fit, or else the smallest.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]
         tried[size] = compile_size(size)
 
 
 ARTIFACT, ABOUT = "step.jax", "step.json"
-FIRST_WORD = 5  # what stands before it are special pieces
+FIRST_WORD = 5  # smaller ids are special pieces
 
 
 def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
-    """Return {name: shape and type} of arguments and of what a step returns."""
+    """Return {name: shape and type} of a step's arguments and results."""
     returned = parsed(module.hlo).host_program_shape.result.tuple_shapes
     specs = dict(module.arguments)
     for name, shape in zip(RESULTS, returned, strict=False):
@@ -244,8 +244,8 @@ def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
 def artifact(module: StepModule) -> bytes:
     """Return a module as a serialized `jax.export.Exported`.
 
-    Its frame is that of a function of the same arguments and outputs, which
-    JAX exports itself; only the program in it is replaced.
+    JAX exports a placeholder function with the same arguments and outputs,
+    whose program is then replaced.
     """
     mlir, bindings, *_, dialect = libraries()
     import jax
@@ -264,7 +264,7 @@ def artifact(module: StepModule) -> bytes:
             lambda *_: [numpy.zeros(x.shape, x.dtype) for x in outputs],
             keep_unused=True,
         )
-        # The program is written for no platform in particular.
+        # The program is independent of the platform.
         frame = export.export(
             function, disabled_checks=[export.DisabledSafetyCheck.platform()]
         )(*(like[name] for name in module.arguments))
@@ -278,11 +278,11 @@ def artifact(module: StepModule) -> bytes:
 
 
 def batch_content(step: Step) -> dict[str, list]:
-    """Return {name of a batch's tensor: what fills it}.
+    """Return {name of a batch's tensor: how to fill it}.
 
-    What fills an argument is a number that is everywhere, ["integers", from,
-    below], ["places", below], in each row other ones in order, or ["normal",
-    standard deviation].
+    An argument is filled with one constant, with ["integers", from, below],
+    with ["places", below] (sorted and distinct in each row), or with
+    ["normal", standard deviation].
     """
     words = ["integers", FIRST_WORD, step.plan.config.vocab_size]
     return {
@@ -298,7 +298,7 @@ def batch_content(step: Step) -> dict[str, list]:
 
 
 def content(variable: tf.Variable):
-    """Return what fills a variable: what it begins with, to its deviation."""
+    """Return how to fill a variable, so that it resembles its initial value."""
     value = variable.numpy()
     if value.size == 1 or np.ptp(value) == 0:
         return value.flat[0].item()
@@ -306,7 +306,7 @@ def content(variable: tf.Variable):
 
 
 def about(step: Step, module: StepModule, micro_batch: int) -> dict:
-    """Return what goes into a module and comes out, and what it costs."""
+    """Return a description of a module's inputs, outputs and cost."""
     plan = step.plan
     examples = micro_batch * plan.training.gradient_accumulation_steps
     flops = training_flops(plan.config, plan.tokens, plan.predictions)
@@ -335,9 +335,9 @@ def about(step: Step, module: StepModule, micro_batch: int) -> dict:
 
 
 def write_plan(path: str, plan: Plan, topology: Topology) -> None:
-    """Write the step of a run on one replica to a zip."""
+    """Write the step of a run on one replica to a zip file."""
     replicas = topology.replicas
-    rule = "`step_file` wants a `topology` of one replica, such as v5e:1x1."
+    rule = "`step_file` needs a `topology` of one replica, such as v5e:1x1."
     require(replicas == 1, rule, topology=f"{topology}, {replicas} replicas")
     require_versions()
     step, micro_batch = Step(plan, topology), plan.micro_batch(replicas)

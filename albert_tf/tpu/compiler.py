@@ -1,8 +1,8 @@
-"""The TPU compiler of `libtpu`, on a machine without a TPU.
+"""The TPU compiler in `libtpu`, on a machine without a TPU.
 
-The one module that knows JAX, XLA's private bindings and libtpu. None of them
-promises to keep these names, so that other versions are refused. libtpu is
-not open source: whoever installs the extra accepts Google's terms for it.
+Only this module uses JAX, XLA's private bindings and libtpu. None of them
+guarantees that these names are stable, so other versions are rejected. libtpu
+is not open source: installing the extra implies accepting Google's terms.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
-# The versions that these names were found in, and the beginning of libtpu's.
+# The versions that have these names; for libtpu, a prefix.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 GIB = 1 << 30
-# A program with one array that no memory holds, to learn the memory's size.
+# A program whose array fits no memory; its error reveals the memory size.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
     -> tensor<68719476736xf32> {
   %y = stablehlo.add %x, %x : tensor<68719476736xf32>
@@ -38,19 +38,19 @@ def version(package: str) -> str:
 
 
 def require_versions() -> None:
-    """Refuse a missing extra and other versions, before any work."""
+    """Raise `InputError` if the extra is missing or has other versions."""
     installed = {package: version(package) for package in VERSIONS}
     if all(installed[p].startswith(v) for p, v in VERSIONS.items()):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "The TPU compiler must be that of `jax[tpu]==0.10.2`; install it with "
+        "The TPU compiler must be from `jax[tpu]==0.10.2`; install it with "
         f"pip install 'albert-tf[tpu-check]'. Received: {received}"
     )
 
 
 def libraries():
-    """Import what needs libtpu, told to look for no TPU."""
+    """Import the modules that use libtpu, without a search for TPUs."""
     require_versions()
     for name, value in {
         "TPU_SKIP_MDS_QUERY": "1",
@@ -70,17 +70,17 @@ def libraries():
 
 
 class ReplicaContext(tf.distribute.ReplicaContext):
-    """One of many replicas, whose sums are in the module for the compiler."""
+    """A replica context that leaves all-reduces to the compiler."""
 
     @property
     def replica_id_in_sync_group(self):
-        """The number of the replica, known when the program runs."""
+        """The replica's number, known only when the program runs."""
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
         return gen_xla_ops.xla_replica_id()
 
     def all_reduce(self, reduce_op, value, options=None):
-        """Add tensors up over all replicas; no other reduction is needed."""
+        """Sum tensors over all replicas; other reductions are not needed."""
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
@@ -96,7 +96,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
 
 class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """What `TPUStrategy` is to a replica's program; it cannot run one."""
+    """Stand-in for `TPUStrategy` that compiles replicas but cannot run them."""
 
     def __init__(self, replicas: int):
         super().__init__("/CPU:0")
@@ -109,7 +109,7 @@ class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def replica_program(strategy: CompileOnlyStrategy, step):
-    """Return a `tf.function` that calls a function in a replica."""
+    """Return a `tf.function` that calls a function inside a replica."""
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
@@ -120,7 +120,7 @@ def replica_program(strategy: CompileOnlyStrategy, step):
 
 
 def _use_own_generator(philox, ir, dialect) -> None:
-    """Draw bits as TensorFlow's `auto_select` does on a TPU."""
+    """Replace Philox by the generator that `auto_select` uses on a TPU."""
     with ir.InsertionPoint(philox), philox.location:
         state = dialect.slice(philox.operands[0], [0], [2], [1])
         bits = philox.results[1]
@@ -132,10 +132,11 @@ def _use_own_generator(philox, ir, dialect) -> None:
 
 
 def stablehlo(hlo: bytes) -> bytes:
-    """Return StableHLO as TensorFlow lowers it for a TPU.
+    """Convert a module to StableHLO as TensorFlow lowers it for a TPU.
 
-    It has no copies, which the compiler rejects, and masks are not from
-    Philox, to which CPUs turn `auto_select`; by name it makes seeds alone.
+    Copies are removed, because the compiler rejects them. Dropout masks use
+    the TPU's generator instead of Philox, which `auto_select` means on CPUs;
+    seeds, which request Philox by name, keep it.
     """
     mlir, jax, _, _, ir, dialect = libraries()
     copies, masks, written = [], [], io.BytesIO()
@@ -162,14 +163,14 @@ def stablehlo(hlo: bytes) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a module.
+    """The result of compiling a module.
 
     Attributes:
-      fits: whether memory sufficed; if not, only `needed` may be known.
-      seconds: how long it took.
-      needed: bytes of a replica's memory at the worst moment: what lives
-        then, and the code; None if the compiler did not say.
-      parts: its parts, {name: bytes}.
+      fits: whether memory suffices; if not, only `needed` may be known.
+      seconds: duration of the compilation.
+      needed: a replica's peak memory in bytes, live data plus code; None if
+        the compiler does not report it.
+      parts: {name: bytes} of its parts.
     """
 
     fits: bool
@@ -178,7 +179,7 @@ class Compiled:
     parts: dict[str, int]
 
 
-# The two ways in which the compiler says that memory does not suffice.
+# The compiler's two error messages for insufficient memory.
 SIZE = r"([\d.]+)([KMGT]?)"
 OUT_OF_MEMORY = (
     re.compile(rf"Used {SIZE} of {SIZE} hbm"),
@@ -188,7 +189,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_there(message: str) -> tuple[int, int] | None:
-    """Return the bytes needed and available that an error speaks of."""
+    """Parse the needed and the available bytes from an error, or None."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:
@@ -207,7 +208,7 @@ class Compiler:
       topology: the slice.
 
     Attributes:
-      devices: its replicas, as the compiler sees them.
+      devices: the compiler's devices, one per replica.
     """
 
     def __init__(self, topology: Topology):
@@ -229,7 +230,7 @@ class Compiler:
         options = self.xla.CompileOptions()
         options.num_replicas = replicas
         options.num_partitions = 1
-        # The type of array is the bindings' own wish.
+        # The bindings require this type of array.
         numbers = tf.constant([[device.id] for device in devices]).numpy()
         options.device_assignment = self.xla.DeviceAssignment.create(numbers)
         return devices[0].client.compile(
@@ -246,7 +247,7 @@ class Compiler:
                 if sizes:
                     return sizes[1]
                 raise
-        raise RuntimeError("A terabyte fits, according to the compiler")
+        raise RuntimeError("The compiler accepted a program of a terabyte")
 
     def compile(self, hlo: bytes) -> Compiled:
         """Compile a module for all replicas of the slice."""
@@ -265,8 +266,8 @@ class Compiler:
             sizes = needed_and_there(message)
             return Compiled(False, seconds, sizes and sizes[0], {})
         stats = executable.get_compiled_memory_stats()
-        # `temp_size_in_bytes` is no measure: where layers are computed again
-        # it exceeds the memory of programs that the compiler lets pass.
+        # `temp_size_in_bytes` is not usable: with rematerialized layers it
+        # exceeds the memory even for programs that the compiler accepts.
         parts = {
             "arguments": stats.argument_size_in_bytes,
             "temporaries": (

@@ -1,4 +1,4 @@
-"""A pretraining step, compiled for a TPU without one."""
+"""Compile a pretraining step for a TPU, on a machine without a TPU."""
 
 import dataclasses
 
@@ -22,34 +22,34 @@ from albert_tf.training.step.training_config import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class TpuCheckConfig(Checked):
-    """What to compile for, beside the flags of the run."""
+    """The target of the compilation, in addition to the flags of the run."""
 
     topology: str = setting(
-        "v5e-8", "Slice of TPUs: v5e-8, v5litepod-8 or v5e:2x4, v2 to v6e."
+        "v5e-8", "TPU slice: v5e-8, v5litepod-8 or v5e:2x4; v2 to v6e."
     )
     max_seq_length: int = setting(
         0,
-        "Tokens of a sequence; 0: of the records in data_dir, or without "
-        "them the longest of the model.",
+        "Tokens per sequence; 0 means those of the records in data_dir, or the "
+        "model's maximum without records.",
         minimum=0,
     )
     max_predictions_per_seq: int = setting(
         0,
-        "Masked positions of a sequence; 0: of the records, or 15 % of the "
-        "tokens.",
+        "Masked positions per sequence; 0 means those of the records, or 15 % "
+        "of the tokens without records.",
         minimum=0,
     )
     find_largest_batch: bool = setting(
-        False, "Also find the largest micro-batch of a core that fits."
+        False, "Also find the largest micro-batch per replica that fits."
     )
     step_file: str | None = setting(
         None,
-        "Zip file to write the step to instead of compiling it; JAX runs it, "
-        "see benchmarks/accelerator_step.py.",
+        "Zip file for the step, written instead of compiling it; JAX can run "
+        "it, see benchmarks/accelerator_step.py.",
     )
 
 
-# What a check takes; nothing is read or written where a run would.
+# Settings of a check, which does not read records or write to `output_dir`.
 SETTINGS = (
     *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
     *(TrainingConfig, DistributionConfig),
@@ -60,7 +60,7 @@ OPTIONAL = ("data_dir", "output_dir")
 def lengths(
     check: TpuCheckConfig, data_dir: str | None, config: AlbertConfig
 ) -> tuple[int, int]:
-    """Return the tokens and the predictions of a sequence."""
+    """Return the number of tokens and of predictions per sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
         metadata = read_metadata(data_dir)
@@ -86,7 +86,7 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the run that the flags describe, of schedules the last phase."""
+    """Return the run that the flags describe; its last phase if several."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
@@ -109,12 +109,12 @@ def make_plan(
 
 
 def gib(number: int) -> str:
-    """Return bytes as GiB."""
+    """Format bytes as GiB."""
     return f"{number / GIB:.2f} GiB"
 
 
 def plan_lines(plan: Plan, topology: Topology) -> list[str]:
-    """Say what is compiled."""
+    """Return the lines that describe what is compiled."""
     t, bodies = plan.training, len(plan.config.shared_layers())
     pieces = t.gradient_accumulation_steps
     loop = plan.loop.form
@@ -134,10 +134,10 @@ def plan_lines(plan: Plan, topology: Topology) -> list[str]:
 def compiled_lines(
     compiled: Compiled, memory: int, topology: Topology
 ) -> list[str]:
-    """Say whether the step compiles and fits.
+    """Return the lines that report whether the step compiles and fits.
 
     Args:
-      compiled: the step.
+      compiled: the compiled step.
       memory: bytes that a replica may use.
       topology: the slice.
     """
@@ -149,13 +149,13 @@ def compiled_lines(
     parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
         f"compiles for {name} and fits, {said}",
-        f"memory of a replica at its peak: {gib(needed)} of {gib(memory)}, "
+        f"peak memory of a replica: {gib(needed)} of {gib(memory)}, "
         f"{gib(memory - needed)} left ({parts})",
     ]
 
 
 def check(config: TpuCheckConfig, plan: Plan) -> None:
-    """Compile, and say what was found."""
+    """Compile the step and print the results."""
     topology = parse(config.topology)
     require_versions()
     print(*plan_lines(plan, topology), sep="\n")
@@ -169,7 +169,7 @@ def check(config: TpuCheckConfig, plan: Plan) -> None:
 
 
 def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
-    """Find the largest micro-batch, and say what it is."""
+    """Find and print the largest micro-batch that fits."""
 
     def compile_size(size: int) -> Compiled:
         compiled = step.compile(size)

@@ -147,7 +147,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({}, "`model_dir` must be given."),
         ({"model_dir": ""}, "`model_dir` must be given."),
         ({"model_dir": None}, "`model_dir` must be given. Received: none"),
-        ({"model_dir": 3}, "`model_dir` must be a text. Received: model_dir=3"),
+        ({"model_dir": 3}, "must be a string. Received: model_dir=3"),
         ({"steps": "3"}, "`steps` must be a whole number. Received: steps='3'"),
         ({"steps": True}, "steps=True"),
         ({"steps": 2.5}, "steps=2.5"),
@@ -158,7 +158,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"policy": "often"}, "must be a number or one of auto"),
         ({"policy": [1]}, "`policy` must be a number or a word. Received"),
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
-        ({"names": 3}, "`names` must be a list of texts. Received: names=3"),
+        ({"names": 3}, "`names` must be a list of strings. Received: names=3"),
         ({"names": [None]}, "names=[None]"),
         ({"names": '"a'}, "`names`: Unable to parse the value '\"a' as"),
         (
@@ -266,7 +266,7 @@ def test_the_signature_has_the_settings():
 
 def test_a_setting_has_one_home():
     """Two classes may not have a setting of one name."""
-    with pytest.raises(InputError, match="one home. Received: `model_dir`"):
+    with pytest.raises(InputError, match="declared once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
 

@@ -117,7 +117,7 @@ def test_folders_are_made_and_removed(folder):
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
     """That is a mistake like others, and the file stays."""
-    with pytest.raises(InputError, match=f"where a file is.*{place}"):
+    with pytest.raises(InputError, match=f"path of a file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
 
@@ -130,7 +130,7 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 
 def test_a_file_is_not_written_where_a_folder_is(folder):
     """That is said before the body, which may take hours."""
-    with pytest.raises(InputError, match="where a folder is.*path=.*/sub"):
+    with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
         with files.atomic_path(f"{folder}/sub"):
             pytest.fail("the body began")
 

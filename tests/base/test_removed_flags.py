@@ -27,10 +27,11 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
     ended = replay(tmp_path / "run.flags", "--feature_cache_dir=/c")
     assert ended.returncode == 1 and not ended.stdout
     assert ended.stderr == (
-        "error: `feature_cache_dir` is gone: each run converts its examples "
-        "anew, so leave it out. Received: feature_cache_dir=/c\n"
+        "error: `feature_cache_dir` was removed: each run now converts "
+        "its examples itself, so omit the flag. Received: "
+        "feature_cache_dir=/c\n"
     )
-    with pytest.raises(InputError, match="`feature_cache_dir` is gone: each"):
+    with pytest.raises(InputError, match="`feature_cache_dir` was removed"):
         test_command_line.program(model_dir="m", feature_cache_dir="/c")
 
 
@@ -50,5 +51,5 @@ def test_flags_of_the_program_itself_stay(name):
     assert without_removed(arguments[1:], ()) == arguments[1:]
     with pytest.raises(InputError, match=f"Received: {name}=x"):
         without_removed(arguments, ())
-    with pytest.raises(InputError, match=f"`{name}` is gone"):
+    with pytest.raises(InputError, match=f"`{name}` was removed"):
         without_removed([f"-{name}", "x"], ())

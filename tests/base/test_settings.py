@@ -141,7 +141,7 @@ def test_lists_of_numpy_are_lists():
         (TrainingConfig, {"jit_compile": 1}, "must be True or False"),
         (TaskConfig, {"max_seq_length": np.float32(16)}, "a whole number"),
         (TaskConfig, {"classifier_dropout": "0.1"}, "must be a number"),
-        (DataConfig, {"text_column": 3}, "must be a text"),
+        (DataConfig, {"text_column": 3}, "must be a string"),
         (AlbertConfig, {"hidden_size": None}, "`hidden_size` must be given"),
     ],
 )

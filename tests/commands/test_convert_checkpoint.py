@@ -92,7 +92,7 @@ def test_huggingface_round_trip(name, tmp_path):
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
     lines = convert(source, str(tmp_path / "hf"), "huggingface")
-    assert "tensors of the optimizer are left out" in lines[-1]
+    assert "tensors of the optimizer are omitted" in lines[-1]
     convert(str(tmp_path / "hf"), str(tmp_path / "dir"), "model_dir")
     convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
     for file in ("model.safetensors", "config.json"):
@@ -134,7 +134,7 @@ def test_pruned_heads_have_no_place_elsewhere(tmp_path):
     config = goldens.variant("pruned heads")
     source, _ = model_dir(tmp_path / "dir", config)
     for to in ("tf1", "huggingface"):
-        refuse(tmp_path, source, "heads were pruned.*attention_head_size=4", to)
+        refuse(tmp_path, source, "pruned heads.*attention_head_size=4", to)
     convert(source, str(tmp_path / "copy"), "model_dir")
     assert AlbertConfig.from_model_dir(str(tmp_path / "copy")) == config
 
@@ -181,7 +181,7 @@ def test_averages_stay_behind(tmp_path):
     variables = {n: tf.Variable(v) for n, v in (state | averages).items()}
     prefix = checkpoints.save(folder, variables, 7)
     lines = convert(prefix, str(tmp_path / "copy"), "model_dir")
-    assert "warning: the averages of weights are left out; see best/" in lines
+    assert "warning: the weight averages are omitted; see best/" in lines
     copy = str(tmp_path / "copy" / "ckpt-7")
     read = checkpoints.reader(copy)
     table = {name: read(name) for name in checkpoints.read_table(copy)}
@@ -242,7 +242,7 @@ def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
     released_files.write_config(config_file, golden.config)
     vocabulary(module / "assets" / "vocab.txt", 100)
     lines = convert(str(module), str(tmp_path / "dir"), "model_dir")
-    text = "no sentence-order head here, nor in the output"
+    text = "no sentence-order head, so the output has none"
     assert f"warning: {text}" in lines
     assert (tmp_path / "dir" / "vocab.txt").exists()
     convert(str(tmp_path / "dir"), str(tmp_path / "hf"), "huggingface")
@@ -263,7 +263,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
     vocabulary(tmp_path / "in" / "vocab_2.txt", 100)
     vocabulary(tmp_path / "in" / "vocab_3.txt", 100)
     (tmp_path / "in" / "vocab.txt").unlink()
-    refuse(tmp_path, source, "Only one vocabulary")
+    refuse(tmp_path, source, "only one vocabulary")
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):

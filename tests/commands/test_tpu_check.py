@@ -81,7 +81,7 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
     compiled = Compiled(True, 61.4, 3 * GIB, parts)
     assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
         "compiles for v5e and fits, according to the TPU compiler (61 s)",
-        "memory of a replica at its peak: 3.00 GiB of 16.00 GiB, 13.00 GiB "
+        "peak memory of a replica: 3.00 GiB of 16.00 GiB, 13.00 GiB "
         "left (arguments 1.00 GiB, temporaries 2.00 GiB)",
     ]
 

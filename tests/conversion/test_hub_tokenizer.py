@@ -65,8 +65,8 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
     assert (again.cls_id, again.mask_id) == (size, size + 2)
     assert again.vocab_size == size + 3
     assert again.encode_masked("[MASK]")[-1:] == [size + 2]
-    assert "no pieces here for the added far" in " ".join(warnings)
-    with pytest.raises(InputError, match="no row in the word table of"):
+    assert "the added far are omitted" in " ".join(warnings)
+    with pytest.raises(InputError, match="word table has only"):
         read_tokenizer(folder, rows=size + 8, strict=True)
 
 
@@ -79,7 +79,7 @@ def test_other_files(tmp_path):
     content = of_transformers(with_symbols())
     for key in ("normalizer", "added_tokens", "model"):
         folder = write(tmp_path, content | {key: "odd"})
-        with pytest.raises(InputError, match=r"must be one of.*\.json"):
+        with pytest.raises(InputError, match=r"must be a file of.*\.json"):
             read_tokenizer(folder)
 
 
@@ -117,7 +117,10 @@ def test_another_packing_is_named(change, tmp_path):
 def test_the_left_side_is_named(make, tmp_path):
     """A message says that texts are cut or padded at the beginning."""
     content = tokenizer_json(getattr(vocabularies, make)())
-    for name, word in (("padding_side", "padded"), ("truncation_side", "cut")):
+    for name, word in {
+        "padding_side": "padded",
+        "truncation_side": "truncated",
+    }.items():
         folder = write(tmp_path, content, **{name: "left"})
         with pytest.raises(InputError, match=f"{word} at the beginning"):
             read_tokenizer(folder, strict=True)

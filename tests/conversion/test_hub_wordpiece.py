@@ -70,7 +70,7 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
                     ],
                 }
             },
-            r"packed as A:0 \[SEP\]:0 there",
+            r"packs texts as A:0 \[SEP\]:0 but",
         ),
         (
             {"normalizer": BERT | {"handle_chinese_chars": False}},

@@ -136,9 +136,9 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
             return os.mkdir, (str(tmp_path / "ran"),)
 
     torch.save(state | {"x": Evil()}, path)
-    refuse(tmp_path, folder, "a whole file of tensors and nothing else")
+    refuse(tmp_path, folder, "a complete file that contains only tensors")
     path.write_bytes(path.read_bytes()[:900])
-    refuse(tmp_path, folder, "a whole file of tensors and nothing else")
+    refuse(tmp_path, folder, "a complete file that contains only tensors")
 
 
 def test_a_config_says_what_the_released_ones_do():

@@ -69,7 +69,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     assert load_task(back) == load_task(ours)
     left, right = weights_of(ours), weights_of(back)
     if HEADS[kind][0] in WITHOUT_POOLER:
-        assert any("no pooler there" in line for line in lines)
+        assert any("has no pooler" in line for line in lines)
         right |= {name: left[name] for name in left if "/pooler/" in name}
     released_files.assert_same(left, right)
 
@@ -169,7 +169,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         edit(path.parent / "config.json", architectures=name)
         out = str(tmp_path / f"out_{len(tables)}")
         lines = convert(str(path.parent), out, "model_dir")
-        assert any("no pooler there" in line for line in lines)
+        assert any("has no pooler" in line for line in lines)
         tables.append(weights_of(out))
     released_files.assert_same(*tables)
     found = tables[0]
@@ -189,9 +189,9 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         ("architectures", {"a": 1}, "`architectures` must be a list"),
         ("num_labels", "3", "`num_labels` must be a whole number.*'3'"),
         ("id2label", {0: "a", 1: "b"}, r"\[3, 16\] instead of \[2, 16\]"),
-        ("id2label", {0: "a", 2: "b", 3: "c"}, "each number from 0 on"),
-        ("id2label", {0: "a", 1: "a", 2: "b"}, "a name of its own"),
-        ("id2label", {0: "a"}, "regression for one label"),
+        ("id2label", {0: "a", 2: "b", 3: "c"}, "consecutive ids from 0"),
+        ("id2label", {0: "a", 1: "a", 2: "b"}, "distinct names"),
+        ("id2label", {0: "a"}, "regression if there is one label"),
         ("id2label", "", "`id2label` must be an object"),
         ("architectures", "", "`architectures` must be a list"),
         ("problem_type", "ranking", "`problem_type` must be one of"),
@@ -210,7 +210,7 @@ def test_weights_are_all_there(classifier, tmp_path):
         kept = {n: v for n, v in table.items() if not n.startswith(gone)}
         rewrite(classifier, kept)
         message = refuse(tmp_path, classifier, f"missing {gone}")
-        assert "transformers would draw those" in message
+        assert "transformers would initialize missing" in message
     rewrite(classifier, {f"module.{n}": v for n, v in table.items()})
     refuse(tmp_path, classifier, "unexpected module.albert.embeddings")
 
@@ -224,7 +224,7 @@ def test_a_description_must_be_of_the_model(classifier, tmp_path):
 def test_the_task_is_described(classifier, tmp_path):
     """The lines of a conversion say what a model was fine-tuned for."""
     lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
-    assert lines[1] == "model: the sizes of no released model"
+    assert lines[1] == "model: not the sizes of a released model"
     assert (
         "task: classification (classification), 12 tokens, labels: bad, "
         in (lines[3])

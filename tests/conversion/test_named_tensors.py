@@ -57,7 +57,7 @@ def test_bert_is_no_albert(golden, tmp_path):
         embedding_size=None,
         num_hidden_groups=None,
     )
-    refuse(tmp_path, source, "this one is of BERT")
+    refuse(tmp_path, source, "this is a BERT")
 
 
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
@@ -86,7 +86,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:bytes_left])
-    refuse(tmp_path, folder, "must be a whole safetensors file")
+    refuse(tmp_path, folder, "must be a complete safetensors file")
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):

@@ -83,7 +83,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
     )
     path = folder / "tf_model.h5"
     path.write_bytes(path.read_bytes()[:900])
-    refuse(tmp_path, folder, "must be a whole HDF5 file")
+    refuse(tmp_path, folder, "must be a complete HDF5 file")
 
 
 def test_a_classifier_of_keras(golden, tmp_path):
@@ -135,7 +135,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     source = finetuned_release(tmp_path, golden, head, scope)
     out = str(tmp_path / "out")
     if number == 1:
-        refuse(tmp_path, source, "`task` must say which: regression")
+        refuse(tmp_path, source, "set `task` to regression")
     convert(source, out, "model_dir", task="sts-b" if number == 1 else None)
     model = (Regressor if number == 1 else Classifier).load(out)
     names = ("input_ids", "input_mask", "segment_ids")
@@ -282,10 +282,10 @@ def test_the_encoder_alone(kind, golden, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("flax_model.msgpack", "weights of Flax.*from_flax"),
+        ("flax_model.msgpack", "Flax weights.*from_flax"),
         ("model.safetensors.index.json", "in several files.*max_shard_size"),
         ("tf_model.h5.index.json", "in several files.*max_shard_size"),
-        ("saved_model.pb", "a SavedModel of TensorFlow 2"),
+        ("saved_model.pb", "a TensorFlow 2 SavedModel"),
         ("adapter_config.json", "merge_and_unload"),
         ("config.json", "without its weights"),
     ],
@@ -308,7 +308,7 @@ def test_a_saved_model_is_no_model_directory(golden, tmp_path):
         name = path.name.replace(path.name.split(".")[0], "variables", 1)
         path.rename(tmp_path / "hub" / "variables" / name)
     (tmp_path / "hub" / "saved_model.pb").touch()
-    refuse(tmp_path, tmp_path / "hub", "SavedModel of TensorFlow 2.*TF-Hub")
+    refuse(tmp_path, tmp_path / "hub", "TensorFlow 2 SavedModel.*TF-Hub")
 
 
 def test_a_pointer_of_git_is_named(golden, tmp_path):

@@ -49,17 +49,17 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
     config, _ = tf1.read_config(str(path), Tensors(shapes, read=None))
-    which = "no" if config.embedding_size == config.hidden_size else "a"
-    said = f"the sizes of {which} released model"
+    same = config.embedding_size == config.hidden_size
+    said = f"{'not ' * same}the sizes of a released model"
     assert compare_with_released(config) == (said, [])
 
 
 @pytest.mark.parametrize(
     ("release", "change", "warning"),
     [
-        ("albert_xlarge_v2", {"num_attention_heads": 32}, "heads=16 and not"),
-        ("albert_xlarge_zh", {"num_attention_heads": 32}, "heads=16 and not"),
-        ("albert_large_zh", {"hidden_act": "gelu"}, "hidden_act=relu and not"),
+        ("albert_xlarge_v2", {"num_attention_heads": 32}, "heads=16, not"),
+        ("albert_xlarge_zh", {"num_attention_heads": 32}, "heads=16, not"),
+        ("albert_large_zh", {"hidden_act": "gelu"}, "hidden_act=relu, not"),
         ("albert_base_v1", {"hidden_act": "gelu_erf"}, "hidden_act=gelu and"),
         ("albert_base_v2", {"num_hidden_layers": 24}, "layers=12 and not 24"),
         (
@@ -91,6 +91,6 @@ def test_other_sizes_are_of_no_release(change):
     """Nothing is asked of them, whatever their heads and activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
-        "the sizes of no released model",
+        "not the sizes of a released model",
         [],
     )

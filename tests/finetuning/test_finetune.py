@@ -115,7 +115,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
             random_seed=7,
             **opinions,
         )
-    assert "another run still writes" in message
+    assert "another run is still writing" in message
     assert pathlib.Path(flags).read_text() == before
 
 

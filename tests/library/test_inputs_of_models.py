@@ -115,7 +115,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 def test_ids_are_rows(model):
     """A scalar or a single row fails; shapes may be unknown."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
-        with pytest.raises(InputError, match="must be batches of rows"):
+        with pytest.raises(InputError, match="must be a batch of rows"):
             model(ids)
     spec = {"input_ids": tf.TensorSpec(None, tf.int32)}
     assert model.named_inputs(spec, {}) == spec

@@ -150,7 +150,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
     """It is refused before anything is written there, not when it is read."""
     folder = tmp_path / "run[1]"
-    with pytest.raises(InputError, match="must have no `\\["):
+    with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())
     variable = tf.Variable(1.0)
     prefix = tf.train.Checkpoint(a=variable).write(str(folder / "ckpt-1"))

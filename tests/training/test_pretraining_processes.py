@@ -218,7 +218,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     with files.held(str(output), "output_dir"):
         codes, told = outcome(start_workers(line))
     assert codes == [1, 1], told
-    assert "another run still writes to it" in errors(told[0])[0]
+    assert "another run is still writing to it" in errors(told[0])[0]
     assert "Another worker stops; it says why" in errors(told[1])[0]
     assert not list(output.iterdir())
 

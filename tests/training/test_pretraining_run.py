@@ -122,7 +122,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     path, output, _ = trained
     before = contents(output)
     with files.held(str(output), "output_dir"):
-        with pytest.raises(InputError, match="another run still writes"):
+        with pytest.raises(InputError, match="another run is still writing"):
             run(data_dir, path, output, {"random_seed": 7})
     assert contents(output) == before
     tuned = tmp_path / "tuned"

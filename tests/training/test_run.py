@@ -66,7 +66,7 @@ def test_a_folder_is_claimed_by_one_run(tmp_path):
     with checkpoints.claimed(
         strategy, output_dir, lambda: claims.append("first")
     ):
-        with pytest.raises(InputError, match="another run still writes"):
+        with pytest.raises(InputError, match="another run is still writing"):
             with checkpoints.claimed(
                 strategy, output_dir, lambda: claims.append(2)
             ):
