@@ -1,4 +1,4 @@
-"""The exported training step on any device that JAX sees.
+"""Time the exported training step on any device that JAX supports.
 
     python -m albert_tf.tpu_check --topology=v5e:1x1 --step_file=base.zip \\
         --albert_config_file=configs/models/albert_base_v2.json \\
@@ -6,11 +6,11 @@
         --optimizer=adamw --encoder_loop=unrolled --rematerialize=none
     python benchmarks/accelerator_step.py base.zip [--peer]
 
-The first command needs TensorFlow and the extra `tpu-check`; the second one
-JAX and the file alone, and for `--peer`, PyTorch and transformers, of which
-Hugging Face's ALBERT does the same work, compiled, in a process that takes
-turns with this one. Each step is fed what the last one put out. The first one
-is compared, output by output, with that of JAX's CPU backend.
+The first command needs TensorFlow and the extra `tpu-check`. The second needs
+only JAX and the file, and for `--peer`, PyTorch and transformers: Hugging
+Face's compiled ALBERT then does the same work in a process that takes turns
+with this one. The outputs of each step are the inputs of the next. The outputs
+of the first step are compared with those of JAX's CPU backend.
 """
 
 import argparse
@@ -28,8 +28,9 @@ import jax  # noqa: E402
 import jax.export  # noqa: E402
 import numpy as np  # noqa: E402
 
-# Part of a device's name: peaks of its products in bfloat16 and, as XLA makes
-# them, in float32 (TF32, or bfloat16 on TPUs), in TFLOP/s, of data sheets.
+# {part of a device's name: peak rates of matrix products in bfloat16 and in
+# float32 as XLA computes them (TF32, or bfloat16 on TPUs)}, in TFLOP/s, from
+# data sheets.
 PEAKS = {
     "H200": (989.0, 494.0),
     "H100": (989.0, 494.0),
@@ -51,13 +52,13 @@ RULE = ("---",) * len(HEAD)
 
 
 class Step:
-    """A step from a file, on a device.
+    """A step loaded from a file, on a device.
 
     Args:
-      about: what goes in and comes out.
-      artifact: the program.
-      values: of its arguments, for the first step.
-      device: to run on.
+      about: the description of its inputs and outputs.
+      artifact: the serialised program.
+      values: its arguments for the first step.
+      device: the device to run on.
     """
 
     def __init__(self, about: dict, artifact: bytes, values: dict, device):
@@ -68,7 +69,7 @@ class Step:
         self.values = jax.device_put(values, device)
 
     def step(self) -> dict:
-        """Make a step, whose outputs are the next one's inputs; return them."""
+        """Run a step; return its outputs, which are the next step's inputs."""
         outputs = self.call(*(self.values[n] for n in self.names))
         named = dict(zip(self.outputs, outputs, strict=True))
         self.values |= {n: x for n, x in named.items() if n in self.values}
@@ -76,7 +77,7 @@ class Step:
 
 
 def filled(argument: dict, rng: np.random.Generator) -> np.ndarray:
-    """Return an argument as its `content` says, see the file's writer."""
+    """Return an argument filled as its `content` field specifies."""
     shape, content = argument["shape"], argument["content"]
     kind, *numbers = content if isinstance(content, list) else (None, content)
     if kind == "integers":
@@ -92,7 +93,7 @@ def filled(argument: dict, rng: np.random.Generator) -> np.ndarray:
 
 
 def peak(device, dtype: str) -> float:
-    """Return a device's peak FLOP/s, or not a number if it is not known."""
+    """Return a device's peak FLOP/s, NaN if unknown."""
     for part, rates in PEAKS.items():
         if part in device.device_kind:
             return rates[dtype != "bfloat16"] * 1e12
@@ -100,7 +101,7 @@ def peak(device, dtype: str) -> float:
 
 
 def peers(about: dict, python: str) -> list:
-    """Return the peer's process, if it could start."""
+    """Return the peer's process in a list, empty if it failed to start."""
     from turns import Worker, present
 
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
@@ -131,7 +132,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 
 
 def measure(path: str, asked: argparse.Namespace) -> None:
-    """Compare and time the step of a file; print what was found."""
+    """Compare and time the step in a file; print the results."""
     with zipfile.ZipFile(path) as archive:
         about = json.loads(archive.read("step.json"))
         artifact = archive.read("step.jax")
@@ -159,7 +160,7 @@ def measure(path: str, asked: argparse.Namespace) -> None:
         seconds.append(time.perf_counter() - start)
         for peer in others:
             peer.work()
-    memory = device.memory_stats() or {}  # of CPUs nothing is known
+    memory = device.memory_stats() or {}  # None for CPUs
     size = memory.get("peak_bytes_in_use", math.nan) / 1e6
     rows = [HEAD, RULE, row("this file", seconds[WARMUP:], about, rate, size)]
     for peer in others:
@@ -172,7 +173,7 @@ def measure(path: str, asked: argparse.Namespace) -> None:
 def compare(about: dict, artifact: bytes, values: dict, first: dict) -> None:
     """Print how the first step differs from that of JAX's CPU backend.
 
-    A difference is its norm over that of the CPU's output.
+    A difference is the norm of the error over the norm of the CPU's output.
     """
     reference = Step(about, artifact, values, jax.devices("cpu")[0])
     differences = []
@@ -186,7 +187,7 @@ def compare(about: dict, artifact: bytes, values: dict, first: dict) -> None:
 
 
 def main() -> None:
-    """Measure the step of each file."""
+    """Measure the step in each file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
     parser.add_argument("--rounds", type=int, default=10, help="steps timed")

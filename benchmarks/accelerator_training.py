@@ -1,4 +1,4 @@
-"""A pretraining run of exported steps, on any device that JAX sees.
+"""Pretrain with exported steps on any device that JAX supports.
 
     python -m albert_tf.tpu_check --topology=v5e:1x1 --step_file=four.zip \\
         --albert_config_file=configs/models/tiny.json --max_seq_length=64 \\
@@ -13,13 +13,13 @@
     python benchmarks/accelerator_training.py end last.npz \\
         configs/models/tiny.json records model
 
-`accelerator_step.py` is for speed, this is for learning. Each phase of a run
-has a file of its own: another depth (`two.zip` is of a model of two layers,
-which has the same variables), another number of masked words. It says how many
-steps, the share of masked words and whose records; the schedule in all files is
-that of the whole run. `begin` writes the first weights and `end` a model
-directory, with TensorFlow. `train` needs JAX and no TensorFlow, and records of
-`--masking=dynamic`.
+`accelerator_step.py` measures speed; this program measures learning. Each phase
+of a run has its own step file, with another depth (`two.zip` is a model of two
+layers, which has the same variables) or number of masked words. A phase is
+STEP_FILE,STEPS,MASKED_LM_PROB,RECORDS; the schedule in every file is that of
+the entire run. `begin` writes the initial weights and `end` a model directory;
+both need TensorFlow. `train` needs JAX without TensorFlow, and records made
+with `--masking=dynamic`.
 """
 
 import argparse
@@ -47,7 +47,7 @@ LOSSES = ("mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy")
 
 
 class Phase(NamedTuple):
-    """Steps that are alike."""
+    """Consecutive steps with the same step file and records."""
 
     step_file: str
     steps: int
@@ -56,7 +56,7 @@ class Phase(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Phase":
-        """Read a phase from the command line."""
+        """Parse a phase from the command line."""
         try:
             path, steps, share, records = text.split(",")
             return cls(path, int(steps), float(share), records)
@@ -68,17 +68,17 @@ class Phase(NamedTuple):
 
 
 class Records:
-    """The training records of a folder, laid out and masked as they are read.
+    """The training records of a folder, laid out and masked while reading.
 
     Args:
-      folder: dynamic records.
-      seed: of their order and their masks.
+      folder: the folder of dynamic records.
+      seed: the seed of their order and their masks.
     """
 
     def __init__(self, folder: str, seed: int):
         self.metadata, self.seed = metadata.read_metadata(folder), seed
         masking = self.metadata.masking(TRAIN)
-        rule = "`records` must be made with --masking=dynamic."
+        rule = "`records` must have been made with --masking=dynamic."
         require(masking == DYNAMIC, rule, records=f"{folder}, {masking} ones")
         self.tokenizer = load_tokenizer(folder)
         self.words = Words.of(self.tokenizer)
@@ -100,7 +100,7 @@ class Records:
         self.pairs = Pairs(a, a_end, b, b_end, np.array(labels) > 0)
 
     def places(self, first: int, count: int) -> np.ndarray:
-        """Return the records of a stretch, shuffled anew in each epoch."""
+        """Return the indices of a range of records, shuffled every epoch."""
         total = len(self.pairs)
         epochs = range(first // total, (first + count - 1) // total + 1)
         rngs = (np.random.default_rng([self.seed, epoch]) for epoch in epochs)
@@ -108,7 +108,7 @@ class Records:
         return order[first - epochs[0] * total :][:count]
 
     def batch(self, first: int, count: int, share: float) -> dict:
-        """Return so many examples from a place on, masked; fields [n, ...]."""
+        """Return `count` masked examples from `first` on; fields [n, ...]."""
         config = self.metadata.masked_at(share).masking_config()
         pairs = self.pairs.take(self.places(first, count))
         length = self.metadata.max_seq_length
@@ -128,7 +128,7 @@ class Records:
 
 
 class Program:
-    """The step of a file, run many times by one call."""
+    """The step in a file, run many times per call."""
 
     def __init__(self, path: str):
         import jax
@@ -156,11 +156,11 @@ class Program:
         self.steps = jax.jit(steps, donate_argnums=0)
 
     def state(self, weights: dict) -> dict:
-        """Return the state of a run's start: weights, and slots of zeros."""
+        """Return the initial state of a run: the weights, and zero slots."""
         state = {
             name: np.zeros(self.shapes[name], dtype)
             for name, dtype in self.types.items()
-            if "/" in name  # no tensor of a batch
+            if "/" in name  # not a tensor of the batch
         }
         return state | {RATE_FACTOR: np.float32(1)} | weights
 
@@ -180,7 +180,7 @@ class Program:
 
 
 def check(phase: Phase, program: Program, records: Records) -> None:
-    """Refuse a step whose batches are not those of a phase."""
+    """Raise an error if a step's batches do not match its phase."""
     masked = records.metadata.masked_at(phase.masked_lm_prob)
     wanted = masked.max_seq_length, masked.max_predictions_per_seq
     require(
@@ -193,13 +193,13 @@ def check(phase: Phase, program: Program, records: Records) -> None:
 
 
 def train(first: str, last: str, phases: list[Phase], seed: int) -> None:
-    """Run the phases from the first weights, and write the last ones.
+    """Run the phases from the initial weights, and write the final weights.
 
-    What is printed of a phase is the mean of its last steps, 50 at most.
+    For each phase, print the mean of at most its last 50 steps.
     """
     import jax
 
-    jax.config.update("jax_enable_x64", True)  # the step's number has 64 bits
+    jax.config.update("jax_enable_x64", True)  # the step number has 64 bits
     records = {x.records: Records(x.records, seed) for x in phases}
     programs = {x.step_file: Program(x.step_file) for x in phases}
     for phase in phases:
@@ -228,7 +228,7 @@ def train(first: str, last: str, phases: list[Phase], seed: int) -> None:
 
 
 def model_of(config_file: str):
-    """Return a new model of an architecture, and its variables by name."""
+    """Build a model from a config file; return it and {name: variable}."""
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.training.model_directory import checkpoints
@@ -239,7 +239,7 @@ def model_of(config_file: str):
 
 
 def begin(weights: str, config_file: str, records: str, seed: int) -> None:
-    """Write the weights that `pretrain.py` gives a new model."""
+    """Write the initial weights that `pretrain.py` would use."""
     import keras
 
     from albert_tf.training.first_weights.new_model import start_new
@@ -253,7 +253,7 @@ def begin(weights: str, config_file: str, records: str, seed: int) -> None:
 
 
 def end(weights: str, config_file: str, records: str, model_dir: str) -> None:
-    """Write a model directory of weights."""
+    """Write a model directory from weights."""
     from albert_tf.training.model_directory import checkpoints
 
     model, variables = model_of(config_file)
@@ -266,7 +266,7 @@ def end(weights: str, config_file: str, records: str, model_dir: str) -> None:
 
 
 def main() -> None:
-    """Begin a run, train it, or make a model of it."""
+    """Begin a run, train it, or write its model directory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name, arguments in {

@@ -1,13 +1,13 @@
-"""Time, memory and disk of the data builder, as a table.
+"""Measure time, memory and disk use of the data builder.
 
     python benchmarks/data_builder.py --text=FILE --spm_model_file=FILE \\
         [--trees=LANDED,. --rounds=5] [--runner=DirectRunner]
 
-FILE is text of one sentence per line with blank lines between documents. Each
-build is the program that a user runs, from its start to its end. The released
-builder made 54,350 tokens a second at length 128 and 49,686 at length 512:
-google-research/albert at b772393, one process, on 2.0 MB of English with an
-8,000-piece vocabulary, on 2 cores of an AMD EPYC; it wrote no file.
+FILE is text with one sentence per line and blank lines between documents. Each
+build runs the user's program from start to finish. The released builder
+(google-research/albert at b772393) processed 54,350 tokens a second at length
+128 and 49,686 at length 512: one process, without writing files, on 2.0 MB of
+English with an 8,000-piece vocabulary and 2 cores of an AMD EPYC.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ RELEASED = {128: 54_350, 512: 49_686}  # tokens a second
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig:
-    """What to build, of what."""
+    """Settings of the benchmark."""
 
     text: str = setting(None, "Text, one sentence per line.", required=True)
     spm_model_file: str = setting(None, "SentencePiece model.", required=True)
@@ -41,17 +41,17 @@ class BenchmarkConfig:
     num_processes: tuple = setting(("1", "2"), "Processes of the builds.")
     builds: tuple = setting(
         ("static-1", "static-10", "static-40", "dynamic-1"),
-        "Masking and duplicates of the builds.",
+        "Masking and dupe_factor of the builds.",
     )
     trees: tuple = setting((HERE,), "Checkouts to measure, in turn.")
-    rounds: int = setting(1, "Builds of each, of which the median counts.")
+    rounds: int = setting(1, "Builds per checkout; the median is reported.")
     runner: str | None = setting(
-        None, "Apache Beam's runner; `num_processes` are then its workers."
+        None, "Apache Beam runner; `num_processes` is its number of workers."
     )
 
 
 def session_bytes(root: int) -> int:
-    """Return the proportional memory of a session's processes."""
+    """Return the proportional set size of a session's processes."""
     total = 0
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -62,7 +62,7 @@ def session_bytes(root: int) -> int:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Run a command; return its seconds and its processes' peak memory."""
+    """Run a command; return seconds and the peak memory of its processes."""
     start, most = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True
@@ -70,7 +70,7 @@ def measured(command: list[str]) -> tuple[float, int]:
     while process.poll() is None:
         most = max(most, session_bytes(process.pid))
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)  # a look costs milliseconds
+            process.wait(timeout=0.5)  # sampling memory takes milliseconds
     if process.returncode:
         raise SystemExit(f"The build failed: {' '.join(command)}")
     return time.perf_counter() - start, most
@@ -79,7 +79,7 @@ def measured(command: list[str]) -> tuple[float, int]:
 def build(
     config: BenchmarkConfig, kind: str, processes: str, tree: str
 ) -> tuple[float, int, Metadata]:
-    """Build once; return seconds, bytes of memory, and what was made."""
+    """Build once; return seconds, bytes of memory, and the metadata."""
     masking, duplicates = kind.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {
@@ -103,7 +103,7 @@ def build(
 
 
 def row(config: BenchmarkConfig, case: tuple, runs: list) -> list[str]:
-    """Return the row of a case in the table."""
+    """Return the table row of a case."""
     seconds, memory, made = zip(*runs, strict=True)
     counts, middle = made[0].statistics, statistics.median(seconds)
     size = sum(e.bytes for split in made[0].splits.values() for e in split)

@@ -1,16 +1,16 @@
-"""Size, speed and agreement of the formats that a model exports to.
+"""Compare size, speed and accuracy of the export formats of a model.
 
     python benchmarks/export_formats.py --model_dir=DIR [--length=128]
         [--threads=2] [--calibration_file=F] [--eval_file=F]
         [--formats=saved_model,xla,onnx,...]
 
-Each format is exported to a temporary folder and loaded in a process of its
-own; the processes take turns. Columns: file size beside the parameters' bytes;
-seconds from load to first answer, without the imports; median latency of one
-row and rows a second of 32, of `--length` tokens; median latency of one row
-where every request has another length, 8 tokens to `--length`; rows a second of
-one request of 64 texts of such lengths; the largest difference of the
-probabilities (or the pooled output) from the Python model's; and, with
+Each format is exported to a temporary folder and loaded in its own process; the
+processes take turns. Columns: file size, and its ratio to the size of the
+parameters; seconds from loading to the first answer, without imports; median
+latency for one row, and rows a second for 32 rows, of `--length` tokens; median
+latency for one row when lengths vary from 8 tokens to `--length`; rows a second
+for a request of 64 texts with such lengths; the largest difference of the
+probabilities (or the pooled output) from the Python model; and, with
 `--eval_file`, the accuracy of a classifier.
 """
 
@@ -34,7 +34,7 @@ LITERT = {
     f"litert_{precision}": ("--to=litert", f"--precision={precision}")
     for precision in ("float32", "float16", "dynamic_int8", "int8")
 }
-FORMATS = {  # flags of the export
+FORMATS = {  # export flags
     "saved_model": (),
     "xla": ("--jit_compile", "--fixed_length"),
     **LITERT,
@@ -42,12 +42,12 @@ FORMATS = {  # flags of the export
 }
 TURNS = ("one", "many", "mixed", "bulk")
 HEAD = "format,MB,ratio,load s,p50 ms,32 /s,mix ms,64 /s,difference,accuracy"
-WORK = "work"  # in the place of flags: what measures one format
+WORK = "work"  # first argument of the processes that measure one format
 IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
-    """Return {turn: the ids that are asked for in it}."""
+    """Return {turn: the requests made in it}."""
     ids = {k: data[k] for k in IDS}
     one = {k: v[:1] for k, v in ids.items()}
     many = {k: np.resize(v, [32, v.shape[1]]) for k, v in ids.items()}
@@ -57,7 +57,7 @@ def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
 
 
 def outputs_of(call: Callable, data: dict) -> np.ndarray:
-    """Return the probabilities, or else the pooled output, of all rows."""
+    """Return the probabilities of all rows, or else their pooled output."""
     outputs = [
         call({k: data[k][i : i + 32] for k in IDS})
         for i in range(0, len(data[IDS[0]]), 32)
@@ -67,7 +67,7 @@ def outputs_of(call: Callable, data: dict) -> np.ndarray:
 
 
 def tensorflow(threads: int = 2):
-    """Return TensorFlow with a number of threads."""
+    """Import TensorFlow and set its number of threads."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -79,7 +79,7 @@ def tensorflow(threads: int = 2):
 
 
 def saved_model_calls(args):
-    """Return functions of ids and of texts to the outputs of a SavedModel."""
+    """Return functions that call a SavedModel with ids and with texts."""
     tf = tensorflow(args.threads)
     start = time.monotonic()
     loaded = tf.saved_model.load(args.folder)
@@ -96,7 +96,7 @@ def saved_model_calls(args):
 
 
 def litert_calls(args):
-    """Return the same of a LiteRT model, which has a fixed batch size."""
+    """Return these functions for a LiteRT model of fixed batch size."""
     from albert_tf.serving.litert_model import Runner
 
     start = time.monotonic()
@@ -114,7 +114,7 @@ def litert_calls(args):
 
 
 def onnx_calls(args):
-    """Return the same of an ONNX model, with Python's tokenizer."""
+    """Return these functions for an ONNX model with the Python tokenizer."""
     import onnxruntime
 
     from albert_tf.serving.onnx_file import run
@@ -128,7 +128,7 @@ def onnx_calls(args):
     tokenizer = load_tokenizer(args.model_dir)
     names = [output.name for output in session.get_outputs()]
     if "mlm_logits" in names:
-        names.remove("mlm_logits")  # the other formats' signature has none
+        names.remove("mlm_logits")  # not an output of the other formats
     call = functools.partial(run, session, names)
 
     def call_texts(batch):
@@ -143,7 +143,7 @@ CALLS = {"onnx": onnx_calls} | dict.fromkeys(LITERT, litert_calls)
 
 
 def scores(call, data: dict) -> dict[str, float]:
-    """Compare a format with the Python model, and with labels if there are."""
+    """Compare a format with the Python model, and with any labels."""
     values = outputs_of(call, data)
     told = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:
@@ -153,7 +153,7 @@ def scores(call, data: dict) -> dict[str, float]:
 
 
 def make_work() -> Callable[[str], dict]:
-    """Load one format in this process; return what answers a turn."""
+    """Load one format in this process; return the function that runs a turn."""
     args = argparse.Namespace(**json.loads(sys.argv[2]))
     data, name = dict(np.load(args.inputs)), args.name
     start, call, texts = CALLS.get(name, saved_model_calls)(args)
@@ -177,7 +177,7 @@ def make_work() -> Callable[[str], dict]:
 
 
 def export(args, name: str, folder: str) -> int:
-    """Export a format; return the bytes of the file with the weights."""
+    """Export a format; return the size in bytes of the weights file."""
     from albert_tf.serving.exporting import model_size
 
     command = [sys.executable, "-m", "albert_tf.export"]
@@ -191,7 +191,7 @@ def export(args, name: str, folder: str) -> int:
 
 
 def make_inputs(args, path: str) -> int:
-    """Write the inputs and the Python model's outputs; return its bytes."""
+    """Write the inputs and the Python model's outputs; return its size."""
     tf = tensorflow()
     from albert_tf.serving.encoder import ServingConfig
     from albert_tf.serving.model_servers import load_server
@@ -226,7 +226,7 @@ def make_inputs(args, path: str) -> int:
 
 
 def row(worker: Worker, size: int, parameters: int, times: dict) -> list[str]:
-    """Return a line of the table."""
+    """Return a row of the table."""
     middle = {turn: float(np.median(times[turn] or np.nan)) for turn in TURNS}
     return [
         worker.name,

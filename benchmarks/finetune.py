@@ -1,12 +1,12 @@
-"""Examples a second of fine-tuning and evaluation beside Hugging Face.
+"""Compare the speed of fine-tuning and evaluation with Hugging Face.
 
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
         [--task=squad-1.1] [--peer_python=PYTHON]
 
-Batches go together by length, the best that either library does. The model
-has random weights, on which speed does not depend. Each implementation runs in
-a process of its own, and they take turns pass by pass. The environment
-PYTHON has `torch` and `transformers`.
+Batches contain examples of similar length, the fastest option in both
+libraries. The model has random weights, which do not affect speed. Each
+implementation runs in its own process; the processes take turns, pass by pass.
+The environment of PYTHON has `torch` and `transformers`.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
 
 
 def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
-    """Start all implementations; say which are missing."""
+    """Start all implementations; print which are missing."""
     workers = []
     for name in (OURS, *asked.peers):
         python = sys.executable if name == OURS else asked.peer_python
@@ -66,7 +66,7 @@ def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
 
 
 def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
-    """Return a line of the table."""
+    """Return a row of the table."""
     return (
         f"{part}, {worker.name}",
         f"{worker.last['examples'] / worker.median:.1f}",
@@ -77,7 +77,7 @@ def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure all implementations and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--spm_model_file", required=True)

@@ -1,4 +1,4 @@
-"""A pass over examples in each library, for `finetune.py`.
+"""Run a pass over the examples in each library, for `finetune.py`.
 
 python benchmarks/finetune_peers.py IMPLEMENTATION CASE
 """
@@ -48,7 +48,7 @@ def our_trainer(case: dict):
 
 
 def ours(case: dict) -> Callable[[], int]:
-    """This project: the trainer and the evaluator of `finetune.py`."""
+    """Return a pass of this project's trainer or evaluator."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -84,7 +84,7 @@ def ours(case: dict) -> Callable[[], int]:
 
 
 def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
-    """Return the rows by length, each batch cut to its longest."""
+    """Return the rows sorted by length, each batch cut to its longest row."""
     arrays, size = np.load(case["rows"]), case["batch_size"]
     splits, tokens = arrays["row_splits"], arrays["tokens"]
     lengths, made = np.diff(splits), []
@@ -108,7 +108,7 @@ def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
 
 
 def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
-    """Hugging Face's ALBERT, sorted, padded to each batch's longest row."""
+    """Return a pass of Hugging Face's ALBERT over `sorted_batches`."""
     import torch
     import transformers
 
@@ -129,7 +129,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
     learns, rng = case["part"] == "training", np.random.default_rng(1)
     half = case["dtype"] == "bfloat16"
     model.train(learns)
-    if learns:  # full batches alone
+    if learns:  # only full batches
         size = case["batch_size"]
         batches = [b for b in batches if len(b["input_ids"]) == size]
     call = torch.compile(model, dynamic=True) if compiled else model
@@ -156,7 +156,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
 
 
 def make_work() -> Callable[[str], dict]:
-    """Return what makes a pass of the named implementation and case."""
+    """Return the function that runs a pass of an implementation and case."""
     name, case = sys.argv[1], json.loads(sys.argv[2])
     compiled = name.endswith("compiled")
     work = ours(case) if name == OURS else hugging_face(case, compiled)

@@ -1,18 +1,18 @@
-"""What tells, beside the text, the label of a pair in built records?
+"""Test whether anything besides the text reveals the label of built pairs.
 
     python benchmarks/leak_probe.py --data_dir=DIR
 
-Two linear classifiers of the label are measured on records that they have not
-seen; 50 % is right.
+Two linear classifiers of the label are evaluated on unseen records; without a
+leak, the first one has an accuracy of 50 %.
 
-- Form: the last pieces of A and B, how long they are, and how alike. What it
-  tells is a fault of how pairs are made: cut sentences, long ones in the same
-  place, segments of different texts.
-- Words: those by which A and B differ, and the first pieces. They may tell
-  the order honestly, for example by how documents begin.
+- Form: the last pieces of A and B, their lengths and their similarity. Higher
+  accuracy reveals a fault in making pairs: cut sentences, long sentences at
+  the same position, segments from different texts.
+- Words: the words in which A and B differ, and the first pieces. They may
+  legitimately reveal the order, for example by how documents begin.
 
-In the next-sentence task how alike A and B are is the task itself, and counts
-as words.
+In the next-sentence task, the similarity of A and B is the task itself, and
+belongs to the words.
 
 Glossary: n records, T tokens, V vocabulary.
 """
@@ -34,31 +34,31 @@ from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import TRAIN, Metadata, read_metadata
 from albert_tf.data.records.tfrecord import Example, decode
 
-# Records that are looked at, from files that share no text.
+# The most records to examine, from files that share no text.
 SAMPLE = 8192
 MOST_FILES = 64
 FOLDS = 5
 
-# A rarer label cannot be learnt from.
+# With fewer examples of a label, nothing can be learnt.
 LEAST_OF_A_LABEL = 10 * FOLDS
 
-# Intervals are of 95 %.
+# For 95 % intervals.
 Z = 1.959964
 
 FIGURES = """balanced_accuracy balanced_interval words_balanced_accuracy
 words_balanced_interval""".split()
 
-# What the form of honest pairs tells of their order stays below this
-# (measured: 49 to 53 % on novels, encyclopedia and docstrings).
+# Without a leak, the accuracy of the form classifier is below this (measured:
+# 49 to 53 % on novels, an encyclopedia and docstrings).
 LEAK = 0.53
 
-# Likeness and lengths are seen in so many steps.
+# Number of bins for similarity and lengths.
 BINS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """What is looked at of A and B."""
+    """The features of A and B."""
 
     a: sparse.csr_array  # [n, V] counts of words
     b: sparse.csr_array  # [n, V]
@@ -79,7 +79,7 @@ def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
 
 
 def _segments(examples: list[Example], width: int) -> Segments:
-    """Take examples apart; ids may be beyond a vocabulary unknown."""
+    """Extract the segments; ids may exceed the width if V is unknown."""
     bags, edges = [], []
     segments = [example.segments() for example in examples]
     for segment in (0, 1):
@@ -98,13 +98,13 @@ def _one_hot(values: np.ndarray, width: int) -> sparse.csr_array:
 
 
 def _one_hot_bins(values: np.ndarray) -> sparse.csr_array:
-    """Return which of `BINS` equally full bins each value falls into."""
+    """Return, one-hot, the quantile bin of each value, of `BINS`."""
     edges = np.quantile(values, np.arange(1, BINS) / BINS)
     return _one_hot(np.searchsorted(edges, values), BINS)
 
 
 def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
-    """Put columns side by side; liblinear takes narrow indices only."""
+    """Stack columns with 32-bit indices, as liblinear requires."""
     joined = sparse.hstack(columns, format="csr")
     narrow = (joined.indices.astype("i4"), joined.indptr.astype("i4"))
     return sparse.csr_matrix((joined.data, *narrow), joined.shape)
@@ -113,7 +113,7 @@ def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
 def _features(
     segments: Segments, next_sentence: bool
 ) -> tuple[sparse.csr_matrix, ...]:
-    """Return what each classifier sees: that of form, and that of words."""
+    """Return the features of the form classifier and the word classifier."""
     bags, width = (segments.a, segments.b), segments.a.shape[1]
     seen = np.asarray((sum(bags) > 0).sum(axis=0)).ravel()
     rare = np.log((1 + len(segments.swapped)) / (1 + seen)).astype(np.float32)
@@ -133,9 +133,9 @@ def _features(
 def _guessed_right(
     features: sparse.csr_matrix, swapped: np.ndarray
 ) -> np.ndarray:
-    """Return whether the label of each record is guessed from the others."""
+    """Return whether cross-validation predicts the label of each record."""
     guessed = cross_val_predict(
-        # Its dual takes a tenth of the time for features this rare.
+        # The dual takes a tenth of the time for features this sparse.
         LogisticRegression(
             C=0.1,
             solver="liblinear",
@@ -154,7 +154,7 @@ def _guessed_right(
 def balanced_accuracy(
     right: np.ndarray, swapped: np.ndarray
 ) -> tuple[float, list]:
-    """Return the mean accuracy of the two labels, and its interval."""
+    """Return the mean accuracy over the two labels, and its interval."""
     groups = [right[swapped == label] for label in (False, True)]
     middle = float(np.mean([group.mean() for group in groups]))
     variance = sum(group.var() / len(group) for group in groups)
@@ -163,11 +163,11 @@ def balanced_accuracy(
 
 
 def measure(segments: Segments, next_sentence: bool = False) -> dict:
-    """Return how well unseen labels are told, with 95 % intervals.
+    """Return the accuracy on unseen labels, with 95 % intervals.
 
-    `balanced_accuracy`, the mean over the two labels, is form's, and
-    `words_balanced_accuracy` is that of the words. Both are null for fewer
-    than `LEAST_OF_A_LABEL` records of either label.
+    `balanced_accuracy`, the mean over the two labels, is that of the form
+    classifier, and `words_balanced_accuracy` that of the word classifier. Both
+    are null with fewer than `LEAST_OF_A_LABEL` records of either label.
     """
     swapped = segments.swapped
     number, ones = len(swapped), int(swapped.sum())
@@ -191,12 +191,12 @@ def measure(segments: Segments, next_sentence: bool = False) -> dict:
 def probe(
     paths: list[str], vocab_size: int, next_sentence: bool = False
 ) -> dict:
-    """Probe files of records that share no text; see `measure`.
+    """Probe record files that share no text; see `measure`.
 
     Args:
-      paths: the files, for example those of the first duplicate.
-      vocab_size: V; 0 if it is not known.
-      next_sentence: whether A and B may be of different texts.
+      paths: the files, for example those returned by `first_duplicate`.
+      vocab_size: V; 0 if unknown.
+      next_sentence: whether A and B may come from different texts.
     """
     chosen = paths[:: max(1, -(-len(paths) // MOST_FILES))]
     examples = []
@@ -211,33 +211,34 @@ def probe(
 def first_duplicate(metadata: Metadata) -> list[str]:
     """Return the training files of the first pass over the text.
 
-    Those of different passes share text.
+    Files of different passes share text.
     """
     names = [entry.file for entry in metadata.splits[TRAIN]]
     return names[: len(names) // metadata.settings.get("dupe_factor", 1)]
 
 
 def report(data_dir: str) -> list[str]:
-    """Return the lines of what was found in a folder of records."""
+    """Return the lines of the report on a folder of records."""
     metadata = read_metadata(data_dir)
     paths = [files.join(data_dir, x) for x in first_duplicate(metadata)]
-    require(paths, "`data_dir` must hold training records.", data_dir=data_dir)
+    rule = "`data_dir` must contain training records."
+    require(paths, rule, data_dir=data_dir)
     next_sentence = metadata.settings.get("random_next_sentence", False)
     found = probe(paths, metadata.vocab_size, next_sentence)
     lines = [f"{name.replace('_', ' '):<26}{x}" for name, x in found.items()]
     interval = found["balanced_interval"]
     if interval and interval[0] > LEAK:
         lines.append(
-            "Warning: how A and B end, how long and how alike they are tells "
+            "Warning: the ends, lengths and similarity of A and B reveal "
             f"swapped segments in {found['balanced_accuracy']:.1%} of unseen "
-            "examples (50 % is right): the order task leaks; see --compat, and "
-            "whether titles without a full stop stand in short documents"
+            "examples (50 % is ideal): the order task leaks; see --compat, and "
+            "check short documents for titles without a full stop"
         )
     return lines
 
 
 def main() -> None:
-    """Print the figures, and a warning if form tells the label."""
+    """Print the figures, and a warning if form reveals the label."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", required=True, help="of built records")
     try:

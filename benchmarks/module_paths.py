@@ -1,10 +1,10 @@
-"""Count the modules that run on the paths a reader of the code follows.
+"""Count the modules that run on the main paths through the code.
 
     PYTHONPATH=tests python benchmarks/module_paths.py [--names]
 
-Each path runs once on tiny data in a temporary folder, under
-`sys.setprofile`. A module counts if one of its functions runs; `base/` does
-not count. Functions that AutoGraph converted count as their module's.
+Each path runs once on tiny data in a temporary folder, under `sys.setprofile`.
+A module counts if one of its functions runs; `base/` is excluded. Functions
+converted by AutoGraph count for their original module.
 """
 
 import argparse
@@ -48,19 +48,19 @@ from albert_tf.training.step.training_config import (
 
 PACKAGE = f"{Path(albert_tf.__file__).parent}/"
 TRAINING = TrainingConfig(num_train_steps=4, train_batch_size=8)
-# Of a build, those that turn text into records.
+# The functions of a build that convert text to records.
 TEXT_TO_RECORD = ("deal_block", "ShardStore.add", "make_file")
 
 
 def import_everything() -> None:
-    """Import all modules, so that imports run none of their functions."""
+    """Import all modules in advance, because imports may call functions."""
     for module in pkgutil.walk_packages(albert_tf.__path__, "albert_tf."):
-        with contextlib.suppress(ImportError):  # of extras
+        with contextlib.suppress(ImportError):  # optional extras
             importlib.import_module(module.name)
 
 
 def module_of(frame) -> str | None:
-    """Return the module of the package that a frame runs, if any."""
+    """Return the module of this package that a frame runs, None if none."""
     path = frame.f_code.co_filename
     name = frame.f_globals.get("__name__", "")
     generated = "autograph_generated" in path and name.startswith("albert_tf.")
@@ -73,11 +73,11 @@ def module_of(frame) -> str | None:
 
 @contextlib.contextmanager
 def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
-    """Collect the modules that run in the body, in order.
+    """Collect, in order, the modules that run while the block runs.
 
     Args:
-      within: qualified names of functions; if given, only what they call
-        counts.
+      within: qualified names of functions; if not empty, only calls inside
+        them count.
     """
     modules: dict[str, None] = {}
     depth = [not within]
@@ -114,7 +114,7 @@ class StopAtOnce(Hook):
 
 
 def text_to_record(folder: Path) -> dict[str, None]:
-    """Build records of opinions, with a vocabulary of their words."""
+    """Build records from opinions, with a vocabulary of their words."""
     texts = [text for text, _ in tiny_tasks.opinions(400, 1)]
     paragraphs = ["\n".join(texts[i : i + 8]) for i in range(0, 400, 8)]
     corpus = folder / "corpus.txt"
@@ -136,7 +136,7 @@ def text_to_record(folder: Path) -> dict[str, None]:
 
 
 def model_config(folder: Path):
-    """Return the config of a tiny model for the records."""
+    """Return the config of a tiny model that fits the records."""
     size = read_metadata(str(folder / "records")).vocab_size
     return dataclasses.replace(
         tiny.CONFIG, vocab_size=size, max_position_embeddings=32
@@ -144,7 +144,7 @@ def model_config(folder: Path):
 
 
 def pretrain_to_first_step(folder: Path) -> dict[str, None]:
-    """Pretrain until the first step has run, then without a trace."""
+    """Pretrain, tracing modules until the first step has run."""
     config = folder / "albert_config.json"
     config.write_text(model_config(folder).to_json())
     run = functools.partial(
@@ -163,7 +163,7 @@ def pretrain_to_first_step(folder: Path) -> dict[str, None]:
 
 
 def training_step(folder: Path) -> dict[str, None]:
-    """Trace one step, with its reader of dynamic records."""
+    """Trace one step and its input pipeline of dynamic records."""
     records, config = str(folder / "records"), model_config(folder)
     read = functools.partial(
         input_pipeline.train_batches, records, read_metadata(records), seed=1
@@ -206,7 +206,7 @@ def row_to_metric(folder: Path) -> dict[str, None]:
 
 
 def question_to_answer(folder: Path) -> dict[str, None]:
-    """Load a question answerer, trace its signature and call it."""
+    """Load a question-answering model, trace its signature and call it."""
     path = str(folder / "questions")
     task = exporting.question_task("simple")
     exporting.model_dir(path, str(folder / "model"), task)

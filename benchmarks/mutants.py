@@ -1,13 +1,13 @@
-"""Draw faults at random with Cosmic Ray, and see which the tests notice.
+"""Insert random faults with Cosmic Ray, and count those that tests detect.
 
     pip install -e '.[test]' cosmic-ray
     python benchmarks/mutants.py [--number=200] [--seed=1] [--rooms base text]
 
-Lines of the package are drawn, each as likely as any other, and one of Cosmic
-Ray's mutants of each (a changed number, comparison, operator, truth value,
-loop, exception or decorator); what changes annotations alone is left out. The
-tests that mirror a mutant's room judge it in a copy of the last commit, those
-of its module first. "Survived" is an upper bound: other tests may notice.
+Lines of the package are drawn with equal probability, and for each line one of
+Cosmic Ray's mutants (a changed number, comparison, operator, truth value, loop,
+exception or decorator). Mutants that change only annotations are skipped. In a
+copy of the last commit, the tests of the mutant's room run, those of its module
+first. "Survived" is an upper bound: other tests may detect a mutant.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PACKAGE, TIMED_OUT = "albert_tf", "timeout"
 
 
 class Bare(ast.NodeTransformer):
-    """Takes the annotations away, which do nothing when the code runs."""
+    """Removes annotations, which have no effect at run time."""
 
     def visit_arg(self, node):
         node.annotation = None
@@ -50,13 +50,13 @@ class Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """Return what texts that do the same have in common."""
+    """Return a normal form, equal for sources that behave the same."""
     return ast.dump(Bare().visit(ast.parse(code)))
 
 
 @functools.cache
 def mutations(path: Path) -> dict[int, list[tuple[str, int]]]:
-    """Return the operators and their occurrences on each line of a module."""
+    """Return {line: [(operator, occurrence)]} for a module."""
     lines = collections.defaultdict(list)
     nodes = list(ast_nodes(get_ast(path.read_text())))
     for name in plugins.operator_names():
@@ -68,7 +68,7 @@ def mutations(path: Path) -> dict[int, list[tuple[str, int]]]:
 
 
 def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
-    """Yield mutants: the file, the line and the file's new text."""
+    """Yield mutants: the file, the line and the new source of the file."""
     rng = random.Random(seed)
     places = [
         (path, line)
@@ -80,8 +80,8 @@ def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
         if choices := mutations(path).get(line):
             name, occurrence = rng.choice(choices)
             code = path.read_text()
-            # Cosmic Ray takes the `*` of a signature for a product, and knows
-            # no `except` with a dotted name.
+            # Cosmic Ray mistakes the `*` in a signature for a product, and does
+            # not support `except` with a dotted name.
             with contextlib.suppress(SyntaxError, AttributeError):
                 operator = plugins.get_operator(name)()
                 changed = mutate_code(code, operator, occurrence)
@@ -90,12 +90,12 @@ def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
 
 
 def room(path: Path) -> str:
-    """Return the room of a module, of which `tests` has a folder."""
+    """Return the room of a module, which is also a folder in `tests`."""
     return path.parts[1] if len(path.parts) > 2 else "commands"
 
 
 def judge(path: Path, code: str, seconds: float) -> str:
-    """Return what the tests of its module and its room make of a new text."""
+    """Run the tests of a mutant's module and room; return the outcome."""
     old, tests = path.read_text(), Path("tests", room(path))
     path.write_text(code)
     command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider"]
@@ -106,7 +106,7 @@ def judge(path: Path, code: str, seconds: float) -> str:
 
 
 def main() -> None:
-    """Print the mutants that survive, and the counts of each room."""
+    """Print the surviving mutants, and the counts for each room."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,18 +1,18 @@
-"""How far this project's numbers are from google-research/albert's.
+"""Measure how this project's numbers differ from google-research/albert's.
 
     python benchmarks/released_parity.py --golden=FOLDER
 
-FOLDER holds one folder for each configuration, recorded from the released
-code: `albert_config.json`, a TF1 checkpoint `ckpt/model.ckpt-0`, and
-`inputs.npz`, `outputs.npz`, `grads.npz`, `train_*.npz`. Every configuration
-goes the way of a user's: the checkpoint is converted, restored and trained by
-the project's own loop. Bars are ten times the release's own float32 noise;
-margin is the bar divided by the difference.
+FOLDER contains one folder per configuration, recorded from the released code:
+`albert_config.json`, a TF1 checkpoint `ckpt/model.ckpt-0`, and `inputs.npz`,
+`outputs.npz`, `grads.npz`, `train_*.npz`. As a user would, this program
+converts each checkpoint, restores it and trains it with the project's own loop.
+The limit is ten times the float32 noise of the release; the margin is the limit
+divided by the difference.
 
-Recordings are of two kinds: `onehot` is what TPUs computed and what this
-project does. In `lookup`, of CPUs and GPUs, the release clips by the norm of
-a gradient whose repeated rows were not yet added up; those rows of the table
-take the recorded norm and show that nothing else differs.
+There are two kinds of recordings. `onehot` is the computation on TPUs, which
+this project reproduces. In `lookup`, on CPUs and GPUs, the release clips by the
+norm of a gradient before it adds up repeated rows; in these rows of the table,
+the recorded norm is used, which shows that nothing else differs.
 """
 
 import dataclasses
@@ -45,9 +45,9 @@ from albert_tf.training.step.training_config import TrainingConfig
 import tensorflow as tf  # isort: skip
 
 BARS = {"outputs": 2e-5, "losses": 1e-5, "gradients": 1e-5, "weights": 2e-4}
-# Masks with holes, and one example without any token: its scores are all near
-# -10000, where float32 has a spacing of 1e-3. Its ReLU has ties: reversing the
-# order of the examples alone moves LAMB's weights by 8e-4.
+# Masks with gaps, and one example without tokens, whose scores are all near
+# -10000, where float32 has a spacing of 1e-3. Its ReLU has ties: merely
+# reversing the order of the examples changes LAMB's weights by 8e-4.
 HARD_BARS = dict.fromkeys(BARS, 2e-3) | {"outputs": 1e-4}
 ALL_MASKED_BAR = 5e-3
 STEPS = 3
@@ -55,14 +55,14 @@ STEPS = 3
 
 @dataclasses.dataclass(frozen=True)
 class ParityConfig:
-    """Where the recorded numbers are."""
+    """The location of the recorded numbers."""
 
     golden: str = setting("", "Folder of recordings.", required=True)
 
 
 @dataclasses.dataclass
 class Row:
-    """The largest difference of one kind of number, and the bar for it."""
+    """The largest difference in one kind of number, and its limit."""
 
     bar: float
     largest: float = 0.0
@@ -74,7 +74,7 @@ class Row:
             self.largest = max(self.largest, np.abs(ours - theirs).max())
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row's part of the table."""
+        """Return the cells of the row."""
         margin = self.bar / self.largest if self.largest else float("inf")
         return (
             f"{self.largest:.1e}",
@@ -84,7 +84,7 @@ class Row:
 
 
 def forward_and_backward(model, batch: dict[str, tf.Tensor]):
-    """Return outputs, the released losses, and the total's gradients."""
+    """Return outputs, the released losses, and gradients of their sum."""
     with tf.GradientTape() as tape:
         out = model(
             batch["input_ids"],
@@ -134,20 +134,20 @@ class Recording:
             return dict(file)
 
     def released(self, name: str, arrays: dict, prefix: str = ""):
-        """Return the recorded array of a variable, the way it lies here."""
+        """Return the recorded array of a variable in this project's layout."""
         place = self.places[name]
         array = arrays[prefix + place.name]
         return array.T if place.transposed else array
 
     def batch(self) -> dict[str, tf.Tensor]:
-        """Return the inputs under the names of the training loop."""
+        """Return the inputs with the names that the training loop uses."""
         batch = {k: tf.constant(v) for k, v in self.inputs.items()}
         batch["sentence_order_labels"] = batch.pop("next_sentence_labels")[:, 0]
         batch["example_weights"] = tf.ones(len(self.empty))
         return batch
 
     def add_by_example(self, rows: dict, ours, theirs) -> None:
-        """Compare outputs; an example without tokens has its own row."""
+        """Compare outputs; the example without tokens has its own row."""
         empty = np.repeat(self.empty, len(theirs) // len(self.empty))
         ours = np.asarray(ours).reshape(theirs.shape)
         rows["outputs"].add(ours[~empty], theirs[~empty])
@@ -202,7 +202,7 @@ class Recording:
         return trainer
 
     def train_by_loop(self, optimizer: str, schedule: str) -> Trainer:
-        """Return a trainer after the steps of the project's own loop."""
+        """Return a trainer after training with the project's own loop."""
         trainer = self.trainer(optimizer, schedule)
         batch = self.batch()
         iterator = trainer.iterator(
@@ -212,7 +212,7 @@ class Recording:
         return trainer
 
     def train_by_norms(self, optimizer: str, schedule: str, norms) -> Trainer:
-        """Return a trainer after steps that clip by recorded norms."""
+        """Return a trainer after training with recorded clipping norms."""
         trainer = self.trainer(optimizer, schedule, clip_norm=0.0)
         for norm in norms:
             gradients = forward_and_backward(trainer.model, self.batch())[-1]
@@ -235,7 +235,7 @@ class Recording:
         return row
 
     def rows(self) -> dict[str, Row]:
-        """Return every row of this configuration."""
+        """Return all rows of this configuration."""
         rows = self.compare_forward()
         for file in sorted(os.listdir(self.folder)):
             name = file.removesuffix(".npz")

@@ -1,13 +1,13 @@
-"""Throughput and latency of a SavedModel whose requests come one by one.
+"""Measure throughput and latency of a SavedModel that batches requests.
 
     python benchmarks/serving_batches.py --saved_model=DIR [--clients=1,64]
         [--seconds=5] [--rounds=2] [--words=30]
 
-TensorFlow Serving joins requests with TensorFlow's batch scheduler, which is
-`tf.nondifferentiable_batch_function` in Python. Each client sends one text to
-the default signature, waits for the answer and sends the next. Settings take
-turns. Columns: texts per second; processor time per text in ms, which other
-programs affect less; median and 95th percentile of latency in ms.
+TensorFlow Serving batches requests with TensorFlow's batch scheduler, available
+in Python as `tf.nondifferentiable_batch_function`. Each client sends one text
+to the default signature, waits for the answer and sends the next. Settings take
+turns. Columns: texts per second; CPU time per text in ms, which other programs
+affect less; median and 95th percentile of latency in ms.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from turns import machine
 from albert_tf.base.console import table
 from albert_tf.serving.tensorflow_serving import WAITING_BATCHES
 
-# (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batches.
+# (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batching.
 SETTINGS = (
     None,
     *((8, 1000, 2), (32, 0, 2), (32, 1000, 2), (32, 10_000, 2)),
@@ -33,7 +33,7 @@ HEAD = "batch, wait, threads;clients;texts/s;CPU ms;p50 ms;p95 ms"
 
 
 def function_of(signature, setting):
-    """Return a function that answers a text [1], in batches if set so."""
+    """Return a function that answers a text [1], with the batching set."""
     name = next(iter(signature.structured_outputs))
 
     def answer(texts):
@@ -53,7 +53,7 @@ def function_of(signature, setting):
 
 
 def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
-    """Return the seconds of each request, of all clients."""
+    """Return the seconds of each request by any client."""
     end, found = time.monotonic() + seconds, []
 
     def client(number: int):
@@ -75,7 +75,7 @@ def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Print a table."""
+    """Print the table."""
     rng = np.random.default_rng(0)
     words = "the small garden lies behind an old house by a river".split()
     texts = [

@@ -1,13 +1,13 @@
-"""Seconds per pretraining step beside other libraries, in one run.
+"""Compare the time per pretraining step with other libraries.
 
     python benchmarks/train_step.py --case=base-128 [--peer_python=PYTHON]
 
-Each implementation runs in a process of its own, and they take turns step by
-step. Peers that are not installed in PYTHON are skipped with a line. The
-matrix-product rate, measured among the steps, is the machine's limit; FLOPs are
-those of the model's matrix products, forward and backward.
+Each implementation runs in its own process; the processes take turns, step by
+step. Peers that are not installed in PYTHON are skipped with a message. The
+rate of matrix products, measured between the steps, is the limit of the
+machine; FLOPs count the model's matrix products, forward and backward.
 
-A peer's environment, for example:
+To set up an environment for peers, for example:
 
     pip install torch transformers keras-hub
 """
@@ -28,19 +28,19 @@ HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
 def limit(worker: Worker, case: Case) -> float:
-    """Return the seconds that the machine's products alone need; say so."""
+    """Return and print the seconds that the matrix products alone need."""
     config = AlbertConfig(**case.model)
     example = training_flops(config, case.tokens, case.predictions)
     flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median
     print(
-        f"{flops / 1e9:.0f} GFLOP a step, such matrix products at "
+        f"{flops / 1e9:.0f} GFLOP a step, matrix products at "
         f"{rate / 1e9:.0f} GFLOP/s: {flops / rate:.3f} s at the limit"
     )
     return flops / rate
 
 
 def row(worker: Worker, case: Case, least: float | None) -> tuple[str, ...]:
-    """Return a line of the table."""
+    """Return a row of the table."""
     return (
         worker.name,
         f"{worker.median:.3f}",

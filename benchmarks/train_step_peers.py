@@ -1,11 +1,11 @@
-"""One pretraining step in each library, for `train_step.py`.
+"""Run a pretraining step in each library, for `train_step.py`.
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 
 All do the same work: ALBERT's two losses with the masked-LM head at the
 predicted positions only, clipping by the global norm and AdamW, without
-dropout, in float32 or with products in bfloat16. Peers lack parts of that loss;
-what is missing is added here.
+dropout, in float32 or with products in bfloat16. This module adds the parts of
+the loss that a peer lacks.
 
 B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
@@ -18,19 +18,19 @@ from collections.abc import Callable
 import numpy as np
 from turns import CORES, serve
 
-# Of the optimizer.
+# Settings of the optimizer.
 RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a step works on: a model, as the released keys, and a batch."""
+    """A model, in the released keys, and the size of a batch."""
 
     batch: int
     tokens: int
     predictions: int
     model: dict[str, int]
-    dtype: str = "float32"  # or bfloat16, of products; weights are float32
+    dtype: str = "float32"  # of products, or bfloat16; weights: float32
 
     @property
     def policy(self) -> str:
@@ -38,7 +38,7 @@ class Case:
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
     def data(self) -> dict[str, np.ndarray]:
-        """Return one random batch, the same in every library."""
+        """Return a random batch, the same for every library."""
         rng = np.random.default_rng(0)
         b, t, p = self.batch, self.tokens, self.predictions
         vocab = self.model["vocab_size"]
@@ -78,7 +78,7 @@ CASES = {
 
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
-    """This project: the trainer that `pretrain.py` runs."""
+    """Return a step of the trainer that `pretrain.py` runs."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -120,15 +120,15 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
 
 class KerasHub:
-    """KerasHub's backbone and masked-LM head, trained by AdamW.
+    """KerasHub's backbone and masked-LM head, trained with AdamW.
 
-    It lacks the loss of sentences' order, which is added here.
+    KerasHub lacks the sentence-order loss, which this class adds.
 
     Args:
-      case: what it works on.
+      case: the model and the batch.
 
     Attributes:
-      variables: what is trained, in the order of `gradients`.
+      variables: the trained variables, in the order of `gradients`.
     """
 
     def __init__(self, case: Case):
@@ -154,7 +154,7 @@ class KerasHub:
         self.head.build((case.batch, case.tokens, hidden))
         self.order = keras.layers.Dense(2)
         self.order.build((case.batch, hidden))
-        # The tied word table belongs to the backbone and to the head.
+        # The tied word table belongs to both the backbone and the head.
         models = (self.backbone, self.head, self.order)
         unique = {id(v): v for m in models for v in m.trainable_variables}
         self.variables = list(unique.values())
@@ -164,7 +164,7 @@ class KerasHub:
         self.optimizer.build(self.variables)
 
     def gradients(self, batch):
-        """Return the loss and its gradients, not clipped."""
+        """Return the loss and its gradients, without clipping."""
         import tensorflow as tf
 
         cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
@@ -191,7 +191,7 @@ class KerasHub:
         return loss, [tf.convert_to_tensor(g) for g in gradients]
 
     def update(self, gradients) -> None:
-        """Clip gradients and apply them."""
+        """Clip the gradients and apply them."""
         import tensorflow as tf
 
         clipped, _ = tf.clip_by_global_norm(gradients, CLIP)
@@ -199,7 +199,7 @@ class KerasHub:
 
 
 def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
-    """KerasHub; `jit` is whether the step is compiled with XLA."""
+    """Return a step of KerasHub; `jit` compiles it with XLA."""
     import tensorflow as tf
 
     model = KerasHub(case)
@@ -229,7 +229,7 @@ def hugging_face_model(case: Case, form: str):
 
 
 def hugging_face(case: Case, form: str) -> Callable[[], float]:
-    """Hugging Face's ALBERT in PyTorch."""
+    """Return a step of Hugging Face's ALBERT in PyTorch."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -254,7 +254,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
         hidden = outputs.last_hidden_state  # [B, T, H]
         at = batch["masked_lm_positions"][..., None]  # [B, P, 1]
         at = at.expand(-1, -1, hidden.shape[-1])  # [B, P, H]
-        # The library computes the logits at all positions; the loss needs P.
+        # The library computes logits at all positions; the loss needs only P.
         logits = model.predictions(hidden.gather(1, at))
         sop = model.sop_classifier(outputs.pooler_output)
         mlm = cross_entropy(logits.flatten(0, 1), labels)
@@ -276,7 +276,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int) -> Callable[[], float]:
-    """One matrix product in TensorFlow, the machine's limit."""
+    """Return a matrix product in TensorFlow, to measure the machine's limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])
@@ -286,7 +286,7 @@ def matrix_product(case: Case, size: int) -> Callable[[], float]:
 
 
 LIMIT, PRODUCT_SIZE = "matrix product", 2048
-# Name -> (maker, its argument).
+# {name: (function that returns a step, its argument)}
 IMPLEMENTATIONS = {
     LIMIT: (matrix_product, PRODUCT_SIZE),
     "albert_tf": (ours, False),
@@ -300,7 +300,7 @@ IMPLEMENTATIONS = {
 
 
 def make_work() -> Callable[[str], dict]:
-    """Return what makes a step of the named implementation and case."""
+    """Return the function that runs a step of an implementation and case."""
     make, argument = IMPLEMENTATIONS[sys.argv[1]]
     step = make(Case(**json.loads(sys.argv[2])), argument)
     return lambda _: {"loss": step()}

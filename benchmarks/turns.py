@@ -1,7 +1,6 @@
-"""Processes that take turns, so that a slow moment of the machine hits all.
+"""Run processes in turns, so that fluctuations of the machine affect all.
 
-Each process imports only what its library needs: this file needs nothing but
-Python.
+Each process imports only what its library needs; this module needs only Python.
 """
 
 import importlib.metadata
@@ -20,17 +19,17 @@ CORES = len(os.sched_getaffinity(0))
 
 
 class Worker:
-    """A process that works when it is asked to.
+    """A process that does work on request.
 
     Args:
-      name: of its row in a table.
-      script: a file beside this one, which calls `serve`.
-      arguments: of the script.
-      python: to run it with.
+      name: the name of its row in the table.
+      script: a file in this folder that calls `serve`.
+      arguments: the arguments of the script.
+      python: the interpreter that runs it.
 
     Attributes:
-      seconds: of each piece of work.
-      last: what the process told of the last one; at first, of its start.
+      seconds: the time of each request.
+      last: the reply to the last request; initially, the message at startup.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Worker:
         return {"missing": (lines or ["it ended"])[-1]}
 
     def work(self, what: str = "step") -> None:
-        """Have it do a piece of work and keep its time."""
+        """Send a request and record its time."""
         print(what, file=self.process.stdin, flush=True)
         self.last = self._read()
         if "missing" in self.last:
@@ -72,7 +71,7 @@ class Worker:
 
     @property
     def median(self) -> float:
-        """The median of its seconds."""
+        """The median time of its requests, in seconds."""
         return statistics.median(self.seconds)
 
     def close(self) -> None:
@@ -81,7 +80,7 @@ class Worker:
 
 
 def present(workers: list[Worker]) -> list[Worker]:
-    """Return the workers that started; say why others did not."""
+    """Return the workers that started; print why others did not."""
     for worker in workers:
         if "missing" in worker.hello:
             print(f"{worker.name}: skipped, {worker.hello['missing']}")
@@ -89,7 +88,7 @@ def present(workers: list[Worker]) -> list[Worker]:
 
 
 def take_turns(workers: list[Worker], rounds: int, warmup: int = 0) -> None:
-    """Have each work once a round; times count after the rounds of warm-up."""
+    """Let each worker work once per round; discard times of warm-up rounds."""
     for _ in range(warmup + rounds):
         for worker in workers:
             worker.work()
@@ -98,7 +97,7 @@ def take_turns(workers: list[Worker], rounds: int, warmup: int = 0) -> None:
 
 
 def machine(*packages: str) -> str:
-    """Return where something is measured, and with which versions."""
+    """Return a description of the machine and the versions of packages."""
     versions = [
         f"{name} {importlib.metadata.version(name)}" for name in packages
     ]
@@ -106,7 +105,7 @@ def machine(*packages: str) -> str:
 
 
 def megabytes() -> float:
-    """Return the largest memory of a GPU so far, or else of the process."""
+    """Return the peak memory in MB of the GPU, or else of the process."""
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
@@ -114,11 +113,12 @@ def megabytes() -> float:
 
 
 def serve(make: Callable[[], Callable[[str], dict]]) -> None:
-    """Be a worker, until standard input ends.
+    """Act as a worker until standard input ends.
 
     Args:
-      make: returns what works, given a line; it returns what there is to tell
-        beside time and memory. Its first line is "first", which is not timed.
+      make: returns a function that does the work for a request line and returns
+        facts besides time and memory. The first request is "first", which is
+        not timed.
     """
     answers, sys.stdout = sys.stdout, sys.stderr
 

@@ -1,1 +1,1 @@
-"""What ALBERT learns from: masked words, records, and their builder."""
+"""Pretraining data: text files, masking, records and the record builder."""

@@ -1,7 +1,8 @@
-"""The kind of a file, by its first bytes together with its name.
+"""Detect the kind of a file from its first bytes and its name.
 
-Every program that reads text or tables opens its files here: decompressed, and
-with their kind. Files that are neither are errors that name their format.
+Every program that reads text or tables opens its files through this module,
+which decompresses them and detects their kind. Any other file raises an error
+that names its format.
 """
 
 import bz2
@@ -23,13 +24,13 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
 
 TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
-JSONL = "jsonl"  # an object on each line
-JSON = "json"  # an array, or one object over several lines
+JSONL = "jsonl"  # one object per line
+JSON = "json"  # an array, or an object that spans several lines
 
-HEAD_BYTES = 1 << 16  # read to decide what a file is
+HEAD_BYTES = 1 << 16  # read to detect the kind of a file
 BUFFER_BYTES = 1 << 20
-MANY_ZEROS = 0.1  # a larger share of the first bytes: not text
-HEAD_LINES = 20  # half of these are objects in a file of JSON lines
+MANY_ZEROS = 0.1  # with a larger share of zero bytes, a file is not text
+HEAD_LINES = 20  # in JSON lines, at least half of these are objects
 
 ENDINGS = {
     ".json": JSONL,
@@ -41,8 +42,8 @@ ENDINGS = {
     ".arrow": ARROW,
 }
 
-# First bytes that decide by themselves. Arrow has a form for files and one for
-# streams.
+# First bytes that identify a table without its name. Arrow has a file format
+# and a stream format.
 ARROW_FILE = b"ARROW1"
 TABLES = {
     b"PAR1": PARQUET,
@@ -50,13 +51,13 @@ TABLES = {
     b"\xff\xff\xff\xff": ARROW,
 }
 
-# (offset, bytes there, what the file is, the command that converts it)
+# (offset, bytes at the offset, format, command that converts the file)
 FROM_UTF_32 = "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"
 FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
 FOREIGN = (
     (0, codecs.BOM_UTF32_LE, *FROM_UTF_32),
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
-    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # begins like UTF-32's
+    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
     (0, b"PK\x03\x04", "a zip archive or an office document", "unzip FILE"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
@@ -80,7 +81,7 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 
 class BadData(InputError):
-    """One item of many cannot be used, such as a row without a text."""
+    """A single item cannot be used, such as a row without text."""
 
 
 class Refused(BadData):
@@ -93,12 +94,12 @@ def _zstd_errors() -> tuple[type[Exception], ...]:
 
 
 class _Unpacked(io.RawIOBase):
-    """Decompressed bytes, whose errors name the file.
+    """A decompressed stream whose errors name the file.
 
     Args:
-      file: the stream that decompresses.
-      path: the file's name, for errors.
-      head: the bytes already read from the stream.
+      file: the decompressing stream.
+      path: the name of the file, for errors.
+      head: bytes already read from the stream.
     """
 
     def __init__(self, file: Any, path: str, head: bytes = b""):
@@ -109,10 +110,10 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            # Unlike `read`, this loses nothing that comes before damage.
+            # Unlike `read`, `read1` returns all bytes before the damage.
             data = self._head[: len(buffer)] or self._file.read1(len(buffer))
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            # Errors of a disk have a number; those of a store, a class.
+            # Disk errors have an errno; storage errors are `RemoteError`.
             number = getattr(error, "errno", None)
             if isinstance(error, RemoteError) or number is not None:
                 raise
@@ -125,7 +126,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def damaged(path: str, error: object) -> BadData:
-    """Return the error of a compressed file that is cut off or broken."""
+    """Return the error for a truncated or corrupt compressed file."""
     ending = os.path.splitext(path)[1].lower()
     kind = f"{ending} file" if ending in PACKED_ENDINGS else "compressed file"
     return BadData(
@@ -134,18 +135,18 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """Frames of zstandard, end to end; a cut one is an error."""
+    """Read concatenated Zstandard frames; a truncated frame is an error."""
 
     def __init__(self, file: BinaryIO):
         try:
             import zstandard
         except ModuleNotFoundError:
             raise InputError(
-                "A file compressed by zstd needs `pip install "
-                "'albert-tf[zstd]'`; or unpack it: `zstd -d FILE`. "
+                "A file compressed with zstd needs `pip install "
+                "'albert-tf[zstd]'`; or decompress it: `zstd -d FILE`. "
                 f"Received: {getattr(file, 'name', file)}"
             ) from None
-        # The window of `zstd --long=31`.
+        # Large enough for `zstd --long=31`.
         self._library = zstandard.ZstdDecompressor(max_window_size=1 << 31)
         self._file, self._frame, self._ready = file, None, b""
 
@@ -172,11 +173,11 @@ class _Zstd:
 
 
 class Packing(NamedTuple):
-    """A way to compress files."""
+    """A compression format."""
 
-    magic: tuple[bytes, ...]  # a file begins with one of these
+    magic: tuple[bytes, ...]  # possible first bytes of a file
     endings: tuple[str, ...]
-    open: Callable  # from the compressed to the unpacked file
+    open: Callable  # maps a compressed file to a decompressed one
 
 
 PACKINGS = (
@@ -201,32 +202,32 @@ PACKED_ENDINGS = tuple(end for packing in PACKINGS for end in packing.endings)
 
 
 class Source(NamedTuple):
-    """An open file: its bytes, unpacked, and its kind."""
+    """An open file, decompressed, and its kind."""
 
     file: BinaryIO
     kind: str
-    head: bytes  # the first of its bytes
+    head: bytes  # its first bytes
 
     def fields(self) -> list[str]:
-        """Return the fields of the first objects of JSON, without repeats."""
+        """Return the distinct field names of the first JSON objects."""
         whole = len(self.head) < HEAD_BYTES
         objects = _objects(_first_lines(self.head, whole))
         return list(dict.fromkeys(name for x in objects for name in x))
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a name in lower case, `.tsv` of `x.TSV.gz`."""
+    """Return a file name's extension in lower case: `.tsv` for `x.TSV.gz`."""
     name, ending = os.path.splitext(os.fspath(path).lower())
     return os.path.splitext(name)[1] if ending in PACKED_ENDINGS else ending
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a name is that of a compressed file."""
+    """Return whether a file name has the extension of a compressed file."""
     return path.lower().endswith(PACKED_ENDINGS)
 
 
 def _read_head(file: Any, path: str) -> tuple[bytes, Any]:
-    """Return the first bytes of a file, and the file from its beginning."""
+    """Return the first bytes of a file, and the file rewound to its start."""
     head = file.read(HEAD_BYTES)
     if file.seekable():
         file.seek(0)
@@ -236,13 +237,13 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any]:
 
 
 def _looks_16_bits_wide(head: bytes) -> bool:
-    """Return whether every other byte is 0, as in UTF-16 without a mark."""
+    """Return whether every other byte is 0, as in UTF-16 without a BOM."""
     zeros = sorted(head[i::2].count(0) / max(len(head) // 2, 1) for i in (0, 1))
     return zeros[0] < 0.1 and zeros[1] > 0.5
 
 
 def _require_native(head: bytes, path: str) -> None:
-    """Raise `InputError` for formats that are neither text nor a table."""
+    """Raise `InputError` unless a file holds text or a table."""
     if head.startswith((*TABLES,)):
         return
     for offset, magic, name, command in FOREIGN:
@@ -267,7 +268,12 @@ def _require_native(head: bytes, path: str) -> None:
 
 
 def is_utf8(data: bytes, whole: bool = True) -> bool:
-    """Return whether bytes are UTF-8; they may end inside a character."""
+    """Return whether bytes are UTF-8.
+
+    Args:
+      data: the bytes.
+      whole: False allows an incomplete character at the end.
+    """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, whole)
     except UnicodeDecodeError:
@@ -279,8 +285,8 @@ def _first_lines(head: bytes, whole: bool) -> list[bytes]:
     """Return the first lines that are complete and not blank.
 
     Args:
-      head: the first bytes.
-      whole: whether there are no others.
+      head: the first bytes of the file.
+      whole: whether they are the entire file.
     """
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
     if len(lines) > HEAD_LINES or not whole:
@@ -289,7 +295,7 @@ def _first_lines(head: bytes, whole: bool) -> list[bytes]:
 
 
 def _objects(lines: list[bytes]) -> list[dict]:
-    """Return the JSON objects among lines."""
+    """Return the JSON objects among the lines."""
     found = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
@@ -299,11 +305,11 @@ def _objects(lines: list[bytes]) -> list[dict]:
 
 
 def _json_kind(head: bytes, whole: bool) -> str | None:
-    """Return the kind of JSON that a file begins with, or None.
+    """Return the kind of JSON that a file starts with, or None.
 
     Args:
-      head: the first bytes.
-      whole: whether there are no others.
+      head: the first bytes of the file.
+      whole: whether they are the entire file.
     """
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if ARRAY.match(text):
@@ -314,7 +320,7 @@ def _json_kind(head: bytes, whole: bool) -> str | None:
         return JSONL
     if not OBJECT.match(text):
         return None
-    if len(lines) < 2:  # one that is broken, or goes on after the head
+    if len(lines) < 2:  # invalid, or longer than the head
         return JSONL
     goes_on = lines[0][-1:] in (b"{", b"[", b",")
     return JSON if goes_on and not _objects(lines[:1]) else None
@@ -332,7 +338,7 @@ def _kind(head: bytes, path: str) -> str:
 
 @contextlib.contextmanager
 def raw(path: str) -> Iterator[BinaryIO]:
-    """Open a file, or standard input, as it is."""
+    """Open a file, or standard input, without decompressing it."""
     if path == files.STANDARD_INPUT:
         yield sys.stdin.buffer
         return
@@ -342,11 +348,12 @@ def raw(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Source]:
-    """Open a file of text or of a table, or standard input, to be read.
+    """Open a text file, a table or standard input for reading.
 
     Raises:
-      InputError: it is neither, or its compression needs a library.
-      BadData: it is damaged; also later, while it is read.
+      InputError: it is neither text nor a table, or its compression needs a
+        library that is not installed.
+      BadData: it is damaged; may also be raised later, while reading.
     """
     with raw(path) as packed_file:
         head, file = _read_head(packed_file, path)
@@ -359,23 +366,26 @@ def opened(path: str) -> Iterator[Source]:
             head, file = _read_head(file, path)
             packed = True
         if is_compressed(path) and not packed and not is_utf8(head, False):
-            raise damaged(path, "it does not begin like one")
+            raise damaged(path, "its first bytes are not those of one")
         _require_native(head, path)
         yield Source(file, _kind(head, path), head)
 
 
 def require_lines(kind: str, path: str) -> None:
-    """Raise `InputError` for JSON without one object on each line."""
+    """Raise `InputError` for JSON that is not one object per line."""
     rule = (
-        "JSON must have one object on each line, but this is an array, or an "
-        "object over several lines; convert it: `jq -c '.[]' FILE > NEW` (an "
-        "array), `jq -c . FILE > NEW` (objects)."
+        "JSON must have one object per line, but this is an array or an "
+        "object that spans several lines; convert it: `jq -c '.[]' FILE > NEW` "
+        "(an array), `jq -c . FILE > NEW` (objects)."
     )
     require(kind != JSON, rule, file=path)
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a file; for pipes, read only once, by the name."""
+    """Return the kind of a file.
+
+    A pipe can be read only once, so its name alone decides.
+    """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)
     with opened(path) as source:
@@ -383,11 +393,11 @@ def kind_of(path: str) -> str:
 
 
 def read_text(path: str, what: str) -> str:
-    """Return the text of a file, unpacked and without a byte-order mark.
+    """Return the decompressed text of a file without a byte-order mark.
 
     Args:
       path: the file.
-      what: names it in errors.
+      what: how errors refer to it.
     """
     rule = f"{what} must be an existing file. Received: {path}"
     require(files.is_file(path), rule)

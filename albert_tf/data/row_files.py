@@ -1,6 +1,6 @@
-"""Rows of CSV, TSV and JSON lines, one at a time, each with its place.
+"""Read CSV, TSV and JSON lines row by row, with the position of each row.
 
-TSV is split at tabs and has no quoting, like GLUE's files; CSV has quoting.
+TSV is split at tabs without quoting, as in the GLUE files; CSV has quoting.
 """
 
 import csv
@@ -13,24 +13,27 @@ from collections.abc import Callable, Iterator, Sequence
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
 
-LONGEST_FIELD = 2**31 - 1  # Python's csv stops at 131,072 characters
+LONGEST_FIELD = 2**31 - 1  # Python's csv allows 131,072 by default
 
 Lines = Iterator[tuple[int, str]]  # (line number, text)
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
 
-# Handles an item that cannot be used. Takes the error and the bytes of a line
-# that is not UTF-8; raises, or returns a text to read instead, or None.
+# Handles an unusable item. Receives the error and, for a line that is not
+# UTF-8, its bytes. Raises the error, returns replacement text, or returns None
+# to skip the item.
 Handler = Callable[[BadData, bytes], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table: its values by column, and its place.
+    """One row of a table and its position.
 
     Attributes:
-      where: as the user knows it: "file:line", "frame, row 3", "x[3]".
-      values: by column.
-      where_label: where its label is, if labels were passed separately: "y[3]".
+      where: its position in the user's terms: "file:line", "frame, row 3",
+        "x[3]".
+      values: {column: value}.
+      where_label: the position of its label if labels were passed separately:
+        "y[3]".
     """
 
     where: str
@@ -39,17 +42,17 @@ class Row:
 
     @property
     def label_where(self) -> str:
-        """The place of the row's label."""
+        """The position of the row's label."""
         return self.where_label or self.where
 
 
 def stop(error: BadData, line: bytes = b"") -> None:
-    """Raise the error: no item is skipped."""
+    """Raise the error instead of skipping the item."""
     raise error
 
 
 def _decoded(source: Source, path: str, bad: Handler) -> Lines:
-    """Yield lines, which end only at a line feed, without it."""
+    """Yield decoded lines, split at line feeds only, without the line feed."""
     for number, line in enumerate(source.file, start=1):
         try:
             text = line.decode("utf-8")
@@ -68,7 +71,7 @@ def _tsv_cells(lines: Lines, path: str, bad: Handler) -> Cells:
 
 
 def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
-    """Yield the cells of each record; a quoted cell may have line feeds."""
+    """Yield the cells of each record; quoted cells may contain line feeds."""
     last = 0
 
     def feed() -> Iterator[str]:
@@ -77,8 +80,8 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    # The limit is the whole process's: other files may be read meanwhile, so
-    # it stays.
+    # The limit is global to the process. It is not reset, because other files
+    # may be open.
     csv.field_size_limit(LONGEST_FIELD)
     while True:
         first = last + 1
@@ -94,7 +97,7 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
 
 
 def _without_last_blanks(cells: Cells) -> Cells:
-    """Yield cells, but no blank lines at the end."""
+    """Yield cells without trailing blank lines."""
     blanks = []
     for number, values in cells:
         if values == [""]:
@@ -106,7 +109,7 @@ def _without_last_blanks(cells: Cells) -> Cells:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return the end of an error if the only column's name has a delimiter."""
+    """Return a hint for errors if the only column name has a delimiter."""
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
     return "; the delimiter must be a comma in .csv, a tab in .tsv files"
@@ -115,7 +118,7 @@ def delimiter_hint(names: Sequence[str]) -> str:
 def _named_rows(
     path: str, cells: Cells, header: bool, bad: Handler
 ) -> Iterator[Row]:
-    """Yield the rows of a file of cells, whose first line may be a header."""
+    """Yield rows from the cells of a file, which may start with a header."""
     names: list[str] = []
     for number, values in cells:
         where = f"{path}:{number}"
@@ -135,18 +138,18 @@ def _named_rows(
 
 
 def header_names(where: str, values: list[str], header: bool) -> list[str]:
-    """Return the columns' names from the first line of a file."""
+    """Return the column names, given the first line of a file."""
     if not header:
         return [str(i + 1) for i in range(len(values))]
     names = [name.strip() for name in values]
     twice = sorted({name for name in names if names.count(name) > 1})
-    rule = f"{where}: the columns of the header must differ."
+    rule = f"{where}: the column names in the header must be unique."
     require(not twice, rule, twice=", ".join(twice))
     return names
 
 
 def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
-    """Yield the object on each line that is not blank."""
+    """Yield the object on each non-blank line."""
     for number, line in lines:
         if not line.strip():
             continue
@@ -180,7 +183,7 @@ def read(
       path: its name.
       kind: one of `KINDS`.
       header: whether the first line names the columns; otherwise they are
-        called 1, 2, 3, ... Has no meaning for JSON lines.
+        named 1, 2, 3, ... Ignored for JSON lines.
       bad: see `Handler`.
     """
     lines = _decoded(source, path, bad)

@@ -1,10 +1,10 @@
-"""Tables as people have them: files, Hugging Face data sets, pandas.
+"""Read tables from files, Hugging Face data sets and pandas.
 
-A source is a file (Parquet, CSV, TSV, JSON lines), a folder that `save_to_disk`
-wrote, or an object in memory: a pandas DataFrame, a Dataset or IterableDataset
-of `datasets`, a pyarrow Table, a dict of columns, a list of dicts. Rows count
-from 0, as in `frame.iloc[0]` and `dataset[0]`, and in text files by the line
-they begin on. Named classes of a data set are read as their names.
+A source is a file (Parquet, CSV, TSV, JSON lines), a folder written by
+`save_to_disk`, or an object in memory: a pandas DataFrame, a Dataset or
+IterableDataset of `datasets`, a pyarrow Table, a dict of columns, a list of
+dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`; in text
+files, by the line they start on. Class labels of a data set are read as names.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ from albert_tf.data.file_kinds import (
 )
 from albert_tf.data.row_files import Handler, Row, stop
 
-STATE_FILE = "state.json"  # of a folder by `save_to_disk`
-SPLITS_FILE = "dataset_dict.json"  # of one with a folder for each split
+STATE_FILE = "state.json"  # in a folder written by `save_to_disk`
+SPLITS_FILE = "dataset_dict.json"  # in one with a subfolder per split
 BATCH_ROWS = 256
 KINDS = (
     "a path, a pandas DataFrame, a Dataset or IterableDataset of `datasets`, "
@@ -41,13 +41,13 @@ KINDS = (
 
 
 class TableObject:
-    """A table in memory, which stands where a path may stand.
+    """A table in memory, accepted wherever a path is.
 
     Args:
       data: the table.
-      setting: the name of what it was passed for.
-      labels: the name of what its labels were passed for, if separately; both
-        are then lists with a value for each row.
+      setting: the name of the argument it was passed as.
+      labels: the name of the argument that its labels were passed as, if
+        separate; both are then lists with one value per row.
       is_batch: whether it is one of several batches of the same data.
     """
 
@@ -64,7 +64,7 @@ class TableObject:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return where a row is, and its label if passed separately."""
+        """Return the position of a row, and of its label if separate."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -80,7 +80,7 @@ class TableObject:
 
 
 def is_saved_dataset(path: str) -> bool:
-    """Return whether a path is a folder that `save_to_disk` wrote."""
+    """Return whether a path is a folder written by `save_to_disk`."""
     names = (STATE_FILE, SPLITS_FILE)
     return any(files.exists(files.join(path, name)) for name in names)
 
@@ -94,14 +94,14 @@ def is_table(source: Any) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """Return a path, or the files of a folder that `save_to_disk` wrote."""
+    """Return the path, or the files of a folder written by `save_to_disk`."""
     if not files.is_folder(path):
         return [path]
     splits = files.join(path, SPLITS_FILE)
     if files.exists(splits):
         names = files.read_json(splits, f"`{SPLITS_FILE}`")["splits"]
         raise InputError(
-            f"A data set with splits must be given as one of its folders "
+            f"A data set with splits must be passed as one of its folders "
             f"{', '.join(names)}. Received: {path}"
         )
     state = files.read_json(files.join(path, STATE_FILE), f"`{STATE_FILE}`")
@@ -109,10 +109,10 @@ def data_files(path: str) -> list[str]:
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
-    """Return {column: names} of the columns of named classes, or lists of them.
+    """Return {column: class names} for columns of class labels or lists.
 
     Args:
-      features: of `datasets`, as JSON.
+      features: the features of a `datasets` data set, as JSON.
     """
     table = {}
     for column, feature in features.items():
@@ -125,14 +125,14 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those of a list; none of -1."""
+    """Return the name of a class, or of each in a list; None for -1."""
     if isinstance(value, list):
         return [_named(x, names) for x in value]
     return None if value is None or value < 0 else names[value]
 
 
 def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
-    """Yield rows with classes by their names."""
+    """Yield rows with class labels replaced by their names."""
     classes = _class_names(features)
     for row in rows:
         yield row | {
@@ -143,14 +143,14 @@ def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
 
 
 def _features_of(schema: Any) -> Mapping:
-    """Return what `datasets` notes in the schema of the files it writes."""
+    """Return the features that `datasets` stores in a file's schema."""
     noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     return noted.get("info", {}).get("features", {})
 
 
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
-    """Say what is missing, or damaged, where pyarrow cannot read a file."""
+    """Explain why pyarrow cannot read a file: not installed, or damaged."""
     try:
         import pyarrow
     except ModuleNotFoundError:
@@ -163,7 +163,7 @@ def _arrow(path: str) -> Iterator[None]:
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         number = getattr(error, "errno", None)
         if isinstance(error, RemoteError) or number is not None:
-            raise  # the disk's or the network's fault
+            raise  # a disk or network error
         raise BadData(
             f"A table must be an undamaged file of its format: "
             f"{str(error).splitlines()[0]}. Received: {path}"
@@ -171,7 +171,7 @@ def _arrow(path: str) -> Iterator[None]:
 
 
 def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
-    """Return the schema of an open file, and columns -> its batches."""
+    """Return the schema of an open file, and a function columns -> batches."""
     import pyarrow.parquet
 
     file = source.file
@@ -193,8 +193,8 @@ def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
 def _arrow_rows_of(
     source: Source, path: str, column: str | None
 ) -> Iterator[dict]:
-    """Yield the rows of a Parquet or Arrow file, a batch in memory."""
-    rule = "A Parquet or Arrow file must be neither compressed nor a pipe."
+    """Yield the rows of a Parquet or Arrow file, reading batch by batch."""
+    rule = "A Parquet or Arrow file must not be compressed or a pipe."
     require(source.file.seekable(), rule, file=path)
     with _arrow(path):
         schema, batches = _schema_and_batches(source)
@@ -218,11 +218,11 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
 def rows_in(
     source: Source, path: str, column: str | None = None, bad: Handler = stop
 ) -> Iterator[Row]:
-    """Yield the rows of an open file of any kind of table; see `rows_of`."""
+    """Yield the rows of an open table file; see `rows_of`."""
     if source.kind in row_files.KINDS:
         yield from row_files.read(source, path, source.kind, bad=bad)
         return
-    rule = "A table must be a file of Parquet, Arrow, CSV, TSV or JSON lines."
+    rule = "A table must be a Parquet, Arrow, CSV, TSV or JSON lines file."
     require(source.kind in (PARQUET, ARROW), rule, file=path)
     for number, values in enumerate(_arrow_rows_of(source, path, column)):
         yield Row(f"{path}, row {number}", values)
@@ -269,8 +269,8 @@ def _arrow_rows(table: Any) -> Iterator[dict]:
     yield from _with_names(rows, _features_of(table.schema))
 
 
-# {(library, class): what yields the rows of its objects}. Who has an object
-# has imported its library.
+# {(library, class): the function that yields the rows of its instances}. An
+# instance exists only if its library has been imported.
 OBJECTS: dict[tuple[str, str], Callable] = {
     ("pandas", "DataFrame"): _frame_rows,
     ("datasets", "Dataset"): _dataset_rows,
@@ -280,7 +280,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return what yields the rows of an object, None if nothing does."""
+    """Return the function that yields an object's rows, None without one."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):
@@ -305,10 +305,10 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
 
 
 def as_source(setting: str, value: Any) -> str | TableObject:
-    """Return what was passed for a setting as a path or as a table.
+    """Convert the value of a setting to a path or a `TableObject`.
 
     Raises:
-      InputError: it is neither.
+      InputError: the value is neither a path nor a table.
     """
     if isinstance(value, str | TableObject):
         return value
@@ -330,7 +330,7 @@ def as_source(setting: str, value: Any) -> str | TableObject:
 
 
 def as_sources(setting: str, value: Any) -> str | TableObject:
-    """Return what `as_source` does; a list of paths is joined by commas."""
+    """Do the same as `as_source`; join a list of paths with commas."""
     if isinstance(value, list | tuple) and value:
         if all(isinstance(path, str | os.PathLike) for path in value):
             paths = list(map(os.fspath, value))
@@ -338,7 +338,7 @@ def as_sources(setting: str, value: Any) -> str | TableObject:
                 require(
                     len(paths) == 1 or not set(",\n") & set(path),
                     f"`{setting}` must list paths without commas (a glob can "
-                    "have `?`). Texts stand in a table, {'text': texts}.",
+                    "use `?`). Pass texts as a table, {'text': texts}.",
                     **{setting: repr(path)[:60]},
                 )
             return ",".join(paths)
@@ -348,14 +348,14 @@ def as_sources(setting: str, value: Any) -> str | TableObject:
 def rows_of(
     source: Any, column: str | None = None, bad: Handler = stop
 ) -> Iterator[Row]:
-    """Yield the rows of a source, whose values are Python's own.
+    """Yield the rows of a source, with plain Python values.
 
-    Columns without names, as of a frame without a header, are called 0, 1, ...
+    Unnamed columns, as in a frame without a header, are named 0, 1, ...
 
     Args:
-      source: see the head of this module; files are read a batch at a time.
-      column: of a file, the only one to read.
-      bad: handles rows of text files that cannot be read; see `Handler`.
+      source: see the module docstring; files are read batch by batch.
+      column: the only column to read from a file; None reads all.
+      bad: handles unreadable rows of text files; see `Handler`.
 
     Raises:
       InputError: it is not a table, or damaged; the message names the source.
@@ -375,19 +375,19 @@ def rows_of(
 def texts_in(
     rows: Iterator[Row], column: str, bad: Handler = stop
 ) -> Iterator[tuple[str, str]]:
-    """Yield place and text of one column, which `text_field` names.
+    """Yield the position and the text of each row in one column.
 
     Args:
-      rows: of a table.
-      column: its name.
-      bad: handles rows without a text.
+      rows: the rows of a table.
+      column: the column, the value of `text_field`.
+      bad: handles rows without text.
 
     Raises:
       InputError: a cell has no text; the message names source and row.
     """
     found = False
     for row in rows:
-        if not found:  # only the first: objects of JSON may have any fields
+        if not found:  # only the first row: fields of JSON objects may differ
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)
@@ -395,13 +395,13 @@ def texts_in(
             yield row.where, text
             continue
         error = (
-            f"{row.where}: column {column} must hold text. "
+            f"{row.where}: column {column} must contain text. "
             f"Received: {column}={text!r:.60}"
         )
         bad(BadData(error), b"")
 
 
 def texts_of(source: Any, column: str, bad: Handler = stop) -> Iterator[str]:
-    """Yield the texts of one column of a source; see `texts_in`."""
+    """Yield the texts in one column of a source; see `texts_in`."""
     for _, text in texts_in(rows_of(source, column, bad), column, bad):
         yield text

@@ -1,4 +1,4 @@
-"""A SentencePiece vocabulary with ALBERT's symbols, trained on a corpus."""
+"""Train a SentencePiece model with ALBERT's symbols on a corpus."""
 
 import contextlib
 import dataclasses
@@ -32,16 +32,16 @@ from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
-# The trainer leaves out longer sentences; its default, as in the release.
+# The trainer skips longer sentences; its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
 
-# A larger share of the bytes left out as too long causes a warning.
+# Warn if a larger share of the bytes was skipped as too long.
 MUCH_LONG = 0.01
 
-# From more sentences, this many are drawn.
+# From a larger corpus, this many sentences are sampled.
 MOST_SENTENCES = 10_000_000
 
-# The trainer's sums, and so its pieces, depend on the number of threads.
+# The number of threads changes the trainer's sums, and thus the pieces.
 NUM_THREADS = 16
 
 VOCAB_LIST = "spiece.vocab"
@@ -49,23 +49,23 @@ VOCAB_LIST = "spiece.vocab"
 
 @dataclasses.dataclass(frozen=True)
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
-    """How a vocabulary is trained; the defaults are the released ones."""
+    """Settings of tokenizer training; the defaults are the released ones."""
 
     input_file: str | TableObject | None = setting(
         None,
-        "Text, as create_pretraining_data.py takes it: one sentence per line.",
+        "Text, as for create_pretraining_data.py: one sentence per line.",
         required=True,
         convert=as_sources,
     )
     output_dir: str | None = setting(
-        None, "Where the tokenizer is written.", required=True
+        None, "Folder for the tokenizer files.", required=True
     )
     vocab_size: int = setting(
-        30000, "Pieces of the vocabulary.", minimum=14, maximum=10**7
+        30000, "Number of pieces.", minimum=14, maximum=10**7
     )
     character_coverage: float = setting(
         0.99995,
-        "Share of the text's characters that get a piece.",
+        "Share of the characters in the text that the pieces must cover.",
         minimum=0.98,
         maximum=1.0,
     )
@@ -74,7 +74,7 @@ class TrainTokenizerConfig(TextConfig, SentencesConfig):
 def _documents(
     config: TrainTokenizerConfig, counts: Counter
 ) -> Iterator[list[str]]:
-    """Yield the documents of the corpus, and count its bad items."""
+    """Yield the documents of the corpus; count bad items in `counts`."""
     if not isinstance(config.input_file, str):
         bad = BadItems(config.on_bad_text, counts)
         for text in texts_of(config.input_file, config.text_field, bad):
@@ -88,7 +88,7 @@ def _documents(
 
 
 def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
-    """Yield the sentences of the corpus, and count its bad items."""
+    """Yield the sentences of the corpus; count bad items in `counts`."""
     for document in _documents(config, counts):
         yield from split_sentences(document, config.split_sentences)
 
@@ -98,7 +98,7 @@ def _ends(character: str) -> bool:
 
 
 def _long_word(word: str) -> Iterator[str]:
-    """Cut a word after characters that are words, such as punctuation."""
+    """Cut a long word after characters such as punctuation marks."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
         places = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
@@ -113,8 +113,8 @@ def _long_word(word: str) -> Iterator[str]:
 def cut(line: str) -> Iterator[str]:
     """Cut a line into pieces that are short enough for the trainer.
 
-    It is cut between words, which the trainer separates anyway. Runs without
-    spaces or punctuation stay long.
+    Cuts fall between words, which the trainer separates anyway. A run without
+    spaces or punctuation is not cut.
     """
     if len(line) * 4 <= MAX_SENTENCE_BYTES:
         yield line
@@ -132,15 +132,15 @@ def cut(line: str) -> Iterator[str]:
 
 
 class Sentences:
-    """The corpus line by line, normalised as the tokenizer will do.
+    """Iterate over the corpus, normalised as the tokenizer will do it.
 
-    The trainer takes an error of its input for the end, so it is kept.
+    The trainer treats an exception of its input as the end, so it is stored.
 
     Attributes:
-      counts: `sentences`, and how many have a run too `long` for the trainer;
-        the `bytes` of all, and the `long_bytes` that are left out.
-      letters: counted before accents are dropped.
-      error: what stopped the reading, None if it came to the end.
+      counts: `sentences`, and the number with a run too `long` for the
+        trainer; the total `bytes`, and the `long_bytes` that are skipped.
+      letters: letter counts before accents are removed.
+      error: the exception that ended the reading, None without one.
     """
 
     def __init__(self, config: TrainTokenizerConfig):
@@ -170,7 +170,7 @@ class Sentences:
 def _read_again(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
-    """Yield settings whose text can be read twice if `auto` needs that."""
+    """Yield settings whose text can be read twice, if `auto` requires it."""
     source = config.input_file
     once = isinstance(source, str) and text_blocks.has_pipes(source)
     if config.strip_accents != AUTO or not once:
@@ -182,7 +182,7 @@ def _read_again(
 
 
 def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
-    """Return the settings with `strip_accents=auto` decided by the text."""
+    """Replace `strip_accents=auto` with the value that fits the text."""
     if config.strip_accents != AUTO:
         return config
     letters = Letters(has_marks, True)
@@ -195,7 +195,7 @@ def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
 def _explain(
     error: RuntimeError, config: TrainTokenizerConfig, counts: Counter
 ) -> InputError:
-    """Return what the trainer's error says about the user's settings."""
+    """Translate a trainer error into one about the user's settings."""
     message = str(error)
     size = f"Received: vocab_size={config.vocab_size}"
     if match := re.search(r"too high.*<= (\d+)", message):
@@ -205,23 +205,23 @@ def _explain(
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return InputError(
-            "`vocab_size` must hold every symbol and character of the corpus: "
-            f"give at least {match[1]}, or lower `character_coverage`. {size}"
+            "`vocab_size` must cover every symbol and character of the corpus: "
+            f"use at least {match[1]}, or lower `character_coverage`. {size}"
         )
     if counts["sentences"] == counts["long"]:
         return InputError(
-            "`input_file` must hold sentences of at most "
+            "`input_file` must contain sentences of at most "
             f"{MAX_SENTENCE_BYTES} bytes, one per line. Received: "
             f"{counts['sentences']} sentences, {counts['long']} longer"
         )
-    return InputError(f"SentencePiece could not train: {message}")
+    return InputError(f"SentencePiece training failed: {message}")
 
 
 def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
-    """Return a trained SentencePiece model.
+    """Train a SentencePiece model and return its bytes.
 
-    It carries the trainer's default normalisation, `nmt_nfkc`, as the
-    released one does.
+    The model includes the trainer's default normalisation, `nmt_nfkc`, like
+    the released one.
     """
     model = io.BytesIO()
     try:
@@ -261,14 +261,14 @@ def vocabulary_list(model: bytes) -> str:
 
 
 def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
-    """Train a vocabulary and write its files; return what was read."""
+    """Train a tokenizer and write its files; return counts of the text."""
     folder = config.output_dir
     rule = "`output_dir` must not be a file."
     require(not files.is_file(folder), rule, output_dir=folder)
     require(
         not files.matches(WEIGHTS, folder) and not is_described(folder),
-        "`output_dir` must not hold a model or records, which have a "
-        "tokenizer.",
+        "`output_dir` must not contain a model or records, which have their "
+        "own tokenizer.",
         output_dir=folder,
     )
     with _read_again(config) as readable:
@@ -286,14 +286,14 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
 
 
 def warnings(counts: Counter) -> Iterator[str]:
-    """Yield warnings about a text, and what to change."""
+    """Yield warnings about the text, with advice."""
     marked, beyond = shares(counts)
     dropped = marked if counts["accents_dropped"] else 0.0
     yield from letters.warnings(dropped, beyond)
     if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
         yield (
             f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "
-            "left out, in lines with more than "
+            "skipped, in lines with more than "
             f"{MAX_SENTENCE_BYTES} bytes without a space; put spaces between "
             "words"
         )
@@ -301,12 +301,12 @@ def warnings(counts: Counter) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTokenizer:
-    """What was written.
+    """The result of tokenizer training.
 
     Attributes:
-      output_dir: the folder of the tokenizer's files.
-      sentences: how many were read.
-      long: how many of these were too long and left out, at least in part.
+      output_dir: the folder of the tokenizer files.
+      sentences: the number of sentences read.
+      long: the number of sentences skipped, at least in part, as too long.
     """
 
     output_dir: str
@@ -316,11 +316,11 @@ class TrainedTokenizer:
 
 @program.command(TrainTokenizerConfig)
 def train_tokenizer(config: TrainTokenizerConfig) -> TrainedTokenizer:
-    """Train a SentencePiece vocabulary with ALBERT's symbols on a corpus."""
+    """Train a SentencePiece model with ALBERT's symbols on a corpus."""
     counts = make_vocabulary(config)
     print(
         f"{config.output_dir}: {config.vocab_size} pieces from "
-        f"{counts['sentences']} sentences, {counts['long']} left out as "
+        f"{counts['sentences']} sentences, {counts['long']} skipped as "
         f"longer than {MAX_SENTENCE_BYTES} bytes; accents "
         f"{'dropped' if counts['accents_dropped'] else 'kept'}"
     )

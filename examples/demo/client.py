@@ -1,6 +1,6 @@
-"""Ask exported models, as someone who has only the SavedModels would.
+"""Query exported models like a client that has only the SavedModels.
 
-Run by its path, so that nothing of the package is imported:
+Run it by its path, so that the package is not imported:
 
     python examples/demo/client.py CLASSIFIER PRETRAINED
 """

@@ -1,8 +1,8 @@
-"""The demo's corpus and its task, made of docstrings; nothing is downloaded.
+"""Make the demo's corpus and task from docstrings, without a download.
 
-The corpus is the English prose of the installed Python packages. The task
-asks which library a passage comes from, with the names of the libraries
-masked. Both depend only on the installed versions and the generator.
+The corpus is the English prose in the installed Python packages. The task is to
+tell which library a passage comes from, with the names of libraries masked.
+Both depend only on the installed versions and the random generator.
 """
 
 import importlib.util
@@ -23,8 +23,8 @@ CORPUS_FILE = "corpus.txt"
 TASK_DIR = "task"
 STATISTICS_FILE = "statistics.json"
 
-# In this order: a sentence belongs to the first package that has it. Those
-# that are not installed are left out.
+# The order matters: a sentence belongs to the first package that contains it.
+# Packages that are not installed are skipped.
 PACKAGES = """python numpy scipy sklearn matplotlib mpl_toolkits keras
     tensorflow tensorflow_text tensorboard absl joblib narwhals fontTools PIL
     h5py grpc werkzeug markdown requests urllib3 rich pygments markdown_it
@@ -35,29 +35,29 @@ SKIPPED_FOLDERS = frozenset(
     _api lib2to3 turtledemo""".split()
 )
 
-# Labels of the task and the packages whose documents carry them.
+# {label of the task: packages whose documents have it}
 LABELS = {
     "python": ("python",),
     "numpy_scipy": ("numpy", "scipy"),
     "tensorflow": ("tensorflow",),
     "keras": ("keras",),
 }
-# TensorFlow's old copies of Keras carry neither label.
+# TensorFlow's old copies of Keras have neither label.
 UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 
-# Most examples of every label; documents fill the splits in this order.
+# The most examples of each label; documents fill the splits in this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
-# What is kept of those to train on, from as many documents as there are: few
-# labels are when pretraining counts.
+# Training examples that are kept, drawn from all documents: pretraining matters
+# most when labels are few.
 TRAINING_EXAMPLES = 1000
 MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
-# A document of more passages than this would be a held-out set by itself.
+# A document with more passages would fill a held-out split on its own.
 MAX_HELD_OUT_PASSAGES = 40
 
-# A word with a library's name in it becomes "library", whole: `tf.nn.relu`,
-# `NumPy's`, `keras-team`. A word with the name of its kind of array becomes
-# "array". Words that are only typical (layer, graph, iterator) stay: to know
-# them is the task.
+# A word that contains a library's name becomes "library": `tf.nn.relu`,
+# `NumPy's`, `keras-team`. A word that contains the name of its array type
+# becomes "array". Words that are merely typical (layer, graph, iterator) stay;
+# to know them is the task.
 LIBRARY = re.compile(
     r"(?:[\w-]+\.)*[\w-]*(?:numpy|scipy|tensor_?flow|tensorboard|keras|python"
     r"|sklearn|scikit|matplotlib|pandas|theano|torch|jax|autograph)"
@@ -69,7 +69,7 @@ ARRAY = re.compile(r"\w*(?:tensor|ndarray|array_like)\w*", re.IGNORECASE)
 
 
 def package_folder(package: str) -> str | None:
-    """Return where a package is installed, or None; nothing is imported."""
+    """Return the folder of an installed package, or None, without import."""
     if package == "python":
         return sysconfig.get_paths()["stdlib"]
     spec = importlib.util.find_spec(package)
@@ -77,7 +77,7 @@ def package_folder(package: str) -> str | None:
 
 
 def package_documents(package: str) -> Iterator[Document]:
-    """Yield a package's documents, files in a fixed order, tests left out."""
+    """Yield a package's documents in fixed file order, without its tests."""
     root = package_folder(package)
     for folder, folders, names in os.walk(root) if root else ():
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
@@ -88,15 +88,15 @@ def package_documents(package: str) -> Iterator[Document]:
 
 
 def letters(text: str) -> str:
-    """Return the text's words alone: what two copies have in common."""
+    """Return only the words of a text, which are equal for two copies."""
     return " ".join(re.findall("[a-z]+", text.lower()))
 
 
 def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
-    """Yield documents with every sentence kept at its first place only.
+    """Yield documents without sentences that occurred before.
 
-    Two sentences are the same if their letters are. A document of which a
-    single sentence is left says too little and is left out.
+    Two sentences are equal if their letters are. A document with only one
+    sentence left is too short and is dropped.
     """
     seen: set[str] = set()
     for document in everything:
@@ -108,13 +108,13 @@ def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
 
 
 def corpus() -> list[Document]:
-    """Return the documents of all installed `PACKAGES`, free of repeats."""
+    """Return the documents of installed `PACKAGES`, without repetitions."""
     everything = (d for name in PACKAGES for d in package_documents(name))
     return list(without_repeats(everything))
 
 
 class Example(NamedTuple):
-    """A passage of a document, masked, and the library it comes from."""
+    """A masked passage of a document, and the library it comes from."""
 
     text: str
     label: str
@@ -122,12 +122,12 @@ class Example(NamedTuple):
 
 
 def mask_libraries(text: str) -> str:
-    """Return the text without the names of libraries and of their arrays."""
+    """Return the text without the names of libraries and their array types."""
     return ARRAY.sub("array", LIBRARY.sub("library", text))
 
 
 def label_of(document: Document) -> str | None:
-    """Return the label that a document carries, None if it carries none."""
+    """Return the label of a document, None if it has none."""
     package = document.name.split("/")[0]
     if document.name.startswith(UNLABELLED):
         return None
@@ -151,7 +151,7 @@ def task(
 ) -> dict[str, list[Example]]:
     """Return the examples of test, dev and train, each in random order.
 
-    Every text is there once, and a document's are in one split.
+    Each text occurs once, and all texts of a document are in one split.
     """
     splits: dict[str, list[Example]] = {split: [] for split in ROOM}
     seen: set[str] = set()
@@ -179,10 +179,10 @@ def task(
 
 
 def write_corpus(output_dir: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Write the corpus and the task; return and write their statistics.
+    """Write the corpus, the task and their statistics; return the statistics.
 
-    The task's test documents are not in the corpus: pretraining has not
-    seen them either. `statistics.json` is written last.
+    The test documents of the task are not in the corpus, so pretraining does
+    not see them. `statistics.json` is written last.
     """
     everything = corpus()
     splits = task(everything, rng)

@@ -1,7 +1,7 @@
-"""English sentences out of the docstrings of Python files, which never run.
+"""Extract English sentences from docstrings, without running the files.
 
 A document is a module (its docstring and those of its functions) or a class
-(its docstring and those of its methods), in the order of the file.
+(its docstring and those of its methods), in file order.
 """
 
 import ast
@@ -21,9 +21,10 @@ class Document:
     sentences: tuple[str, ...]
 
 
-# A table's rule, the line below a title, a fence; a row set apart by spaces.
+# The rule of a table, the underline of a title, a code fence; a row of columns
+# separated by spaces.
 RULE = re.compile(r"\s*([-=~^*#+`|])\1\1.*|.*[^\s.?!:] {2,}\S.*")
-# What may stand before the text of a list's item, an argument or a note.
+# The markup before the text of a list item, an argument or a note.
 ITEM = re.compile(
     r"\s*([-*+•] |\(?\w{1,2}[.)] |\.\. \w+:: |:\w[^:]*: "
     r"|[`*]*\w[\w.]*[`*]*( ?\([^)]*\))?: (?=\S))\s*"
@@ -55,7 +56,7 @@ ENDS = (".", "!", "?", '."', ".)", ".'", '?"', "?)", '!"')
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
-    """Yield what stands together: till a blank, an item or another indent."""
+    """Yield paragraphs, which end at a blank line, item or new indentation."""
     current, depth = [], None
     for line in [*docstring.expandtabs().split("\n"), ""]:
         indent = len(line) - len(line.lstrip())
@@ -64,14 +65,14 @@ def paragraphs(docstring: str) -> Iterator[str]:
         if apart or item or depth not in (None, indent):
             yield " ".join(current)
             current = []
-        # The lines after an item's first are deeper by what they please.
+        # Continuation lines of an item may have any deeper indentation.
         depth = None if apart or item else indent
         if not apart:
             current.append(line[item.end() :] if item else line.strip())
 
 
 def whole_sentence(text: str) -> str:
-    """Return a sentence with its capital and its end, which docs leave out."""
+    """Add the capital letter and full stop that docstrings may omit."""
     text = text.strip()
     if re.match(r"[a-z][a-z'-]*,?\s", text):
         text = text[0].upper() + text[1:]
@@ -80,7 +81,7 @@ def whole_sentence(text: str) -> str:
 
 
 def is_prose(sentence: str) -> bool:
-    """Say whether a sentence reads as English: words, not symbols or names."""
+    """Return whether a sentence is English: words, not symbols or names."""
     words = sentence.split()
     if not 4 <= len(words) <= 80 or NEVER.search(sentence):
         return False
@@ -97,14 +98,15 @@ def is_prose(sentence: str) -> bool:
 
 
 def sentences(docstring: str) -> list[str]:
-    """Return the English sentences of a docstring, in order."""
+    """Return the English sentences in a docstring, in order."""
     kept = []
     for text in paragraphs(docstring):
         if not text or text.startswith(CODE):
             continue
         for pattern, plain in MARKUP:
             text = pattern.sub(plain, text)
-        # A segment without its blank ends within a name: `tf.data.Dataset`.
+        # A segment without a space at its end was cut inside a name, such as
+        # `tf.data.Dataset`.
         segments = sentencex.segment("en", text)
         ends = [s + "\n" if s[-1].isspace() else s for s in segments if s]
         kept += [whole_sentence(s) for s in "".join(ends).splitlines()]
@@ -122,7 +124,7 @@ def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
 
 
 def documents(name: str, source: bytes) -> list[Document]:
-    """Return the documents of a file that hold prose, none if not Python."""
+    """Return the documents of a file that contain prose, none if not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

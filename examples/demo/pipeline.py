@@ -1,11 +1,11 @@
-"""The main job on a corpus that needs no download: `make demo`.
+"""Run every step of a project on a corpus without a download: `make demo`.
 
     python examples/demo/pipeline.py --output_dir=demo
 
-From the docstrings of the installed Python packages to a SavedModel that
-answers raw strings. Every step after the corpus is a command that a user would
-type; a step whose command has already succeeded in the output folder is
-skipped.
+The demo starts with the docstrings of the installed Python packages and ends
+with a SavedModel that takes raw strings. Every step after the corpus is a
+command that a user would type; a step whose command has already succeeded in
+the output folder is skipped.
 """
 
 import argparse
@@ -32,7 +32,7 @@ with program.quiet_start():
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
-# Small enough for minutes on two cores, deep enough to share layers.
+# Small enough to train in minutes on two cores, deep enough to share layers.
 MODEL = AlbertConfig(
     vocab_size=8000,
     embedding_size=128,
@@ -53,7 +53,7 @@ FINETUNING = """finetune.py --task=classification
 TESTING = """finetune.py --task=classification --do_eval
     --eval_file={dir}/corpus/task/test.tsv"""
 
-# What Python is given, a script or a module, with its flags.
+# {step: arguments of `python`, a script or module and its flags}
 STEPS = {
     "tokenizer": """-m albert_tf.train_tokenizer
         --input_file={dir}/corpus/corpus.txt --output_dir={dir}/tokenizer
@@ -79,17 +79,17 @@ STEPS = {
     "export-pretrained": """-m albert_tf.export --model_dir={dir}/pretrained
         --export_dir={dir}/export/pretrained""",
 }
-# Folders of the metrics on the test examples.
+# Folders with the metrics on the test examples.
 TESTED = {"finetuned": "test", "finetuned_random": "test_random"}
 
 
 def arguments(step: str, **values: object) -> list[str]:
-    """Return what Python is given in a step, the places in it filled."""
+    """Return the arguments of `python` in a step, with `values` filled in."""
     return [word.format(**values) for word in shlex.split(step)]
 
 
 def run_step(output_dir: str, name: str, words: list[str]) -> None:
-    """Run Python on arguments unless a marker says that it has succeeded."""
+    """Run Python with arguments unless a marker shows an earlier success."""
     marker = files.join(output_dir, "steps", f"{name}.txt")
     shown = shlex.join(["python", *words]) + "\n"
     if files.exists(marker) and files.read_text(marker, "") == shown:
@@ -103,11 +103,11 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        process.wait()  # Ctrl-C reached it too, and it saves.
+        process.wait()  # It received Ctrl-C too, and is saving.
         raise
     rule = (
-        f"The step `{name}` failed; what it printed says why. The demo goes on "
-        "from here when run again."
+        f"The step `{name}` failed; its output explains why. The demo resumes "
+        "from this step when run again."
     )
     require(status == 0, rule, status=status)
     files.write_text(marker, shown)
@@ -115,7 +115,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
 
 
 def make_corpus(folder: str) -> None:
-    """Make the corpus and the task, unless they are there, and show sizes."""
+    """Make the corpus and the task unless they exist, and print sizes."""
     path = files.join(folder, corpus.STATISTICS_FILE)
     if not files.exists(path):
         corpus.write_corpus(folder, np.random.default_rng(0))
@@ -126,9 +126,9 @@ def make_corpus(folder: str) -> None:
 
 
 def unigram_entropy(data_dir: str) -> float:
-    """Return the entropy in nats of the masked words of held-out records.
+    """Return the entropy, in nats, of the masked words in held-out records.
 
-    No model that ignores the context has a lower MLM loss on them.
+    No model that ignores context can have a lower MLM loss on them.
     """
     metadata = read_metadata(data_dir)
     counts = np.zeros(metadata.vocab_size)
@@ -139,7 +139,7 @@ def unigram_entropy(data_dir: str) -> float:
 
 
 def shown(share: float, number: int) -> str:
-    """Return a share with Wilson's interval and the number of examples."""
+    """Format a share with its Wilson interval and the number of examples."""
     trials = stats.binomtest(round(share * number), number)
     low, high = trials.proportion_ci(method="wilson")
     return f"{share:.1%} (95 %: {low:.1%} to {high:.1%}, {number} examples)"
@@ -166,7 +166,7 @@ def print_pretraining(output_dir: str) -> None:
 
 
 def print_finetuning(output_dir: str) -> None:
-    """Print test accuracy beside that of random weights and the majority."""
+    """Print test accuracy, compared with random weights and the majority."""
     path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
     labels = files.read_json(path, "The statistics")["task"]["test"].values()
     print("\nWhich library does a docstring come from: accuracy on test")
@@ -193,7 +193,7 @@ def ask(output_dir: str) -> None:
         print(result.stderr.decode(), end="", file=sys.stderr)
     require(
         not result.returncode,
-        "The exported models could not be asked.",
+        "The exported models could not be queried.",
         exports=exports,
     )
 
@@ -201,7 +201,7 @@ def ask(output_dir: str) -> None:
 def demo(
     output_dir: str, pretraining_hours: float, finetuning_steps: int
 ) -> None:
-    """Run what is not yet done, and print what came out of it."""
+    """Run the unfinished steps, and print the results."""
     start = time.monotonic()
     path = files.join(output_dir, "demo_model.json")
     files.write_text(path, MODEL.to_json())
@@ -221,7 +221,7 @@ def demo(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Run the demo by its arguments, those of the command if none are given."""
+    """Run the demo with arguments, by default those of the command line."""
     parser = argparse.ArgumentParser(
         description="From docstrings to a served model.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -137,7 +137,7 @@ def test_runner_without_beam(corpus, monkeypatch):
 def test_settings_that_contradict():
     """Options without a runner, and a remote folder without one, are wrong."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
-    with pytest.raises(InputError, match="must come with a `runner`"):
+    with pytest.raises(InputError, match="needs a `runner`"):
         BuildConfig(**paths, pipeline_options="--project=p")
     with pytest.raises(InputError, match="must name a local folder"):
         BuildConfig(**paths, scratch_dir="gs://bucket/scratch")

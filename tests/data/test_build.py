@@ -116,7 +116,7 @@ def test_pieces_are_counted(corpus, whole):
 def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
     """Before a bias is made of them."""
     (tmp_path / "piece_counts.json").write_text(counts)
-    with pytest.raises(InputError, match="a whole number for each piece"):
+    with pytest.raises(InputError, match="an integer for each piece"):
         read_piece_counts(str(tmp_path), 3)
 
 
@@ -245,7 +245,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
     (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")
-    with pytest.raises(InputError, match="must not hold other records"):
+    with pytest.raises(InputError, match="must not contain other records"):
         build.run(*settings(corpus, tmp_path))
 
 

@@ -37,7 +37,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
     """Blank lines only, or short documents only, are an error."""
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
-    with pytest.raises(InputError, match=f"must hold text.*{received}"):
+    with pytest.raises(InputError, match=f"must contain text.*{received}"):
         build.run(
             *settings(
                 corpus, tmp_path / "out", eval_fraction=fraction, **changes
@@ -254,7 +254,7 @@ def test_one_bad_row_costs_no_work(
     skip = changes | {"on_bad_text": "skip"}
     with small_blocks():
         build.run(*settings(corpus, tmp_path / "whole", **skip))
-        assert "1 row was without a readable text" in (
+        assert "1 row was without readable text" in (
             said := capsys.readouterr().out
         )
         assert "x, line 21\n" in said

@@ -196,7 +196,7 @@ def test_rows_without_a_text_are_skipped(
         (said,) = [
             line
             for line in capsys.readouterr().out.splitlines()
-            if "2 rows were without a readable text. The first" in line
+            if "2 rows were without readable text. The first" in line
         ]
         assert f"{name}, row 0: column body" in said
         assert "/input-" not in said

@@ -63,12 +63,12 @@ def cut_off(path):
 
 
 FAULTS = {
-    "cut off": (cut_off, ", damaged or cut off in record 2"),
-    "length": (flip(3), ", damaged or cut off in record 2"),
-    "content": (flip(50), ", damaged or cut off in record 2"),
+    "cut off": (cut_off, ", damaged or truncated in record 2"),
+    "length": (flip(3), ", damaged or truncated in record 2"),
+    "content": (flip(50), ", damaged or truncated in record 2"),
     "fewer": (rewrite(lambda r: []), " ended before its last record"),
-    "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is no tf.train"),
-    "half": (rewrite(lambda r: [r[:99]]), ", record 2 is no tf.train.Example"),
+    "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is not a tf.train"),
+    "half": (rewrite(lambda r: [r[:99]]), ", record 2 is not a tf.train.Example"),
     "key": (
         rewrite(lambda r: [example(1, without=["input_mask"])]),
         ", record 2: `input_mask` holds 0 values instead of 8",
@@ -209,7 +209,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
         checks.check(data_dir, metadata)
     write(path, [b"\x99 no example"])
-    with pytest.raises(InputError, match="record 0 is no tf.train.Example"):
+    with pytest.raises(InputError, match="record 0 is not a tf.train.Example"):
         checks.check(data_dir, with_sizes(data_dir, metadata))
     tf.io.gfile.remove(path)
     with pytest.raises(InputError, match="train-00000.*is missing"):

@@ -44,5 +44,5 @@ def test_values_that_are_not_packed():
 
 def test_bytes_that_are_no_example():
     """Other bytes are an error."""
-    with pytest.raises(ValueError, match="no tf.train.Example"):
+    with pytest.raises(ValueError, match="not a tf.train.Example"):
         tfrecord.parse(b"\x99 no example")

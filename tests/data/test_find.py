@@ -58,7 +58,7 @@ def test_globs_of_released_records(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert epoch("part-0.tfrecord", 20) == list(range(20))
     metadata = read_metadata("part-*")
-    with pytest.raises(InputError, match="must hold eval records"):
+    with pytest.raises(InputError, match="must contain eval records"):
         input_pipeline.eval_batches("part-*", metadata, batch_size=2)
 
 
@@ -87,14 +87,14 @@ def test_nothing_there(tmp_path):
 def test_unfinished_build_is_no_released_data(folder):
     """Records beside the manifest of a build are not taken for whole."""
     (folder / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="must be a finished folder"):
+    with pytest.raises(InputError, match="must be a folder finished"):
         metadata.read_metadata(str(folder))
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"no record at all", "must be a TFRecord file"),
+        (b"no record at all", "uncompressed TFRecord"),
         (b"", "must not be empty"),
     ],
 )

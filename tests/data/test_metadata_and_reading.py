@@ -188,9 +188,9 @@ def test_split_without_records(data_dir):
     metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)
-    with pytest.raises(InputError, match="must hold eval records"):
+    with pytest.raises(InputError, match="must contain eval records"):
         input_pipeline.eval_batches(data_dir, metadata, batch_size=2)
-    with pytest.raises(InputError, match="must hold train records"):
+    with pytest.raises(InputError, match="must contain train records"):
         input_pipeline.train_batches(data_dir, metadata, batch_size=2, seed=0)
     metadata = read_metadata(data_dir)
     with pytest.raises(InputError, match="record for each host.*hosts=94"):

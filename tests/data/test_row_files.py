@@ -144,7 +144,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
 @pytest.mark.parametrize(
     "make, bad, places",
     [
-        (parquet, [None], ["row 2: column text must hold text"]),
+        (parquet, [None], ["row 2: column text must contain text"]),
         (json_lines, [None, 3], ["line 3", "line 4"]),
         (lambda rows: comma_separated(rows) + b"5\r\n", [], ["x.csv:5: every"]),
         (lambda rows: comma_separated(rows) + b'5,"a"b\r\n', [], [":5: "]),

@@ -1,16 +1,17 @@
-"""Text to TFRecords, in two passes; `build.run` is the whole of it.
+"""Convert text to TFRecords in two passes; `build.run` runs both.
 
-First pass, block by block: `text_blocks` reads files in the `text_files`
-formats, `boundaries` finds tokens, words and sentences, `dealing` deals
-`documents` to shards, and `held_out` chooses what is held out.
+First pass, block by block: `text_blocks` reads files in the formats of
+`text_formats`, `boundaries` finds tokens, words and sentences, `first_pass`
+deals documents to `shards`, and `held_out` chooses the held-out text.
 
-Second pass, shard by shard: `record_files` makes one file, by cutting `pairs`
-(or `next_sentence_pairs`, `released_pairs`), laying them out, masking them (or
-by `released_masking`) and encoding them (`example_encoding`).
+Second pass, shard by shard: `record_files` writes one file. It cuts documents
+into `pairs` (or `next_sentence_pairs`, `released_pairs`), lays them out, masks
+them with `data.masking` (or `released_masking`) and encodes them with
+`records.tfrecord`.
 
-Then `statistics` says what was made, and `advice` warns.
+Finally, `statistics` reports the result and warns about problems.
 
-`recipe` is what goes to every process; `local_runner` and `beam_runner` run
-the same stages on one machine and on many; `build_folder` knows a folder that
-was begun before, and `shards` and finished files let a build go on.
+Every process receives a `build_settings.Recipe`. `local_runner` and
+`beam_runner` run the same stages on one machine or many. `build_folder`
+recognises an unfinished build, which resumes from `shards` and finished files.
 """

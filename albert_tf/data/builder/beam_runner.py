@@ -1,14 +1,15 @@
-"""The builder's stages as Apache Beam pipelines, for many machines.
+"""Run the builder's stages on many machines, as Apache Beam pipelines.
 
-Whole blocks of text and whole shards go through the functions that one
-machine uses, so that the records are the same, byte for byte. Nothing but
-this module imports Beam, which is an extra of the package.
+Whole blocks of text and whole shards pass through the same functions as on one
+machine, so the records are identical, byte for byte. Only this module imports
+Beam, an optional extra of the package.
 
-The launcher, which runs this module, opens neither text nor shards: it knows
-names and sizes of files, and what workers summed up in a JSON file.
+The launcher, which runs this module, opens neither text nor shards. It uses
+file names, file sizes and the sums that workers write to JSON files.
 
-Text, output and `scratch_dir` must be where all workers reach them. An
-interrupted first pass begins anew; of the second, finished files are kept.
+All workers must have access to the text, the output and `scratch_dir`. An
+interrupted first pass restarts; an interrupted second pass resumes, and its
+finished files are kept.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.builder.text_formats import Block, merge
 
-# Where a block stands in the text: its file, and its number in it.
+# The position of a block in the text: file number, block number in the file.
 Place = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"
@@ -69,7 +70,7 @@ def _read(
 
 
 def _deal(recipe: Recipe, item: tuple[Place, Block]) -> Iterator:
-    """Yield a block's frames by shard, and what was counted."""
+    """Yield a block's frames by shard, and its counts."""
     place, block = item
     frames, counts = deal_block(recipe, block)
     yield beam.pvalue.TaggedOutput(COUNTS, counts)
@@ -80,7 +81,7 @@ def _deal(recipe: Recipe, item: tuple[Place, Block]) -> Iterator:
 def _write_shard(
     folder: str, item: tuple[int, Iterable[tuple[Place, bytes]]]
 ) -> tuple[int, str]:
-    """Write the frames of a shard in the order of the text; return its file."""
+    """Write the frames of a shard in text order; return shard and path."""
     shard, frames = item
     path = shard_path(folder, shard)
     files.write_bytes(path, b"".join(frame for _, frame in sorted(frames)))
@@ -95,17 +96,17 @@ def _total(counts: Iterable[Counter]) -> Counter:
 
 
 def _end(values, name: str, path: str) -> None:
-    """Write the one value that a pipeline comes to as JSON."""
+    """Write the single value of a collection as JSON."""
     write = functools.partial(files.write_json, path)
     _ = values | f"write {name}" >> beam.Map(write)
 
 
 class BeamRunner:
-    """Runs the stages; see `LocalRunner`.
+    """Runs the stages on Beam; see `LocalRunner`.
 
     Args:
-      runner: Beam's name of where pipelines run.
-      options: of the pipelines, as on a command line.
+      runner: the name of a Beam runner.
+      options: pipeline options, as on a command line.
     """
 
     def __init__(self, runner: str, options: str):
@@ -115,7 +116,7 @@ class BeamRunner:
         return beam.Pipeline(options=PipelineOptions(self.options))
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text, left in a folder by the workers."""
+        """Return the hash of the text, which workers write to a folder."""
         files.make_folder(folder)
         path = files.unfinished(files.join(folder, "corpus"))
         pieces = build_folder.pieces(paths)
@@ -136,7 +137,7 @@ class BeamRunner:
     def deal(
         self, recipe: Recipe, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Deal the text to shards in a folder, unless that was done before."""
+        """Deal the text to shards in a folder, unless this is already done."""
         counts_path = files.join(folder, "text.json")
         held_out_path = files.join(folder, "measured.json")
         if not all(map(files.exists, (counts_path, held_out_path))):
@@ -155,7 +156,7 @@ class BeamRunner:
         return counts, HeldOut(**held_out)
 
     def _dealt(self, pipeline: beam.Pipeline, recipe: Recipe, paths: list[str]):
-        """Return frames by shard, and the counts of blocks."""
+        """Return the frames by shard, and the counts of each block."""
         deal = beam.FlatMap(functools.partial(_deal, recipe))
         return (
             pipeline
@@ -167,7 +168,7 @@ class BeamRunner:
         )
 
     def _held_out(self, frames, recipe: Recipe, folder: str):
-        """Write the shards; return what of them is held out."""
+        """Write the shards; choose and return the held-out text."""
         hold = functools.partial(hold_out, recipe.build.eval_fraction)
         shards = (
             frames
@@ -190,7 +191,7 @@ class BeamRunner:
         )
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
-        """Yield the counts of the files in order; finished ones are kept."""
+        """Make the files; yield their counts in order. Keep finished files."""
         with self._pipeline() as pipeline:
             _ = (
                 pipeline

@@ -1,4 +1,4 @@
-"""Where words begin, by the rule of the flag, and where sentences do.
+"""Find the first token of each word, by a choice of rules, and sentence.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -18,35 +18,35 @@ from albert_tf.text.normalization import AUTO
 from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
-# The ids [N] int32 of sentences end to end, the tokens of each [S] int32, and
-# where words begin [N] bool.
+# The ids [N] int32 of concatenated sentences, the number of tokens in each
+# [S] int32, and whether each token begins a word [N] bool.
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# Kinds of characters for the Unicode rule. LETTERS, digits among them, go on
-# with each other, KATAKANA with itself; ALONE is a word of its own; JOINED
-# belongs to what stands before it.
+# Kinds of characters for the Unicode rule. A run of LETTERS (and digits) is
+# one word, and so is a run of KATAKANA. An ALONE character is a word by itself;
+# a JOINED one belongs to the character before it.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
-# Scripts that put no spaces between words, by the first word of the names of
-# their letters; each character counts as a word, as in UAX #29.
+# Scripts without spaces between words, by the first word of their letters'
+# Unicode names; each character counts as a word, as in UAX #29.
 UNSPACED = frozenset(
     """CJK HIRAGANA BOPOMOFO YI THAI LAO KHMER MYANMAR TAI NEW TANGUT NUSHU
     KHITAN""".split()
 )
 
-# Pieces that end a sentence: Latin, Chinese, Devanagari and Arabic ones.
+# Pieces that end a sentence in Latin, Chinese, Devanagari and Arabic script.
 ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; every token of the vocabulary has its own boundary."""
+    """Encode lines; whether a token begins a word depends on its id alone."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]
 
 
 def _first_tokens(sizes: np.ndarray) -> np.ndarray:
-    """Return the index of the first token of each sentence that has one."""
+    """Return the index of the first token of each non-empty sentence."""
     return (np.cumsum(sizes) - sizes)[sizes > 0]
 
 
@@ -67,10 +67,10 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each piece: whether it is marked, its first, its last kind.
+    """Return for each piece: whether it is marked, its first and last kind.
 
-    Marked pieces begin a word by `tokenizer`'s own sign, or hold no text;
-    for WordPiece the pieces without `##` are those.
+    A marked piece has the tokenizer's sign for the start of a word (in
+    WordPiece, no `##`), or no text.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -89,10 +89,10 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _begins_sentence(piece: str, kind: str) -> bool:
-    """Return whether a piece may begin a sentence, to which a space belongs.
+    """Return whether a piece may begin a sentence.
 
-    Where none is written, as in Chinese, any letter may, and in WordPiece,
-    which does not keep spaces.
+    A space must precede it. Any letter may begin a sentence in scripts without
+    spaces, such as Chinese, and in WordPiece, which does not keep spaces.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -103,7 +103,7 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 @functools.lru_cache(2)
 def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each piece whether it ends, may begin a sentence, [V]."""
+    """Return for each piece whether it ends or may begin a sentence, [V]."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
     begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
@@ -111,13 +111,13 @@ def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Return which of the tokens [N] begin a sentence after another one."""
+    """Return the indices, in ids [N], of tokens that begin a new sentence."""
     ends, begins = _sentence_tables(tokenizer)
     return 1 + np.flatnonzero(ends[ids[:-1]] & begins[ids[1:]])
 
 
 def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; words begin where the kind of character changes."""
+    """Encode lines; a word begins where the kind of character changes."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
     marked[_first_tokens(sizes)] = True
@@ -130,11 +130,11 @@ def _encode_by_words(
     tokenizer: Tokenizer,
     lines: Sequence[str],
 ) -> Encoded:
-    """Encode lines; a token begins a word if it is the word's first.
+    """Encode lines; the first token in each word begins it.
 
     Args:
-      words_of: cuts a line into parts that make it up again.
-      tokenizer: gives the offset of every token.
+      words_of: cuts a line into words; joined, these equal the line.
+      tokenizer: also returns the offset of each token.
       lines: the text.
     """
     ids, sizes, starts = [], [], []
@@ -172,18 +172,18 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# The English rule does not fit a language if more than this share of the pieces
-# in its text have a mark, or a letter beyond a to z, that can continue a word.
+# The English rule does not fit a language if a larger share of the pieces in
+# its text has a mark, or a letter other than a to z, that can continue a word.
 MANY_BEYOND_ENGLISH = 0.01
 
-# The released rules; each needs its kind of vocabulary.
+# {kind of vocabulary: its rule in the released code}
 RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 
 def beyond_english(character: str) -> bool:
-    """Return whether a letter or mark can continue a word, but not in English.
+    """Return whether a letter or mark continues words only outside English.
 
-    The English rule begins a word at each of these.
+    The English rule begins a new word at such a character.
     """
     letter = unicodedata.category(character)[0] in "LM"
     if not letter or character.lower() in ENGLISH:
@@ -192,7 +192,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return a rule, None for the default; `auto` looks at the vocabulary."""
+    """Return the rule, None for the default; `auto` examines the vocabulary."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -202,7 +202,7 @@ def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
 
 
 def check(rule: str | None, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` if a rule cannot be used with a tokenizer."""
+    """Raise `InputError` if a rule does not work with the tokenizer."""
     released = RELEASED[tokenizer.kind]
     require(
         rule == released or rule not in RELEASED.values(),
@@ -212,7 +212,7 @@ def check(rule: str | None, tokenizer: Tokenizer) -> None:
     )
     require(
         rule != "chinese" or importlib.util.find_spec("jieba"),
-        "`word_boundaries` needs jieba to be chinese: "
+        "`word_boundaries` needs jieba for chinese: "
         "pip install 'albert-tf[zh]'.",
         word_boundaries=rule,
     )
@@ -221,7 +221,7 @@ def check(rule: str | None, tokenizer: Tokenizer) -> None:
 def encode(
     tokenizer: Tokenizer, rule: str | None, lines: Sequence[str]
 ) -> Encoded:
-    """Encode lines and find where their words begin."""
+    """Encode lines and find the first token of each word."""
     if not lines:
         nothing = np.zeros(0, np.int32)
         return nothing, nothing, nothing > 0

@@ -1,6 +1,6 @@
-"""The builder, from text to records: `run` reads as the stages follow.
+"""Build records from text; `run` calls the stages in order.
 
-A runner does the work: the processes of this machine, or Apache Beam.
+A runner does the work: processes of this machine, or Apache Beam.
 """
 
 import contextlib
@@ -46,18 +46,18 @@ from albert_tf.text.tokenizers import (
     description_beside,
 )
 
-# How often a document is used, by the kind of masking.
+# Default number of times each document is used, by kind of masking.
 DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 
-# Text of one shard, and so the memory of a process.
+# Text per shard; bounds the memory of a process.
 SHARD_BYTES = 1 << 25
 
-# Such a file holds about so many times its size of text.
+# Estimated ratio of text size to file size for compressed formats.
 PACKED, PACKED_RATIO = (*PACKED_ENDINGS, ".parquet"), 3
 
 
 def count_shards(paths: list[str]) -> int:
-    """Return the default number of shards of text files."""
+    """Return the default number of shards for text files."""
     total = sum(
         files.size(path)
         * (PACKED_RATIO if path.lower().endswith(PACKED) else 1)
@@ -67,7 +67,7 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Refuse other settings of text than a vocabulary was trained with."""
+    """Require the text settings with which the tokenizer was trained."""
     path = tokenization.spm_model_file or tokenization.vocab_file
     now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -76,9 +76,9 @@ def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
         for name, value in description_beside(path, now["type"]).items()
         if now.get(name) != value
     }
-    rule = "Text settings must be those of the vocabulary's tokenizer.json."
+    rule = "Text settings must match the vocabulary's tokenizer.json."
     if "strip_accents" in others:
-        rule += " --strip_accents=auto uses the one written there."
+        rule += " --strip_accents=auto uses the value stored there."
     require(not others, rule, **others)
 
 
@@ -90,7 +90,7 @@ def make_recipe(
     reading: ReadingConfig,
     paths: list[str],
 ) -> Recipe:
-    """Return how records are made by the user's settings, if they can be."""
+    """Check the user's settings against each other; return the recipe."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check(rule, tokenizer)
@@ -110,7 +110,8 @@ def make_recipe(
     )
     require(
         pairs.compat == "none" or masking.shares == RELEASED_SHARES,
-        "`mask_same_random` must be the released shares with --compat=google.",
+        "`mask_same_random` must have the released shares with "
+        "--compat=google.",
         mask_same_random=masking.shares,
         compat=pairs.compat,
     )
@@ -125,7 +126,7 @@ def make_recipe(
 
 @contextlib.contextmanager
 def make_runner(build: BuildConfig) -> Iterator:
-    """Yield what runs the stages: a `LocalRunner` or a `BeamRunner`."""
+    """Yield the runner of the stages: a `LocalRunner` or a `BeamRunner`."""
     if not build.runner:
         number = build.num_processes or available()
         with Workers(number, LocalRunner.__module__) as workers:
@@ -146,18 +147,18 @@ def _check_documents(
 ) -> None:
     require(
         any(held_out.shards.values()),
-        "`input_file` must hold text, in documents of `min_document_tokens` "
-        "or more.",
+        "`input_file` must contain text in documents of at least "
+        "`min_document_tokens`.",
         input_file=f"{build.input_file}, {text['tokens']:,} tokens, "
         f"{text['short_documents']:,} of {text['documents']:,} documents "
-        f"shorter, {text['bad_rows']:,} rows without a text",
+        f"shorter, {text['bad_rows']:,} rows without text",
     )
     kept = text["documents"] - text["short_documents"]
     require(
         all(held_out.shards.values()) or not build.eval_fraction,
-        "`input_file` must hold at least two documents that differ, with a "
-        "blank line between them, so that one can be held out, or one that is "
-        "long enough to be divided; --eval_fraction=0 holds out none.",
+        "`input_file` must contain at least two different documents, with a "
+        "blank line between them, so that one can be held out, or one long "
+        "enough to divide; --eval_fraction=0 holds out no text.",
         input_file=f"{build.input_file}, {kept:,} documents of "
         f"{text['sentences']:,} sentences",
     )
@@ -168,13 +169,12 @@ def _check_splits(metadata: records.Metadata, fraction: float) -> None:
     for split in (records.TRAIN, *held_out):
         require(
             metadata.count(split),
-            f"The text must give {split} records: two sentences of a "
-            "document, one on each line, must fit `max_seq_length` (and with "
-            "--random_next_sentence another B be as long); see "
+            f"The text must produce {split} records: two sentences of a "
+            "document, one per line, must fit `max_seq_length` (and with "
+            "--random_next_sentence, another B must have the same length); see "
             "--split_sentences and --eval_fraction, and --input_format=lines "
-            "if rows of a table are sentences. Sentences that stand "
-            "alone, as posts and queries do, want "
-            "--single_segment_policy=keep.",
+            "if rows of a table are sentences. Isolated sentences, such as "
+            "posts and queries, need --single_segment_policy=keep.",
             max_seq_length=f"{metadata.max_seq_length}, no {split} records",
         )
 
@@ -214,7 +214,7 @@ def _make(
     folder: BuildFolder,
     skipped: Counter | None,
 ) -> None:
-    """Run both passes, or what is left of them; write the metadata last."""
+    """Run both passes, or the rest of them; write the metadata last."""
     text = Counter(skipped)
     counts, held_out = runner.deal(recipe, paths, folder.scratch)
     merge(text, counts)
@@ -231,16 +231,16 @@ def _make(
 
 @contextlib.contextmanager
 def _disk_errors(output_dir: str) -> Iterator[None]:
-    """Say what to do where a file cannot be read or written."""
+    """Explain what to do if a file cannot be read or written."""
     try:
         yield
     except OSError as error:
         if error.errno is None and not isinstance(error, RemoteError):
-            raise  # says so already
+            raise  # its message already explains that
         raise OSError(
-            f"A file could not be read or written ({error}); mend that (free "
-            "some space, if there is none) and run the same command again to "
-            f"go on. Received: output_dir={output_dir}"
+            f"A file could not be read or written ({error}); fix the cause "
+            "(free disk space if it is full) and run the same command again "
+            f"to resume. Received: output_dir={output_dir}"
         ) from None
 
 
@@ -252,19 +252,20 @@ def run(
     reading: ReadingConfig,
     skipped: Counter | None = None,
 ) -> records.Metadata:
-    """Make the records of a corpus, or go on making them.
+    """Build the records of a corpus, or resume an unfinished build.
 
-    An interruption leaves what the next run needs to go on. A text that
-    cannot be used (`InputError`) leaves no records and can be mended.
+    An interrupted build leaves the files that the next run resumes from. One
+    that stops at unusable text (`InputError`) leaves no records, so that the
+    text can be fixed.
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.
-      skipped: counts of bad items that were left out of the files.
+      skipped: counts of bad items already omitted from the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.runner:  # with one, this machine opens no text
+    if not build.runner:  # a Beam launcher opens no text
         check_files(paths, reading)
-    # Processes start while the tokenizer is read.
+    # Workers start up while the tokenizer loads.
     with make_runner(build) as runner, _disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
         check_text(tokenization, tokenizer)
@@ -285,7 +286,7 @@ def run(
 def summary(
     metadata: records.Metadata, pairs: PairsConfig, masking: MaskingConfig
 ) -> str:
-    """Return what was made, and warnings, as a person reads them."""
+    """Return a readable summary of the records, with warnings."""
     lines = [report(metadata.statistics)]
     for split, entries in metadata.splits.items():
         lines.append(

@@ -1,4 +1,4 @@
-"""The output folder: which build it belongs to, and how far that got."""
+"""The output folder: which build owns it and how far that build got."""
 
 import concurrent.futures
 import contextlib
@@ -14,8 +14,8 @@ from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# Up to the item at which it stopped, a first pass with this setting is the same
-# as with the others.
+# Up to the item where it stops, a first pass with this setting equals one with
+# any other value.
 STRICT = {"on_bad_text": "fail"}
 
 
@@ -24,15 +24,15 @@ def _digest(text: str) -> str:
 
 
 class BuildFolder:
-    """A folder of records, and what is kept until they are complete.
+    """A folder of records, and the temporary files of an unfinished build.
 
     Attributes:
-      scratch: the folder of the first pass, no other build's.
+      scratch: the folder of the first pass, used by this build only.
 
     Args:
       output_dir: the folder.
-      scratch_dir: where `scratch` is to be, if not in `output_dir`.
-      identity: tells this build from others, see `Recipe.identity`.
+      scratch_dir: the parent of `scratch`, if not `output_dir`.
+      identity: distinguishes this build from others; see `Recipe.identity`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BuildFolder:
     ):
         self.output_dir, self.identity = output_dir, identity
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        # Of this output folder and these settings only.
+        # Unique to this output folder and these settings.
         self._place = scratch_dir or output_dir
         self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
         self.scratch = self._scratch_of(identity)
@@ -50,20 +50,20 @@ class BuildFolder:
         return files.join(self._place, f"{self._name}-{name}")
 
     def _require_same(self, identity: dict) -> None:
-        """Raise `InputError` if the folder was begun with something else."""
+        """Raise `InputError` if the folder belongs to another build."""
         names = sorted(identity.keys() | self.identity.keys())
         changes = {
             name: f"{identity.get(name)} then, {self.identity.get(name)} now"
             for name in names
             if identity.get(name) != self.identity.get(name)
         }
-        if "builder_version" in changes:  # the hashes then differ too
+        if "builder_version" in changes:  # hashes differ as a consequence
             changes = {"builder_version": changes["builder_version"]}
         listed = ", ".join(f"{name}: {text}" for name, text in changes.items())
         require(
             not changes,
-            "`output_dir` holds records made from other settings, text or "
-            "tokenizer, or by another version; give another folder or remove "
+            "`output_dir` contains records made from other settings, text or "
+            "tokenizer, or by another version; use another folder or remove "
             "it.",
             output_dir=f"{self.output_dir} ({listed})",
         )
@@ -72,7 +72,7 @@ class BuildFolder:
         return files.matches("*.tfrecord", self.output_dir)
 
     def claim(self) -> bool:
-        """Take the folder; return whether the build is already complete."""
+        """Claim the folder; return whether the build is already complete."""
         if files.exists(files.join(self.output_dir, METADATA_FILE)):
             metadata = load_metadata(self.output_dir)
             self._require_same(metadata.settings)
@@ -84,7 +84,7 @@ class BuildFolder:
         else:
             require(
                 not self._records(),
-                "`output_dir` must not hold other records; give another "
+                "`output_dir` must not contain other records; use another "
                 "folder.",
                 output_dir=self.output_dir,
             )
@@ -95,7 +95,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Continue a run that stopped at a bad item; remove other scratch."""
+        """Reuse scratch of a run that stopped at a bad item; remove others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -105,7 +105,7 @@ class BuildFolder:
                 files.remove_folder(path)
 
     def clean(self) -> None:
-        """Remove what only an unfinished build needs."""
+        """Remove the files that only an unfinished build needs."""
         if files.is_folder(self.scratch):
             files.remove_folder(self.scratch)
         if files.exists(self._manifest):
@@ -113,9 +113,9 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def given_up_if_refused(self) -> Iterator[None]:
-        """Leave nothing of a build whose text cannot be used.
+        """Remove all files of a build whose text cannot be used.
 
-        Shards are kept if only one item of the text cannot be used.
+        Shards are kept if the error is about a single item of the text.
         """
         try:
             yield
@@ -136,7 +136,7 @@ DIGEST_BYTES = 16
 
 
 def pieces(paths: list[str]) -> list[tuple[str, int]]:
-    """Return the file of each piece of a text, and where in it it begins."""
+    """Return the file and the byte offset of each piece of a text."""
     return [
         (path, place)
         for path in paths
@@ -166,6 +166,9 @@ def joined(digests: Iterable[bytes]) -> str:
 
 
 def corpus_hash(paths: list[str], num_threads: int) -> str:
-    """Return the hash of a text; Python lets threads read and hash at once."""
+    """Return the hash of a text, computed by threads.
+
+    Reading and hashing release Python's lock.
+    """
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         return joined(pool.map(digest, *zip(*pieces(paths), strict=True)))

@@ -26,7 +26,7 @@ with program.quiet_start():
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Records that were made: their folder, and what it says of them."""
+    """The folder of the finished records, and their metadata."""
 
     output_dir: str
     metadata: records.Metadata
@@ -35,7 +35,7 @@ class Records:
 def _write_table(
     path: str, table: TableObject, reading: ReadingConfig
 ) -> Counter:
-    """Write the texts of a table in memory as JSON lines; count bad rows."""
+    """Write the texts of an in-memory table as JSON lines; count bad rows."""
     skipped: Counter = Counter()
     bad = BadItems(reading.on_bad_text, skipped)
     with files.opened(path, "wb") as file:
@@ -56,9 +56,9 @@ def in_files(
 ) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
     """Yield settings whose text is in files, and counts of skipped rows.
 
-    Tables in memory, standard input and pipes are written to files for the
-    body, in a folder that no other build of them uses: text is read twice, and
-    by every process.
+    While the block runs, in-memory tables, standard input and pipes are files
+    in a folder of this build alone, because text is read twice, and by every
+    process.
     """
     source = config.input_file
     named = isinstance(source, str)

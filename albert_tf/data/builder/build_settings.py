@@ -1,4 +1,4 @@
-"""What is built, and everything that records depend on besides the text."""
+"""Settings of a build, and everything but the text that records depend on."""
 
 import dataclasses
 import functools
@@ -15,71 +15,72 @@ from albert_tf.data.records.metadata import id_type
 from albert_tf.data.table_sources import TableObject, as_sources
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
-# Where Apache Beam runs a build.
+# Apache Beam runners.
 RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildConfig:
-    """What is read and written, and how the work is spread."""
+    """Settings of input, output and parallelism."""
 
     input_file: str | TableObject = setting(
         None,
         "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
-        "folders that `save_to_disk` of `datasets` wrote: a comma-separated "
+        "folders written by `save_to_disk` of `datasets`: a comma-separated "
         "list of globs; - is standard input.",
         required=True,
         convert=as_sources,
     )
     output_dir: str = setting(
         None,
-        "Folder to write; an interrupted run in it goes on.",
+        "Folder to write; an interrupted run in it is resumed.",
         required=True,
     )
     dupe_factor: int | None = setting(
         None,
-        "Times that every document is used, each time with other pairs and "
-        "masks; disk grows with it. By default 10, as BERT, and 1 with "
-        "--masking=dynamic; the released default is 40.",
+        "Number of times each document is used, with new pairs and masks each "
+        "time; disk use grows with it. Default: 10, as in BERT; 1 with "
+        "--masking=dynamic. The released default is 40.",
         minimum=1,
     )
     eval_fraction: float = setting(
         0.02,
-        "Share of the tokens to hold out: whole documents or, if they are too "
-        "large, part of one; 0 holds out nothing.",
+        "Share of the tokens to hold out, in whole documents or, if these are "
+        "too large, part of one; 0 holds out no text.",
         minimum=0.0,
         maximum=0.9,
     )
     random_seed: int = setting(
-        12345, "Seed of everything random.", minimum=0, maximum=2**63 - 1
+        12345, "Seed of all randomness.", minimum=0, maximum=2**63 - 1
     )
     num_shards: int | None = setting(
         None,
-        "Shards of the text, each shuffled in the memory of one process; by "
-        "default one for every 32 MB.",
+        "Number of text shards, each shuffled in the memory of one process. "
+        "Default: one per 32 MB.",
         minimum=1,
         maximum=9999,
     )
     num_processes: int | None = setting(
         None,
-        "Processes; by default all cores. Not in the output.",
+        "Number of processes; does not affect the records. Default: one per "
+        "core.",
         minimum=1,
         maximum=1024,
     )
     scratch_dir: str | None = setting(
         None,
-        "Folder for the first pass, local unless --runner is given; by "
-        "default in `output_dir`.",
+        "Folder for the first pass, local unless --runner is set. Default: in "
+        "`output_dir`.",
     )
     runner: str | None = setting(
         None,
-        "Runs the build as an Apache Beam pipeline (extra `beam`), with the "
-        "same records; without it, the processes of this machine do it.",
+        "Run the build as an Apache Beam pipeline (extra `beam`), with the "
+        "same records. Default: processes of this machine.",
         choices=RUNNERS,
     )
     pipeline_options: str = setting(
         "",
-        "Options of the Beam pipeline, as on a command line: "
+        "Beam pipeline options, as on a command line: "
         "'--project=P --region=R --temp_location=gs://B/T'.",
     )
 
@@ -88,7 +89,7 @@ class BuildConfig:
 
         require(
             self.runner or not self.pipeline_options,
-            "`pipeline_options` must come with a `runner`.",
+            "`pipeline_options` needs a `runner`.",
             pipeline_options=self.pipeline_options,
             runner=None,
         )
@@ -102,12 +103,12 @@ class BuildConfig:
         )
 
 
-# Changes whenever the same settings and text would give other records, or
+# Increased whenever the same settings and text would produce other records or
 # another identity.
 BUILDER_VERSION = 7
 
-# What of the settings changes nothing of the output; the text itself counts,
-# not its place.
+# Settings that do not affect the output. The location of the text does not;
+# the hash of the text is part of the identity.
 OUTPUT_SAME = """input_file output_dir num_processes scratch_dir runner
 pipeline_options""".split()
 
@@ -120,10 +121,10 @@ def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How records are made; small, because it goes to every process.
+    """Everything needed to make records; small, as every process gets a copy.
 
     Attributes:
-      build: with `dupe_factor` and `num_shards`, given or not.
+      build: with defaults filled in for `dupe_factor` and `num_shards`.
       pairs, masking, reading: the user's settings.
       fingerprint, vocab_size: of the tokenizer whose files are in
         `build.output_dir`.
@@ -138,16 +139,16 @@ class Recipe:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; it does not go from process to process."""
+        """The tokenizer; each process loads it from its files."""
         return _load_once(self.build.output_dir, self.fingerprint)
 
     @property
     def id_type(self) -> np.dtype:
-        """The type of the ids in shards."""
+        """The data type of ids in shards."""
         return id_type(self.vocab_size)
 
     def identity(self, corpus: str) -> dict:
-        """Return everything that the output depends on.
+        """Return every value that the output depends on.
 
         Args:
           corpus: the hash of the text.

@@ -1,4 +1,4 @@
-"""The first pass over one block of text: tokenised and dealt to shards."""
+"""First pass over one block of text: tokenise it and deal it to shards."""
 
 import hashlib
 import struct
@@ -15,18 +15,18 @@ from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
 
-# Letters are counted in one of this many lines.
+# Letters are counted in one of every this many lines.
 SAMPLED = 16
 
-# What is known of a part: its sentences, and the fields of `Documents`. Parts
-# of shard -1 are left out.
+# A part: its number of sentences, its hash and key (see `Documents`), and its
+# shard. Parts with shard -1 are omitted.
 PART = np.dtype(
     [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
 )
 
 
 def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
-    """Deal a part to a shard, independently of everything around it."""
+    """Choose the shard of a part, independently of all other text."""
     packed = struct.pack("<QQQ", document, piece, part)
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") % num_shards
@@ -38,10 +38,10 @@ def _parts(
     """Cut a document, or a piece of one, into parts; yield `PART`s.
 
     Args:
-      recipe: gives the number of shards.
-      sizes: [S] tokens of its sentences, none 0.
+      recipe: contains the number of shards.
+      sizes: [S] tokens per sentence, all positive.
       document: the document's hash.
-      piece: which piece of the document it is.
+      piece: the number of the piece in the document.
       key: the hash of its text.
     """
     lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
@@ -57,21 +57,21 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Deal the documents of a block; return their `PART`s.
+    """Deal the documents of a block to shards; return their `PART`s.
 
     Args:
-      recipe: how.
-      block: where the documents come from.
-      documents: their lines.
-      sizes: for each the tokens of its sentences; those without a token
-        belong to no part.
-      counts: what is counted.
+      recipe: how records are made.
+      block: the block that contains the documents.
+      documents: the lines of each document.
+      sizes: the tokens per sentence of each document; sentences without
+        tokens belong to no part.
+      counts: incremented by the number of short documents.
     """
     dealt = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
         key = document_hash(lines, recipe.build.random_seed)
         document, piece = key, 0
-        # A document that is cut over blocks is never short.
+        # A document that spans several blocks is never short.
         short = 0 < tokens.sum() < recipe.reading.min_document_tokens
         if index == 0 and block.document is not None:
             document, piece, short = block.document, block.piece, False
@@ -82,10 +82,10 @@ def _deal(
 
 
 def _count_letters(recipe: Recipe, lines: list[str]) -> Counter:
-    """Count the letters that the settings do not fit, in a sample of lines."""
+    """Count letters that the settings do not fit, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
-    # WordPiece drops accents only as it lower-cases.
+    # WordPiece strips accents only when it lowercases.
     strip = config.strip_accents and (
         tokenizer.kind == "sentencepiece" or config.do_lower_case
     )
@@ -137,12 +137,12 @@ def _tokenize(
 def deal_block(
     recipe: Recipe, block: Block
 ) -> tuple[dict[int, bytes], Counter]:
-    """Tokenise a block and deal it: shard -> frame, and what was counted.
+    """Tokenise a block and deal it; return {shard: frame} and the counts.
 
     Sentences without tokens, such as lone control characters, are dropped.
     """
     counts = Counter(blocks=1, bytes=len(block.data))
-    with without_collection():  # a tenth of the time
+    with without_collection():  # saves a tenth of the time
         documents, shards = _tokenize(recipe, block, counts)
     frames = {
         int(shard): documents.select(shards == shard).tobytes()

@@ -1,12 +1,12 @@
-"""Which part of the text is held out.
+"""Choose which part of the text is held out.
 
-Documents are ordered by their hash, and the first ones are held out. Where
-whole documents miss the share by more than a third, the one at the border is
-divided: some of its parts are held out, the last of them in part, each with a
-gap that keeps it from the training text around it.
+Documents are ordered by their hash, and the first ones are held out. If whole
+documents miss the share by more than a third, the document at the border is
+divided: some of its parts are held out, the last of them partially, each with a
+gap that separates it from the training text around it.
 
-Workers measure shards independently. The sums are enough to draw the border
-between documents; a second look at the border document's parts divides it.
+Workers measure shards independently. The sums suffice to place the border
+between documents; a second pass over the border document's parts divides it.
 
 Glossary: N tokens, D parts of documents.
 """
@@ -27,32 +27,32 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# How much whole documents may differ from the share, relative to it.
+# Relative error of the share that whole documents may have.
 TOLERANCE = 1 / 3
 
-# The gap at either side of held-out text, as a share of it; at least a
-# sentence, at most `max_seq_length`.
+# The gap on either side of held-out text, as a share of that text; at least
+# one sentence, at most `max_seq_length`.
 GAP = 1 / 20
 
-# A part with fewer words is divided only if it has that many sentences; a
-# shorter sentence is never cut.
+# A part with fewer words is divided only if it has at least this many
+# sentences; a sentence with fewer tokens is never cut.
 FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the bucket of each document, by which it is held out or not."""
+    """Return the bucket of each document, which decides if it is held out."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What some shards hold.
+    """Sums over some shards.
 
     Attributes:
-      tokens: [BUCKETS] int64 by the bucket of their document.
-      pieces: [V] int64, how often each stands in the text that is kept.
-      ends: the lowest and the highest bucket of each shard that holds any.
-      counts: what is left out because it was there before.
+      tokens: [BUCKETS] int64, tokens per bucket of their document.
+      pieces: [V] int64, occurrences of each piece without dropped text.
+      ends: {shard: (lowest, highest bucket)} of each non-empty shard.
+      counts: duplicate documents and tokens that are dropped.
     """
 
     tokens: np.ndarray
@@ -73,7 +73,7 @@ NOTHING = Measured(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
 def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
-    """Measure a shard, given as its number and its file."""
+    """Measure a shard, given by its number and its path."""
     number, path = item
     documents = read_shard(path, recipe.id_type)
     if documents is None:
@@ -82,7 +82,7 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
     sizes = np.diff(documents.part_ends(), prepend=0)
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
-        # The first part of a document has the document's hash for its key.
+        # The key of a document's first part is the document's hash.
         again = ~first & (documents.keys == documents.hashes)
         counts["duplicate_documents"] = int(np.sum(again))
         counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
@@ -95,17 +95,17 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
 
 
 def add_up(items: Iterable[Measured]) -> Measured:
-    """Return what several groups of shards hold together."""
+    """Return the sum over several groups of shards."""
     return sum(items, NOTHING)
 
 
 class Border(NamedTuple):
-    """Where the held-out text ends, in the order of hashes and keys.
+    """The end of the held-out text, in the order of hashes and keys.
 
     Attributes:
       below: documents in hash buckets below this one are held out.
-      key: so are parts with a lower key in this bucket; -1 holds out none.
-      tokens: how many tokens of the part with this key are held out.
+      key: parts in this bucket with a lower key are held out too; -1 for none.
+      tokens: the number of tokens held out of the part with this key.
     """
 
     below: int
@@ -113,7 +113,7 @@ class Border(NamedTuple):
     tokens: int = 0
 
     def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
-        """Return which parts are held out, and which are divided, [D] bool."""
+        """Return which parts are held out and which are divided, [D] bool."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
         divided &= documents.keys <= np.uint64(max(self.key, 0))
@@ -126,12 +126,11 @@ class HeldOut:
 
     Attributes:
       border: where it ends.
-      wanted: the tokens still to be held out from the bucket at the border;
-        see `divide`.
-      shards: the shards with text of each split.
-      counts: the duplicates that were left out, and the tokens of a divided
-        document.
-      pieces: [V] how often each occurs in the text that is kept.
+      wanted: the number of tokens still to hold out from the bucket at the
+        border; see `divide`.
+      shards: {split: the shards that contain its text}.
+      counts: dropped duplicates, and the tokens of a divided document.
+      pieces: [V] occurrences of each piece without dropped text.
     """
 
     border: Border
@@ -142,7 +141,7 @@ class HeldOut:
 
 
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
-    """Return the border between documents, and what is still `wanted`."""
+    """Return the border between documents and the tokens still `wanted`."""
     occupied = np.flatnonzero(tokens)
     if fraction == 0 or not len(occupied):
         return Border(0), 0
@@ -160,8 +159,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 def hold_out(fraction: float, measured: Measured) -> HeldOut:
     """Hold out whole documents with about a fraction of all tokens.
 
-    If there is no text, or `fraction` is 0, `border.below` is 0 and nothing is
-    `wanted`.
+    If there is no text, or `fraction` is 0, `border.below` and `wanted` are 0.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
@@ -174,17 +172,17 @@ def hold_out(fraction: float, measured: Measured) -> HeldOut:
 
 
 class PartsOfShard(NamedTuple):
-    """The parts of a shard that are in the bucket at the border, [D]."""
+    """The parts of one shard in the bucket at the border, [D]."""
 
     shard: int
     keys: list[int]
     sizes: list[int]  # tokens
     divisible: list[bool]
-    others: bool  # whether the shard has other training text
+    others: bool  # whether the shard contains other training text
 
 
 def _divisible(documents: Documents) -> np.ndarray:
-    """Return which parts are long enough to be divided, [D] bool."""
+    """Return which parts are long enough to divide, [D] bool."""
     words = np.append(0, np.cumsum(documents.starts))[documents.part_ends()]
     many = np.diff(words, prepend=0) >= FEWEST_WORDS
     return many | (documents.parts >= FEWEST_SENTENCES)
@@ -193,7 +191,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: Recipe, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border; None if nothing is wanted."""
+    """Measure a shard's parts at the border; return None if none is needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:
@@ -213,7 +211,7 @@ def measure_parts(
 
 
 def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
-    """Return the tokens of the gap at either side of held-out text."""
+    """Return the size in tokens of the gap on either side of held-out text."""
     return np.minimum(np.ceil(np.multiply(tokens, GAP)), length).astype(int)
 
 
@@ -224,7 +222,7 @@ def divide(
 ) -> HeldOut:
     """Hold out the wanted tokens of the parts at the border.
 
-    Parts are taken in the order of their keys, so that copies of one stay
+    Parts are chosen in the order of their keys, so that copies of a part stay
     together.
     """
     if not held_out.wanted:
@@ -264,13 +262,14 @@ def divide(
 def _cuts(
     sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
 ) -> np.ndarray:
-    """Return where a part may be cut: between sentences, and in long ones.
+    """Return where a part may be cut: between sentences and in long ones.
 
     Args:
-      sizes: tokens of its sentences.
+      sizes: tokens per sentence.
       starts: [N] bool, which of its tokens begin a word.
-      tokens: how many are to be cut out; sentences over a quarter are long.
-      fewest: with fewer such places, it may be cut before any word.
+      tokens: the number of tokens to hold out; a sentence with more than a
+        quarter of these is long.
+      fewest: with fewer such positions, it may be cut before any word.
     """
     free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
     free[np.cumsum(sizes) - sizes] = True
@@ -281,15 +280,15 @@ def _cuts(
 def _held_range(
     sizes: np.ndarray, starts: np.ndarray, tokens: int | None, length: int
 ) -> tuple[int, int, int]:
-    """Choose what is held out of a divisible part, near its end.
+    """Choose the held-out range of a divisible part, near its end.
 
     Args:
       sizes, starts: see `_cuts`.
-      tokens: how many are wanted; None holds out all but the gaps.
+      tokens: the number of tokens wanted; None holds out all except the gaps.
       length: `max_seq_length`.
 
     Returns:
-      where the training text ends, the held-out text begins, and ends.
+      The end of the training text, and the start and end of the held-out text.
     """
     size, whole = int(sizes.sum()), tokens is None
     gap = int(_gap(size if whole else tokens, length))
@@ -304,7 +303,7 @@ def _held_range(
             after -= 1
         return min(max(after, least), most)
 
-    # At least two sentences for a pair, one in each gap and one before.
+    # Leave at least two sentences for a pair, one per gap and one before.
     end = nearest(size - gap, 3, len(cuts) - 1)
     begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
     before = nearest(int(cuts[begin]) - gap, 0, begin - 1)
@@ -314,7 +313,7 @@ def _held_range(
 def split_documents(
     recipe: Recipe, documents: Documents, border: Border, split: str
 ) -> Documents:
-    """Return the text of a shard that belongs to a split."""
+    """Return the text in a shard that belongs to a split."""
     held, divided = border.places(documents)
     wanted = held == (split == EVAL)
     if not divided.any():

@@ -1,4 +1,4 @@
-"""Whether settings made for English fit the letters of a text."""
+"""Check whether settings for English fit the letters of a text."""
 
 import functools
 import unicodedata
@@ -10,15 +10,15 @@ import numpy as np
 from albert_tf.data.builder.boundaries import beyond_english
 from albert_tf.text.normalization import drop_marks
 
-# Above this share of letters with a mark, marks distinguish words of the text.
-# English has 0.04 % (Wikipedia), Italian, which has few, 0.7 %.
+# With a larger share of letters that have a mark, marks distinguish words.
+# English has 0.04 % (Wikipedia); Italian, with few marks, has 0.7 %.
 MANY_MARKS = 0.002
 
-# The English rule does not fit a text with more letters and marks than this
-# that begin a word only by that rule.
+# The English rule does not fit a text with a larger share of letters and marks
+# that begin a word by that rule alone.
 MANY_BEYOND = 0.01
 
-BUFFER = 1 << 20  # characters that are counted together
+BUFFER = 1 << 20  # characters counted at a time
 
 
 @functools.cache
@@ -27,7 +27,7 @@ def _kinds(
 ) -> tuple[bool, bool, bool]:
     """Return whether it is a letter or mark, has a mark, is beyond English.
 
-    With `strip`, marks are dropped before the last of these is decided.
+    With `strip`, marks are removed before the last check.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)
@@ -39,9 +39,9 @@ class Letters:
     """Counts the letters of texts.
 
     Args:
-      has_marks: returns whether a text has accents that the tokenizer drops
-        if it is set to.
-      strip: whether it is.
+      has_marks: returns whether a text has accents that the tokenizer can
+        strip.
+      strip: whether the tokenizer strips them.
     """
 
     def __init__(self, has_marks: Callable[[str], bool], strip: bool):
@@ -58,9 +58,9 @@ class Letters:
             self.counts()
 
     def counts(self) -> Counter:
-        """Return how many `letters`, `marked` and `beyond_english` there are.
+        """Return the numbers of `letters`, `marked` and `beyond_english`.
 
-        The last are those that begin a word only by the English rule.
+        The last counts letters that begin a word by the English rule alone.
         """
         text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))
@@ -76,22 +76,22 @@ class Letters:
 
 
 def shares(counts: Counter) -> tuple[float, float]:
-    """Return the shares of letters that are `marked`, `beyond_english`."""
+    """Return the shares of `marked` and `beyond_english` letters."""
     letters = max(counts["letters"], 1)
     return counts["marked"] / letters, counts["beyond_english"] / letters
 
 
 def has_many_marks(counts: Counter) -> bool:
-    """Return whether a text has enough marks to distinguish words."""
+    """Return whether a text has so many marks that they distinguish words."""
     return shares(counts)[0] > MANY_MARKS
 
 
 def warnings(dropped: float, beyond: float) -> Iterator[str]:
-    """Yield what settings for English do to a text in another language.
+    """Yield warnings if settings for English do not fit the text.
 
     Args:
       dropped: the share of letters that lose a mark.
-      beyond: the share of letters that begin a word inside words too.
+      beyond: the share of letters that begin a word by the English rule alone.
     """
     if dropped > MANY_MARKS:
         yield (
@@ -102,8 +102,8 @@ def warnings(dropped: float, beyond: float) -> Iterator[str]:
         )
     if beyond > MANY_BEYOND:
         yield (
-            f"{beyond:.1%} of the letters are not a to z, and by the English "
-            "rule each piece with one begins a word, so whole words are not "
+            f"{beyond:.1%} of the letters are not a to z; by the English rule "
+            "each piece with one begins a word, so whole words are not "
             "masked; make records with --word_boundaries=unicode (auto "
             "decides)"
         )

@@ -1,4 +1,4 @@
-"""The builder's stages on this machine's processes."""
+"""Run the builder's stages in processes of this machine."""
 
 import functools
 from collections import Counter
@@ -28,7 +28,7 @@ from albert_tf.data.file_kinds import BadData
 def fill(
     store: ShardStore, paths: list[str], recipe: Recipe, workers: Workers
 ) -> None:
-    """Tokenise the text that is not yet in the shards."""
+    """Tokenise the text that the shards do not yet contain."""
     if store.done:
         return
     seed, reading = recipe.build.random_seed, recipe.reading
@@ -54,26 +54,26 @@ def fill(
 
 
 class LocalRunner:
-    """Runs the stages; `BeamRunner` has the same methods.
+    """Runs the stages locally; `BeamRunner` has the same methods.
 
     Args:
-      workers: the processes.
+      workers: the worker processes.
     """
 
     def __init__(self, workers: Workers):
         self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text of files; see `build_folder`."""
+        """Return the hash of the text in files; see `build_folder`."""
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(
         self, recipe: Recipe, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Deal the text to shards in a folder, and hold documents out.
+        """Deal the text to shards in a folder and choose the held-out text.
 
         Returns:
-          what was counted in the text, and what is held out.
+          The counts of the text, and the held-out text.
         """
         store = ShardStore(folder, recipe.build.num_shards)
         fill(store, paths, recipe, self.workers)
@@ -87,7 +87,7 @@ class LocalRunner:
         return store.counts, held_out
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
-        """Yield the counts of the files in order; finished ones are kept."""
+        """Make the files; yield their counts in order. Keep finished files."""
         progress, number = Progress(len(jobs), 0, "file"), 0
         for counts in self.workers.map(make_file, jobs):
             number += counts["records"]

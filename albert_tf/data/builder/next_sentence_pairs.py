@@ -1,13 +1,13 @@
-"""Pairs for the next-sentence task: does B belong to A, or was it put there?
+"""Make pairs for the next-sentence task: does B follow A, or was it inserted?
 
-A small model learns from it to compare two texts, which no masked word and no
-order of sentences makes it do. Nothing but the texts may tell the label, so
+The task teaches a small model to compare two texts; masked words and sentence
+order do not. Only the text may reveal the label, so
 
-- a strange B has the length of the one it takes the place of, and ends as
-  other B do;
-- before the exchange some B become a piece of their own A: where B belongs,
-  words that stand in both are the sign, and their neighbours tell the masked
-  ones. A strange one of these is a piece of another A.
+- an inserted B has the length of the B that it replaces, and ends as other B
+  do;
+- before the exchange, some B become a piece of their own A. In a true pair,
+  words shared with A then reveal the label, and their neighbours reveal the
+  masked words. The inserted B of such a pair is a piece of another A.
 
 Glossary: n pairs.
 """
@@ -21,20 +21,21 @@ from albert_tf.data.builder import pairs
 from albert_tf.data.builder.pairs import Pairs, PairsConfig
 from albert_tf.data.builder.shards import Documents
 
-# Share of the pairs whose B becomes a piece of their A, where that is possible.
+# Share of the pairs whose B becomes a piece of their A, where possible.
 REPEATED = 0.4
 SHORTEST_PIECE = 4  # tokens
 
 
 def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Return another item of the same kind for each of the items [n].
+    """Return the index of another item of the same kind for each item, [n].
 
-    It is of another document, unless one document has more than half of the
-    items of a kind; an item that is alone in its kind gets itself.
+    It comes from another document, unless one document has more than half of
+    the items of the kind. An item that is the only one of its kind is its own
+    partner.
 
     Args:
-      kinds: [n] numbers.
-      documents: [n] the document of each.
+      kinds: [n] the kind of each item, a number.
+      documents: [n] the document of each item.
     """
     order = np.lexsort((documents, kinds))
     kinds, documents = kinds[order], documents[order]
@@ -47,7 +48,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     longest = np.maximum.reduceat(
         np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
     )
-    # Farther than any document reaches, from either side.
+    # A step longer than any document's run, in either direction.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
     place = np.arange(len(kinds)) - begins[group]
     drawn = np.zeros_like(order)
@@ -56,7 +57,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Make some B a piece of their own A, in place; return which, [n]."""
+    """Replace some B by a piece of their own A, in place; return which, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -68,7 +69,7 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
-    """Return the hash of the document of each pair, [n]."""
+    """Return the document hash of each pair, [n]."""
     ends = documents.offsets()[np.cumsum(documents.parts)]
     return documents.hashes[np.searchsorted(ends, made.a_start, side="right")]
 
@@ -81,8 +82,8 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Make next-sentence pairs; arguments as in `pairs.make_pairs`.
 
-    The label is whether B was put there, a fair coin. A pair is left out
-    where no other B has the length of its own; what has no B stays as it is.
+    The label, a fair coin, is whether B was inserted. A pair is dropped if no
+    other B has the same length; examples without B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

@@ -1,13 +1,13 @@
-"""Documents to segment pairs for the sentence-order task.
+"""Cut documents into segment pairs for the sentence-order task.
 
-A chunk is as many whole sentences of one document as fit; it is cut into A
-and B at a random sentence boundary, and a fair coin swaps them. Nothing but
-the text may tell which came first, so
+A chunk contains as many whole sentences of one document as fit. It is cut into
+A and B at a random sentence boundary, and a fair coin swaps them. Only the text
+may reveal which came first, so
 
 - no sentence is cut, inside or at the outer ends of a pair: its two halves
-  would stand apart exactly when the segments are swapped;
-- chunks are packed from either end of the text by a fair coin: the sentence
-  that does not fit begins the next chunk, and is a long one.
+  would be separated exactly when the segments are swapped;
+- a fair coin chooses from which end of the text chunks are packed: a sentence
+  that does not fit begins the next chunk, and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens of an example.
 """
@@ -27,45 +27,45 @@ SPECIAL_TOKENS = 3
 
 SINGLE_SEGMENT_POLICIES = ("split", "drop", "keep")
 
-# Whether pairs and masks are made right, or as the released code made them.
+# Whether pairs and masks are correct, or reproduce the released code.
 COMPAT = ("none", "google")
 
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig:
-    """How documents are cut into pairs of segments."""
+    """Settings of cutting documents into segment pairs."""
 
     max_seq_length: int = setting(
         512,
-        "Tokens of an example, special ones included.",
+        "Tokens of an example, including special tokens.",
         minimum=8,
         maximum=65536,
     )
     short_seq_prob: float = setting(
         0.1,
-        "Share of the chunks that get a random, shorter target length.",
+        "Share of the chunks with a random, shorter target length.",
         minimum=0.0,
         maximum=1.0,
     )
     single_segment_policy: str | None = setting(
         None,
-        "What becomes of a line that stands alone in its chunk: split where "
-        "a sentence ends inside it, and left out if none does (the default); "
-        "drop, left out; or keep, split too, and where no sentence ends an "
-        "example of one segment, which has words to predict and no order.",
+        "What to do with a chunk of a single line: split it where a sentence "
+        "ends inside it, or drop it if none does (default: split); always "
+        "drop it (drop); or split it if possible and otherwise keep it as an "
+        "example of one segment, with masked words but no order (keep).",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
         False,
-        "Whether B is put in from another document in half of the pairs, "
-        "labelled 1 (BERT's next-sentence task), instead of swapping; without "
-        "--compat=google by strange segments of equal length, and with pieces "
-        "of A in the place of B beside those that follow.",
+        "Instead of swapping, take B from another document in half of the "
+        "pairs, labelled 1 (BERT's next-sentence task). Without "
+        "--compat=google, the new B has the length of the old one, and some B "
+        "are pieces of an A.",
     )
     compat: str = setting(
         "none",
-        "google reproduces the pairs and masks of the released code, faults "
-        "included.",
+        "google reproduces the pairs and masks of the released code, including "
+        "its faults.",
         choices=COMPAT,
     )
 
@@ -74,20 +74,20 @@ class PairsConfig:
 
         require(
             not (self.compat == "google" and self.single_segment_policy),
-            "`single_segment_policy` must not be given with --compat=google, "
-            "which has its own.",
+            "`single_segment_policy` must not be set with --compat=google, "
+            "which has its own policy.",
             single_segment_policy=self.single_segment_policy,
         )
 
     @property
     def room(self) -> int:
-        """The tokens of A and B together."""
+        """The most tokens that A and B may have together."""
         return self.max_seq_length - SPECIAL_TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Segment pairs as token ranges of the documents; each field [n]."""
+    """Segment pairs as token ranges of the documents; each field is [n]."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -101,7 +101,7 @@ class Pairs:
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
     def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
-        """Exchange A and B where told, [n] bool, and set the labels."""
+        """Exchange A and B where `where` [n] is true, and set the labels."""
         return Pairs(
             np.where(where, self.b_start, self.a_start),
             np.where(where, self.b_end, self.a_end),
@@ -111,17 +111,17 @@ class Pairs:
         )
 
     def followed_by(self, others: "Pairs") -> "Pairs":
-        """Return these pairs, then others."""
+        """Return these pairs followed by others."""
         mine, theirs = vars(self).values(), vars(others).values()
         both = zip(mine, theirs, strict=True)
         return Pairs(*map(np.concatenate, both))
 
     def paired(self) -> np.ndarray:
-        """Return which have a B, [n] bool."""
+        """Return which pairs have a B, [n] bool."""
         return self.b_end > self.b_start
 
     def tokens(self) -> int:
-        """Return the tokens of all pairs."""
+        """Return the number of tokens in all pairs."""
         a, b = self.a_end - self.a_start, self.b_end - self.b_start
         return int(np.sum(a + b))
 
@@ -132,9 +132,9 @@ class Pairs:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1] and each sentence's part end [S].
+    """Return sentence offsets [S + 1] and the part end of each sentence [S].
 
-    A line is a sentence; one longer than `room` is cut at all its breaks. A
+    A line is a sentence; a line longer than `room` is cut at all its breaks. A
     part end is an index into the offsets.
     """
     lines = documents.offsets()
@@ -148,7 +148,7 @@ def sentences(
 
 
 def targets(count: int, config: PairsConfig, rng: np.random.Generator):
-    """Draw the target length of a chunk for each place it may begin at."""
+    """Draw the target length of a chunk for each possible first sentence."""
     short = rng.random(count) < config.short_seq_prob
     lengths = rng.integers(2, config.room, count, endpoint=True)
     return np.where(short, lengths, config.room)
@@ -160,10 +160,10 @@ def chunk_ends(
     targets: np.ndarray,
     room: int,
 ) -> np.ndarray:
-    """Return where a chunk would end that begins at each sentence, [S].
+    """Return, for each sentence, the end of a chunk that begins with it, [S].
 
-    A chunk takes sentences until it reaches its target, and gives back the
-    last one if that does not fit.
+    A chunk adds sentences until it reaches its target, and drops the last one
+    if the chunk does not fit.
     """
     begins = offsets[:-1]
     stop = np.searchsorted(offsets, begins + targets)
@@ -174,7 +174,7 @@ def chunk_ends(
 
 
 def chain(following: np.ndarray) -> np.ndarray:
-    """Return the sentences that chunks begin at; each leads to the next."""
+    """Return the first sentence of each chunk, following `following`."""
     steps = following.tolist()
     first, begins = 0, []
     while first < len(steps):
@@ -191,7 +191,7 @@ def pack(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the first sentence of each chunk, and the one after its last.
 
-    Each part is packed from its front or, by a fair coin, from its back.
+    A fair coin chooses whether a part is packed from its front or its back.
     """
     place = np.arange(len(part_ends))
     part_begins = np.searchsorted(part_ends, part_ends)
@@ -217,7 +217,7 @@ def ordered(
     ends: np.ndarray,
     rng: np.random.Generator,
 ) -> Pairs:
-    """Cut ranges in two and swap the halves of a random half of them."""
+    """Cut ranges in two, and swap A and B with probability one half."""
     swapped = rng.random(len(starts)) < 0.5
     pairs = Pairs(starts, middles, middles, ends, np.zeros_like(swapped))
     return pairs.swap(swapped, swapped)
@@ -229,7 +229,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break inside ranges of tokens, [n]; their start if it has none."""
+    """Draw a break inside each range of tokens, [n]; its start without one."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
@@ -239,12 +239,12 @@ def split(
 def without_b(
     starts: np.ndarray, ends: np.ndarray, words: np.ndarray, room: int
 ) -> Pairs:
-    """Return segments that have no B; longer ones are cut evenly at words.
+    """Return segments without B; cut long ones evenly, between words.
 
     Args:
       starts, ends: ranges of tokens.
-      words: the tokens that begin a word, in order.
-      room: most tokens of a segment; longer words are cut too.
+      words: indices of tokens that begin a word, in order.
+      room: the most tokens of a segment; longer words are cut too.
     """
     cut = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -265,11 +265,11 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Cut documents into segment pairs, in random order, and count.
+    """Cut documents into segment pairs in random order; return counts too.
 
     Args:
       documents: the tokenised text of one shard.
-      breaks: offsets of tokens that begin a sentence after another one.
+      breaks: offsets of tokens that begin a new sentence inside a line.
       config: lengths and policies.
       rng: the source of randomness.
     """
@@ -297,13 +297,13 @@ def make_pairs(
 def lay_out(
     pairs: Pairs, documents: Documents, max_seq_length: int, tokenizer
 ) -> Instances:
-    """Lay pairs out as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and padding.
+    """Lay pairs out as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], with padding.
 
     Args:
-      pairs: ranges of tokens, at most T - 3 tokens each.
+      pairs: token ranges, at most T - 3 tokens per pair.
       documents: the tokens of the shard.
       max_seq_length: T.
-      tokenizer: names the special tokens.
+      tokenizer: has the ids of the special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]

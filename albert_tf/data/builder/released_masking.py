@@ -1,9 +1,9 @@
-"""The choice of masked words as the released code made it, faults included.
+"""Choose masked words as the released code does, including its faults.
 
-The words of A and B are one row without the special tokens, so that words and
-n-grams reach across [SEP]. An n-gram is shortened only to fit the budget, and
-left out if it then meets a masked word; its length is drawn also where it
-begins at one. Source: google-research/albert `create_masked_lm_predictions`.
+The words of A and B form one row without the special tokens, so that words and
+n-grams may span [SEP]. An n-gram is shortened only to fit the budget, and
+dropped if it then overlaps a masked word; its length is drawn even if its first
+word is masked. Source: google-research/albert `create_masked_lm_predictions`.
 
 Glossary: B instances, T tokens.
 """
@@ -22,8 +22,8 @@ def cover(
     config: MaskingConfig,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans as released; arguments as in `masking.cover`."""
-    # Where the tokens of A and B stand, in order and first in each row.
+    """Choose spans as the released code does; arguments as `masking.cover`."""
+    # The positions of the tokens of A and B in order, then all others.
     places = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, places, axis=1)
     begins = words.copy()

@@ -1,8 +1,9 @@
-"""Segment pairs as the released code made them, faults included.
+"""Make segment pairs as the released code does, including its faults.
 
-A document has one target length. A chunk takes sentences until it reaches
-that, overshoots, and is truncated at either end of its longer segment at
-random; a chunk of one sentence gets a random document for B and label 1.
+A document has one target length. A chunk adds sentences until it reaches or
+exceeds the target, and is then truncated at random from either end of its
+longer segment. A chunk of one sentence gets B from a random document and label
+1.
 Source: google-research/albert `create_instances_from_document` and
 `truncate_seq_pair`.
 
@@ -16,14 +17,14 @@ import numpy as np
 from albert_tf.data.builder.pairs import Pairs, PairsConfig, chain, targets
 from albert_tf.data.builder.shards import Documents
 
-# Tries to find another document, before the same one is taken.
+# Draws of another document, after which the same document is accepted.
 TRIES = 10
 
 
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a part of another document for each of the parts [n]."""
+    """Draw a part of another document for each part, [n]."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     other = hashes[drawn] != hashes[parts][:, None]
     other[:, -1] = True
@@ -37,11 +38,11 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw B: whole sentences of another document, up to a length or more.
+    """Draw B: whole sentences of another document, of a length or longer.
 
     Args:
-      parts: [n] those that A is from.
-      lengths: [n] the tokens wanted.
+      parts: [n] the part that contains A.
+      lengths: [n] the wanted number of tokens.
       documents: the text.
       offsets: [S + 1] of its sentences.
       rng: the source of randomness.
@@ -61,13 +62,13 @@ def _truncate(
     kept: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take tokens off either end of ranges, a fair coin for each token."""
+    """Remove tokens from either end of ranges, a fair coin for each token."""
     front = rng.binomial(end - start - kept, 0.5)
     return start + front, start + front + kept
 
 
 def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
-    """Shorten the longer segment, B of two equal ones, until both fit."""
+    """Shorten the longer segment, or B if equal, until both fit."""
     a = pairs.a_end - pairs.a_start
     b = pairs.b_end - pairs.b_start
     kept_b = np.minimum(b, np.maximum(room // 2, room - a))
@@ -85,10 +86,10 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Make pairs as released; arguments as in `pairs.make_pairs`.
+    """Make pairs as the released code does; arguments as `pairs.make_pairs`.
 
-    Every choice is drawn for each sentence, as if a chunk began there, before
-    it is known which ones do.
+    Every choice is drawn for each sentence, as if a chunk began with it; the
+    chunks are found afterwards.
     """
     offsets = documents.offsets()
     part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)
@@ -101,7 +102,7 @@ def make_pairs(
     a_size = 1 + (rng.random(len(stop)) * (size - 1)).astype(np.int64)
     middle = np.arange(len(stop)) + a_size
     is_random = (size == 1) | (coin & config.random_next_sentence)
-    # Sentences that a random document takes the place of are used again.
+    # Sentences replaced by a random document are used again.
     firsts = chain(np.where(is_random, middle, stop))
     is_random, target = is_random[firsts], target[firsts]
     cuts = offsets[middle[firsts]]

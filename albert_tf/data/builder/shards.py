@@ -1,9 +1,9 @@
-"""Tokenized documents in shards on a local disk.
+"""Store tokenised documents in shards on a local disk.
 
-Shards only grow. `progress.json` holds how far the text was read when they
-were last complete, and their sizes then. After an interruption they are cut
-back to those sizes and reading continues from there; if one is shorter, it
-begins anew.
+Shards are only appended to. `progress.json` stores how far the text was read
+at the last flush, and the sizes of the shards. After an interruption, shards
+are truncated to these sizes and reading resumes from there; if a shard is
+shorter, reading starts over.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ PART_TOKENS = 1 << 15
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """Parts of tokenised documents, end to end."""
+    """Concatenated parts of tokenised documents."""
 
     ids: np.ndarray  # [N] `records.metadata.id_type`
     starts: np.ndarray  # [N] bool, whether a token begins a word
@@ -63,17 +63,17 @@ class Documents:
         )
 
     def first_of_each(self) -> np.ndarray:
-        """Return which parts are no copies of one before, [D] bool."""
+        """Return which parts are not copies of an earlier part, [D] bool."""
         first = np.zeros(len(self.keys), bool)
         first[np.unique(self.keys, return_index=True)[1]] = True
         return first
 
     def offsets(self) -> np.ndarray:
-        """Return where each sentence begins, and the last one ends, [S + 1]."""
+        """Return each sentence's start and the end of the last, [S + 1]."""
         return np.cumsum(np.append(0, self.sentences), dtype=np.int64)
 
     def part_ends(self) -> np.ndarray:
-        """Return where each part ends among the tokens, [D]."""
+        """Return the end of each part as a token index, [D]."""
         return self.offsets()[np.cumsum(self.parts)]
 
     def tobytes(self) -> bytes:
@@ -86,7 +86,7 @@ class Documents:
 
 
 def concatenate(items: list[Documents]) -> Documents:
-    """Put documents end to end; `items` must not be empty."""
+    """Concatenate documents; `items` must not be empty."""
     fields = [field.name for field in dataclasses.fields(Documents)]
     return Documents(
         *(np.concatenate([getattr(d, name) for d in items]) for name in fields)
@@ -118,19 +118,19 @@ def _frames(data: bytes, id_type: np.dtype) -> Iterator[Documents]:
 
 
 def read_shard(path: str, id_type: np.dtype) -> Documents | None:
-    """Return all parts of a shard; None if it has none."""
+    """Return all parts of a shard, None if it is empty."""
     frames = list(_frames(files.read_bytes(path), id_type))
     return concatenate(frames) if frames else None
 
 
-# Tokens kept in memory before all shards are written.
+# Shards are written when this many bytes are buffered.
 BUFFER_BYTES = 1 << 26
 
 PROGRESS_FILE = "progress.json"
 
 
 def shard_path(folder: str, shard: int) -> str:
-    """Return the name of a shard's file."""
+    """Return the path of a shard's file."""
     return files.join(folder, f"shard-{shard:05d}")
 
 
@@ -138,8 +138,8 @@ class ShardStore:
     """The shards of a corpus in a local folder.
 
     Attributes:
-      counts: what was counted in the text that the shards hold.
-      done: whether they hold all of it.
+      counts: the counts of the text that the shards contain.
+      done: whether they contain the entire text.
     """
 
     def __init__(self, folder: str, num_shards: int):
@@ -161,7 +161,7 @@ class ShardStore:
                 file.truncate(size)
 
     def _holds(self, sizes: list[int]) -> bool:
-        """Return whether no file was lost, or cut off, since it was noted."""
+        """Return whether no file is missing or shorter than its stored size."""
         return all(
             os.path.exists(path) and os.path.getsize(path) >= size
             for path, size in zip(self.paths, sizes, strict=True)
@@ -177,7 +177,7 @@ class ShardStore:
             self.flush()
 
     def flush(self, done: bool = False) -> None:
-        """Write what is buffered, and then how far the text was read."""
+        """Write the buffers, then the progress of reading."""
         for shard, frames in self._buffers.items():
             with open(self.paths[shard], "ab") as file:
                 file.writelines(frames)

@@ -1,6 +1,6 @@
-"""Counts taken while records are made, the report on them, and warnings.
+"""Count records while they are made; report the counts and warn about them.
 
-Counts are whole numbers, so that those of shards add up exactly.
+Counts are integers, so that the counts of shards add up exactly.
 """
 
 import math
@@ -16,17 +16,17 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 
 KINDS = ("mask", "same", "random")
 
-# What is told of the text as it was counted.
+# Counts of the text that are reported unchanged.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
 bad_rows bad_files short_documents duplicate_documents duplicate_tokens
 divided_document_tokens tokens""".split()
 
-# What the report calls a group of statistics.
+# Titles of groups of statistics in the report.
 TITLES = {EVAL: "held-out records"}
 
 
 def count_instances(instances: Instances) -> Counter:
-    """Count a batch of records, masks aside."""
+    """Count a batch of records, except for its masks."""
     return Counter(
         records=len(instances.lengths),
         slots=instances.input_ids.size,
@@ -62,7 +62,7 @@ def _shares(values: list[int]) -> list[float]:
 
 
 def summarize_records(made: Counter, config: MaskingConfig) -> dict:
-    """Return what was counted while making the records of a split."""
+    """Return the statistics of the records of a split."""
     ngrams = range(1, config.ngram + 1)
     chunks = made["records"] + made["dropped_chunks"]
     return {
@@ -104,13 +104,13 @@ def summarize(
 ) -> dict:
     """Return the statistics of `metadata.json`.
 
-    Those of the training records stand at the top, beside the text's.
+    The statistics of the text and of the training records are at the top level.
 
     Args:
-      text: counted while reading the text.
-      made: counted while making the records of each split.
-      config: what was asked for.
-      eval_fraction: the share of the tokens to hold out, as asked for.
+      text: the counts of the text.
+      made: the counts of the records of each split.
+      config: the masking settings.
+      eval_fraction: the requested share of tokens to hold out.
     """
     held_out = made[EVAL]["tokens"]
     shares = {
@@ -143,39 +143,40 @@ def _line(name: str, value: object) -> str:
 
 
 def report(statistics: dict) -> str:
-    """Return the statistics as a person reads them."""
+    """Return the statistics as a readable table."""
     lines, groups = [], []
     for name, value in statistics.items():
         if isinstance(value, dict):
-            # Records made before may have further groups.
+            # Records of earlier versions may have more groups.
             groups += ["", f"  {TITLES.get(name, name)}", report(value)]
         else:
             lines.append(_line(name, value))
     return "\n".join(lines + groups)
 
 
-# More one-segment chunks than this: lines are too long for the length.
+# A larger share of one-segment chunks means that lines are too long.
 MANY_ONE_SEGMENT = 0.3
 
-# More unknown tokens than this: the vocabulary is another language's.
+# A larger share of unknown tokens means that the vocabulary does not fit.
 MANY_UNKNOWN = 0.01
 
-# More padding than this is better spent on a shorter `max_seq_length`.
+# With a larger share of padding, a shorter `max_seq_length` is faster.
 MUCH_PADDING = 0.4
 
-# More of the text than this lost in cutting pairs to their length.
+# Warn if truncation removes a larger share of the text.
 MUCH_TRUNCATED = 0.05
 
-# Labels farther from even than this, and than chance has it, are no coin's.
+# Labels are not fair coins if their share differs from one half by more than
+# both of these.
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
-# The loss of fewer held-out records than this is a poor estimate; a larger
-# share of the text than this is better used for training.
+# With fewer held-out records, the loss is a poor estimate; a larger share of
+# the text is better used for training.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 
-# The largest difference of the held-out share, relative to the one asked for.
+# The largest relative error of the held-out share.
 HELD_OUT_MISS = 0.5
 
 
@@ -197,7 +198,7 @@ def _labels(statistics: dict) -> Iterator[str]:
     if number and abs(share - 0.5) > limit:
         yield (
             f"{share:.1%} of the examples are labelled swapped instead of "
-            "half: the label can be guessed; see --compat"
+            "half, so the label can be guessed; see --compat"
         )
 
 
@@ -205,19 +206,19 @@ def _text(statistics: dict) -> Iterator[str]:
     if statistics["one_segment_share"] > MANY_ONE_SEGMENT:
         dropped = statistics["dropped_chunks"]
         fate = (
-            f"{dropped:,} of {statistics['records'] + dropped:,} were left "
-            "out, being one sentence (--single_segment_policy=keep learns "
-            "their words)"
+            f"{dropped:,} of {statistics['records'] + dropped:,} were dropped "
+            "because they are one sentence (--single_segment_policy=keep keeps "
+            "them for masking)"
             if dropped
             else f"{statistics['unpaired_share']:.0%} of the examples have no "
             "order"
         )
         yield (
             f"{statistics['one_segment_share']:.0%} of the chunks are one "
-            f"line, and {fate}; the sentence-order task wants one sentence per "
+            f"line, and {fate}; the sentence-order task needs one sentence per "
             "line (--split_sentences; --input_format=lines if rows of a table "
-            "are sentences), a blank line between documents only, and room "
-            "for several sentences (--max_seq_length)"
+            "are sentences), blank lines only between documents, and room for "
+            "several sentences (--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (
@@ -234,15 +235,16 @@ def _text(statistics: dict) -> Iterator[str]:
 def _room(statistics: dict) -> Iterator[str]:
     if statistics["padding_share"] > MUCH_PADDING:
         yield (
-            f"{statistics['padding_share']:.0%} of the positions are padding: "
-            "the documents are short; a smaller --max_seq_length trains faster"
+            f"{statistics['padding_share']:.0%} of the positions are padding "
+            "because documents are short; a smaller --max_seq_length trains "
+            "faster"
         )
     kept = statistics["records"] * statistics["tokens_per_record"]
     lost = statistics["truncated_tokens"]
     if lost > MUCH_TRUNCATED * (kept + lost):
         yield (
-            f"{lost / (kept + lost):.0%} of the tokens were cut off to fit "
-            "the length; split long sentences, or raise --max_seq_length"
+            f"{lost / (kept + lost):.0%} of the tokens were truncated to fit "
+            "the length; split long sentences or increase --max_seq_length"
         )
 
 
@@ -254,7 +256,7 @@ def _held_out(statistics: dict) -> Iterator[str]:
         yield (
             f"{share:.2%} of the tokens are held out instead of {asked:.2%}: "
             "the text is too short, or its lines are too long, to divide it "
-            "more finely; add text, or split it (--split_sentences)"
+            "more finely; add text or split it (--split_sentences)"
         )
     divided = statistics["divided_document_tokens"]
     kept = statistics["tokens"] - statistics["duplicate_tokens"]
@@ -263,7 +265,7 @@ def _held_out(statistics: dict) -> Iterator[str]:
         yield (
             f"one document has {divided:.0%} of the tokens, more than the "
             "share to hold out: part of it is held out, and training uses the "
-            "rest; if it is several documents, put blank lines between them"
+            "rest; if it is several documents, separate them by blank lines"
         )
     if 0 < records < FEW_HELD_OUT:
         enough = share * FEW_HELD_OUT / records
@@ -277,7 +279,7 @@ def _held_out(statistics: dict) -> Iterator[str]:
 def warnings(
     statistics: dict, config: MaskingConfig, max_seq_length: int
 ) -> Iterator[str]:
-    """Yield what a user should know, and what to change."""
+    """Yield warnings about the records, with advice."""
     yield from _predictions(config, max_seq_length)
     for look in (_labels, _text, _room, _held_out):
         yield from look(statistics)

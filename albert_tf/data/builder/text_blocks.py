@@ -1,4 +1,4 @@
-"""Text files as blocks of whole lines, and blocks as documents of lines."""
+"""Split text files into blocks of whole lines, and blocks into documents."""
 
 import concurrent.futures
 import contextlib
@@ -33,11 +33,11 @@ from albert_tf.data.table_sources import (
     texts_in,
 )
 
-# The unit of work of one process. A document is cut over blocks only if it is
-# larger than this, so its first block holds at least this much of it.
+# The unit of work of one process. Only a larger document spans several blocks,
+# so its first block contains at least this many bytes of it.
 BLOCK_BYTES = 1 << 20
 
-# A longer line is read as several, so that memory stays bounded.
+# A longer line is read as several lines, to bound memory.
 LINE_BYTES = 1 << 22
 
 
@@ -49,7 +49,7 @@ def document_hash(lines: list[str], seed: int) -> int:
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line: after a space, else before a character."""
+    """Return where to cut a line: after a space, or before a character."""
     end = data.rfind(b" ") + 1
     if end:
         return end
@@ -62,7 +62,7 @@ def _inside_line(data: bytes) -> int:
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a file, `BLOCK_BYTES` at a time.
 
-    If it is damaged, yield the bytes before the damage, then raise the error.
+    If the file is damaged, yield the bytes before the damage, then raise.
     """
     while True:
         chunk, damage = b"", None
@@ -82,7 +82,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
 
-    A run ends inside a line only if that is longer than `longest` bytes.
+    A run ends inside a line only if the line is longer than `longest` bytes.
     """
     rest = b""
     try:
@@ -96,7 +96,7 @@ def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
             if end:
                 yield rest[:end]
                 rest = rest[end:]
-    except BadData as error:  # whole lines before it can be used
+    except BadData as error:  # whole lines before the damage are usable
         yield rest[: rest.rfind(b"\n") + 1]
         raise error
     yield rest
@@ -123,16 +123,16 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:  # a run that skips the row has other blocks from here
+    except Refused:  # a run that skips the row has other blocks after it
         raise
-    except BadData as error:  # damage; rows before it can be used
+    except BadData as error:  # rows before the damage are usable
         yield b"".join(lines)
         raise error
     yield b"".join(lines)
 
 
 def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
-    """Yield the pieces of a file up to where it is damaged."""
+    """Yield the pieces of a file up to any damage."""
     try:
         yield from pieces
     except BadData as error:
@@ -142,7 +142,7 @@ def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
 def _pieces_of(
     source: Source, path: str, layout: str, field: str, bad: BadItems
 ) -> Iterator[bytes]:
-    """Return the pieces of an open file; check it by its first row."""
+    """Check the first row of an open file; return the pieces of the file."""
     if source.kind == JSONL:
         fields = source.fields()
         require(
@@ -175,7 +175,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise an error if the beginning of a file shows one.
+    """Raise errors that the beginning of a file reveals.
 
     Pipes can be read only once, so they are not checked.
     """
@@ -191,7 +191,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
-    """Yield blocks and whether the block's last document goes on after it."""
+    """Yield blocks, and whether a block's last document continues after it."""
     about = FORMATS[layout]
     buffer, longest = b"", about.longest_line or LINE_BYTES
     for piece in pieces:
@@ -211,7 +211,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return how many lines are not UTF-8, and how many are not blank."""
+    """Return the number of lines that are not UTF-8, and of non-blank lines."""
     if file_kinds.is_utf8(data):
         return 0, data.count(b"\n") + (not data.endswith(b"\n"))
     lines = [line for line in data.split(b"\n") if line.strip()]
@@ -222,18 +222,18 @@ def _require_utf8(bad: int, lines: int, path: str) -> None:
     """Raise `InputError` if most lines of a file are not UTF-8."""
     require(
         2 * bad <= lines,
-        "`input_file` must be UTF-8 text, and most lines are not; convert it "
+        "`input_file` must be UTF-8 text, but most lines are not; convert it "
         "(`iconv -f ENCODING -t UTF-8 FILE > NEW`) or leave it out.",
         file=f"{path}, {bad} of {lines} lines",
     )
 
 
 class _Place:
-    """How far a file was read, and how many of its lines were not UTF-8."""
+    """The reading position in a file, and the number of lines not in UTF-8."""
 
     def __init__(self, path: str):
         self.path, self.line, self.offset = path, 1, 0
-        self.inside = False  # whether inside an object that is too long
+        self.inside = False  # whether an object that is too long is skipped
         self.bad = self.lines = 0
 
     def advance(self, data: bytes) -> None:
@@ -251,7 +251,7 @@ class _Place:
         return data[end:]
 
     def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
-        """Begin to skip an object that is too long, or raise an error."""
+        """Start to skip an object that is too long, or raise an error."""
         rule = f"A JSON object must have at most {longest:,} bytes."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
@@ -260,7 +260,7 @@ class _Place:
 
 
 def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
-    """Yield the blocks of a file of text or of a table, in order."""
+    """Yield the blocks of a text file or table file, in order."""
     skipped: Counter = Counter()
     bad, place = BadItems(reading.on_bad_text, skipped), _Place(path)
     document, piece = None, 0
@@ -296,7 +296,7 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
 def _decode(
     block: Block, reading: TextFilesConfig, bad: BadItems
 ) -> list[str | None]:
-    """Return the lines of a block; None stands for a line to skip."""
+    """Return the lines of a block; None marks a line to skip."""
     with contextlib.suppress(UnicodeDecodeError):
         return block.data.decode("utf-8").split("\n")
     if reading.on_bad_text == "fail":
@@ -322,9 +322,9 @@ def read_documents(
 ) -> list[list[str]]:
     """Split a block into documents of stripped, non-blank lines.
 
-    The first document may be empty where the block goes on with a document
-    of the block before: it holds the lines that still belong to that one.
-    There is always a first document, empty if the block has no text.
+    If the block continues the last document of the previous block, the first
+    document contains the rest of that document, and may be empty. There is
+    always a first document, empty if the block has no text.
     """
     merge(counts, block.skipped)
     bad = BadItems(reading.on_bad_text, counts)
@@ -336,16 +336,16 @@ def read_documents(
 
 
 def has_pipes(patterns: str) -> bool:
-    """Return whether any of `input_file` can be read only once."""
+    """Return whether any file in `input_file` can be read only once."""
     return any(map(files.is_stream, files.listed(patterns)))
 
 
 def with_pipes_copied(patterns: str, folder: str) -> str:
-    """Copy pipes to files in a folder; return `input_file` with these."""
+    """Copy pipes to files in a folder; return `input_file` with the copies."""
     entries = files.listed(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
-            # The ending of its name may tell its kind.
+            # The extension may decide the kind of the file.
             name = f"pipe-{number}-{os.path.basename(entry)}"
             entries[number] = files.join(folder, name)
             with (
@@ -356,7 +356,7 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
     return ",".join(entries)
 
 
-# Names of the files and folders that programs write in `output_dir`.
+# Files and folders that programs write to `output_dir`.
 MADE = re.compile(
     r"(train|eval)-\d+-of-\d+\.tfrecord|(metadata|manifest|piece_counts)\.json"
     r"|tokenizer\.json|spiece\.(model|vocab)|vocab\.txt"
@@ -365,11 +365,11 @@ MADE = re.compile(
 
 
 def _is_made(pattern: str, path: str, folder: str) -> bool:
-    """Return whether a pattern matches a path because it was made in a folder.
+    """Return whether a path that a pattern matches is program output.
 
-    A pattern that begins above the folder leaves out everything in it. One that
-    begins inside leaves out what programs write there. A plain name leaves out
-    nothing.
+    A pattern that starts above the output folder skips everything in it. One
+    that starts inside it skips only files that programs write there. A plain
+    name skips nothing.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False
@@ -384,11 +384,11 @@ def input_paths(
 ) -> list[str]:
     """Return the files that `input_file` names, which may be `-`.
 
-    Empty files are left out with a warning. What is made in `output_dir` and
-    `scratch_dir` is left out too.
+    Empty files are skipped with a warning. Program output in `output_dir` and
+    `scratch_dir` is skipped too.
 
     Raises:
-      InputError: there are none.
+      InputError: no files are left.
     """
     made = [folder for folder in (output_dir, scratch_dir) if folder]
 
@@ -396,7 +396,7 @@ def input_paths(
         return any(_is_made(pattern, path, folder) for folder in made)
 
     named = files.glob(patterns, "`input_file`", is_saved_dataset, is_made)
-    rule = "`input_file` must name more than what is made in `output_dir`."
+    rule = "`input_file` must name files other than output in `output_dir`."
     require(named, rule, input_file=patterns, output_dir=output_dir)
     paths = files.distinct(path for name in named for path in data_files(name))
     empty = [
@@ -408,5 +408,5 @@ def input_paths(
     require(len(empty) < len(paths), rule, file=", ".join(empty[:1]))
     if empty:
         number = f"{len(empty):,} empty file{'s' * (len(empty) > 1)}"
-        print(f"Warning: {number} left out, first {empty[0]}", flush=True)
+        print(f"Warning: skipped {number}, first {empty[0]}", flush=True)
     return [path for path in paths if path not in {*empty}]

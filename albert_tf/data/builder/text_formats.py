@@ -1,4 +1,4 @@
-"""The formats of text files, and the settings of reading them."""
+"""Formats of text files, and settings for reading them."""
 
 import dataclasses
 import importlib.util
@@ -20,7 +20,7 @@ from albert_tf.data.file_kinds import (
 )
 from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
 
-# A document in JSON must be read whole.
+# The largest JSON document, which must be read as a whole.
 RECORD_BYTES = 1 << 26
 
 Lines = Sequence[str | None]  # None: a line to skip
@@ -30,15 +30,15 @@ Lines = Sequence[str | None]  # None: a line to skip
 class Block:
     """Consecutive whole lines of one file.
 
-    `document` is the hash of the document that goes on from the block before,
-    and `piece` counts the blocks of that document; they are None and 0 where
-    the block begins with a document of its own. `layout` is one of `FORMATS`;
-    `skipped` counts the bad items between the block before and this one.
+    `document` is the hash of a document continued from the previous block, and
+    `piece` counts the earlier blocks of that document; they are None and 0 if
+    the block starts with a new document. `layout` is one of `FORMATS`;
+    `skipped` counts the bad items between the previous block and this one.
     """
 
     path: str
     first_line: int  # counted from 1
-    offset: int  # bytes before the block in the (decompressed) file
+    offset: int  # position in the decompressed file, in bytes
     data: bytes
     document: int | None = None
     piece: int = 0
@@ -46,14 +46,14 @@ class Block:
     skipped: Counter = dataclasses.field(default_factory=Counter)
 
 
-# {count of items that cannot be used: (item, what is wrong with it)}
+# {name of a count of bad items: (item, what is wrong with it)}
 BAD_ITEMS = {
     "bad_lines": ("line", "not UTF-8"),
-    "bad_rows": ("row", "without a readable text"),
+    "bad_rows": ("row", "without readable text"),
     "bad_files": ("file", "damaged"),
 }
 
-# The key with this prefix carries the error of the first bad item.
+# The key with this prefix contains the error of the first bad item.
 FIRST = "first: "
 
 
@@ -64,7 +64,7 @@ def first_bad_item(counts: Counter) -> str:
 
 
 def merge(counts: Counter, more: Counter) -> None:
-    """Add `more` to `counts`, whose first bad item stays the first."""
+    """Add `more` to `counts`; the first bad item of `counts` stays first."""
     if first_bad_item(counts):
         new = {k: n for k, n in more.items() if not k.startswith(FIRST)}
         more = Counter(new)
@@ -72,7 +72,7 @@ def merge(counts: Counter, more: Counter) -> None:
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
-    """Return how many items of each kind were bad, "" if none was."""
+    """Return the number of bad items of each kind as text, "" if none."""
     numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
@@ -84,7 +84,7 @@ def bad_items(counts: Mapping[str, int]) -> str:
 
 
 def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
-    """Print how many items were skipped or replaced, and the first of them."""
+    """Print the number of skipped or replaced items, and the first of them."""
     if said := bad_items(counts):
         print(
             f"Warning: --on_bad_text={on_bad_text}: {said}. The first: "
@@ -94,11 +94,11 @@ def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
 
 
 class BadItems:
-    """Handles items that cannot be used as `on_bad_text` asks.
+    """Handles bad items in the way that `on_bad_text` selects.
 
     Args:
       on_bad_text: the setting.
-      counts: receives the number of items that are skipped or replaced.
+      counts: incremented for items that are skipped or replaced.
 
     Attributes:
       lines: the number of lines that were not UTF-8.
@@ -111,14 +111,14 @@ class BadItems:
     def __call__(
         self, error: BadData, line: bytes = b"", name: str = "bad_rows"
     ) -> str | None:
-        """Raise the error, or count it and return the text to read instead.
+        """Raise the error, or count it and return replacement text or None.
 
         Args:
           error: names file and line.
           line: the bytes of a line that is not UTF-8.
-          name: the count of any other item.
+          name: the count to increment for any other item.
         """
-        if isinstance(error, Refused):  # passed on by a reader of rows
+        if isinstance(error, Refused):  # already handled by a row reader
             raise error
         name = "bad_lines" if line else name
         self.lines += bool(line)
@@ -136,15 +136,14 @@ class BadItems:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How documents lie in a file.
+    """A layout of documents in a file.
 
     Attributes:
-      cut: from a buffer of whole lines to the length of the whole documents
-        in it, 0 if it holds one unfinished document.
-      parse: from a block, its lines, the name of the field with the text
-        and the handler of bad items to documents of stripped, non-blank
-        lines.
-      longest_line: the most bytes of a line, where lines must stay whole.
+      cut: maps a buffer of whole lines to the length of the whole documents
+        in it, 0 if it contains one unfinished document.
+      parse: maps a block, its lines, the name of the text field and the
+        handler of bad items to documents of stripped, non-blank lines.
+      longest_line: the most bytes of a line, if lines must stay whole.
     """
 
     cut: Callable[[bytes], int]
@@ -153,7 +152,7 @@ class Format:
 
 
 def _after_blank_line(buffer: bytes) -> int:
-    """Return where the last blank line of a buffer ends; 0 without one."""
+    """Return the end of the last blank line in a buffer, 0 without one."""
     end = buffer.rfind(b"\n")
     while end >= 0:
         begin = buffer.rfind(b"\n", 0, end) + 1
@@ -185,7 +184,7 @@ def _parse_file(
 
 
 def _received(record: object, field: str) -> str:
-    """Return what a record has instead of a text, for errors."""
+    """Describe, for errors, a record without text."""
     if not isinstance(record, dict):
         return "no object"
     if field in record:
@@ -194,12 +193,12 @@ def _received(record: object, field: str) -> str:
 
 
 def _text_of(line: str, field: str, place: str) -> str:
-    """Return the text of a JSON record; `place` tells where it stands."""
+    """Return the text of a JSON record; `place` is its position, for errors."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadData(
-            "`input_file` must hold a JSON object on every line. Received: "
+            "`input_file` must have a JSON object on every line. Received: "
             f"{getattr(error, 'msg', 'too deep')} in {place}"
         ) from None
     text = record.get(field) if isinstance(record, dict) else None
@@ -250,34 +249,34 @@ FORMATS = {
 
 @dataclasses.dataclass(frozen=True)
 class TextFilesConfig(Checked):
-    """How text lies in files."""
+    """Settings for reading text files."""
 
     input_format: str | None = setting(
         None,
-        "How documents lie in a file: lines (a blank line, or an empty row of "
-        "a table, between documents), files (one document per file) or jsonl "
-        "(a JSON object per line). By default text is read as lines, and every "
-        "row of a table and every JSON object is a document.",
+        "Layout of documents in a file: lines (a blank line, or an empty row "
+        "of a table, between documents), files (one document per file) or "
+        "jsonl (one JSON object per line). By default, text is read as lines, "
+        "and each table row and each JSON object is a document.",
         choices=FORMATS,
     )
     text_field: str = setting(
-        "text", "The field of a JSON object, or column of a table, to read."
+        "text", "Field of a JSON object, or column of a table, to read."
     )
     on_bad_text: str = setting(
         "fail",
         "What to do with lines that are not UTF-8. skip also skips rows "
-        "without a text and the unreadable rest of damaged files.",
+        "without text and the unreadable rest of damaged files.",
         choices=("fail", "replace", "skip"),
     )
 
 
 def layout_of(kind: str, input_format: str | None, path: str) -> str:
-    """Return which of `FORMATS` a file has.
+    """Return the key in `FORMATS` of a file's layout.
 
     Args:
-      kind: of the file, see `file_kinds`.
+      kind: the kind of the file; see `file_kinds`.
       input_format: the setting.
-      path: for errors.
+      path: the file, for errors.
     """
     require_lines(kind, path)
     if kind == TEXT:
@@ -290,11 +289,11 @@ def layout_of(kind: str, input_format: str | None, path: str) -> str:
     return "lines" if input_format == "lines" else "jsonl"
 
 
-# Two or three letters, perhaps with a script or a region.
+# Two or three letters, optionally with a script or a region.
 LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
 
 
-# The two-letter codes, and three-letter codes that have a two-letter one.
+# All two-letter codes, and the three-letter codes with a two-letter equivalent.
 ISO_639_1 = frozenset(
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce
     ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
@@ -314,9 +313,9 @@ SHORTER = frozenset(
 
 
 def is_language(code: str) -> bool:
-    """Return whether sentencex may know the language of a code.
+    """Return whether sentencex may support a language code.
 
-    It treats all others as English, without a warning.
+    It treats unknown codes as English, without a warning.
     """
     name = code.lower().split("-")[0]
     known = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)
@@ -325,20 +324,20 @@ def is_language(code: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SentencesConfig(TextFilesConfig):
-    """How text in files becomes sentences."""
+    """Settings for splitting text into sentences."""
 
     split_sentences: str | None = setting(
         None,
-        "Language code, like en, by whose rules lines are split into "
-        "sentences; by default every line is one sentence.",
+        "Language code, such as en, whose rules split lines into sentences. "
+        "Default: each line is one sentence.",
     )
 
     def __post_init__(self):
         super().__post_init__()
         require(
             is_language(self.split_sentences or "en"),
-            "`split_sentences` must be an ISO 639 code, of two letters if the "
-            "language has one, such as en, zh or pt-br.",
+            "`split_sentences` must be an ISO 639 code, with two letters if "
+            "the language has such a code, for example en, zh or pt-br.",
             split_sentences=self.split_sentences,
         )
         require(
@@ -351,26 +350,26 @@ class SentencesConfig(TextFilesConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ReadingConfig(SentencesConfig):
-    """How text becomes documents of sentences, and which are kept."""
+    """Settings for finding words and for selecting documents."""
 
     word_boundaries: str | None = setting(
         None,
-        "What a word is: by default english (the released rule) with a "
-        "SentencePiece model and wordpiece with a vocabulary. chinese finds "
-        "words with jieba; in segmented text spaces part words; auto uses "
-        "unicode for a SentencePiece model with letters beyond a to z.",
+        "Rule that finds words. Default: english (the released rule) for a "
+        "SentencePiece model, wordpiece for a WordPiece vocabulary. chinese "
+        "uses jieba; segmented splits at spaces; auto uses unicode for a "
+        "SentencePiece model with letters other than a to z.",
         choices=(*RULES, AUTO),
     )
     min_document_tokens: int = setting(
-        1, "Shorter documents are left out.", minimum=1, maximum=10_000
+        1, "Omit documents with fewer tokens.", minimum=1, maximum=10_000
     )
     drop_duplicates: bool = setting(
-        False, "Leave out documents whose text was there before."
+        False, "Omit documents whose text occurred before."
     )
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
-    """Yield the sentences of lines, stripped and non-blank."""
+    """Yield the sentences in lines, stripped and non-blank."""
     if language is None:
         yield from lines
         return

@@ -1,12 +1,12 @@
-"""Pretraining records: their description, their checks and their reading.
+"""Pretraining records: their metadata, checks, and input pipeline.
 
-A data directory holds `metadata.json`, which describes the records, the
-records themselves and the tokenizer's files. Records of the released code
-have no such file; what it would say is then found in the records.
+A data directory contains the records, `metadata.json`, which describes them,
+and the tokenizer files. Records of the released code have no `metadata.json`;
+its content is then derived from the records.
 
-The package itself holds the description alone, which needs no TensorFlow:
-`find` looks for it, `checks` compares it with the records, `input_pipeline`
-makes batches of them and `decoding` shows one as arrays.
+The package exports only the metadata, which needs no TensorFlow. `metadata`
+reads or derives it, `checks` compares it with the records, `input_pipeline`
+batches the records and `tfrecord` encodes and decodes single ones.
 """
 
 from albert_tf.data.records.metadata import (

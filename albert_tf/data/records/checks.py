@@ -1,4 +1,4 @@
-"""Whether the records are as their description says."""
+"""Check that records match their metadata."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 
-# A store answers each call after a while, but many at a time.
+# Remote storage is slow per call, but handles many calls at once.
 CALLS_AT_ONCE = 64
-# Records of each split that are looked at before a run; the ids of fewer may
-# all be low by chance, where they are those of another vocabulary.
+# Records of each split to check before a run. In fewer, the ids of a larger
+# vocabulary might all be low by chance.
 FIRST = 16
-# The values of every feature of a dynamic record.
+# The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
     "token_ids": 1,
     "word_starts": 1,
@@ -35,9 +35,9 @@ DYNAMIC_SIZES = {
 
 
 def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
-    """Return which features of a record hold another number of values."""
+    """Return which features of a record have a wrong number of values."""
     return "; ".join(
-        f"`{name}` holds {len(feature[name])} values instead of {size}"
+        f"`{name}` has {len(feature[name])} values instead of {size}"
         for name, size in sizes.items()
         if len(feature[name]) != size
     )
@@ -49,7 +49,7 @@ def _wrong_static(feature, metadata: Metadata) -> str:
         return wrong
     highest, size = max(feature["input_ids"]), metadata.vocab_size
     if 0 < size <= highest:
-        return f"`input_ids` holds {highest}, beyond a vocabulary of {size}"
+        return f"`input_ids` contains {highest}, beyond a vocabulary of {size}"
     return ""
 
 
@@ -73,21 +73,21 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
 def _first_fault(
     path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
-    """Return what is wrong with the first, or all, records of a file."""
+    """Return the first error in a file, or in its first `limit` records."""
     dynamic = metadata.masking(split) == DYNAMIC
     wrong_in = _wrong_dynamic if dynamic else _wrong_static
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:
             feature = tfrecord.parse(record)
         except ValueError:
-            return f"{path}, record {number} is no tf.train.Example"
+            return f"{path}, record {number} is not a tf.train.Example"
         if wrong := wrong_in(feature, metadata):
             return f"{path}, record {number}: {wrong}"
     return ""
 
 
 def _file_fault(path: str, entry: RecordFile) -> str:
-    """Return what is wrong with a file as a whole, or nothing."""
+    """Return what is wrong with a file as a whole, or an empty string."""
     try:
         size = files.size(path)
     except OSError:
@@ -101,17 +101,17 @@ def _file_fault(path: str, entry: RecordFile) -> str:
 
 def _refusal(fault: str) -> InputError:
     return InputError(
-        f"The records must be whole and as `{METADATA_FILE}` says, or as the "
-        "first of them where there is none; make or copy them again. "
+        f"The records must be complete and match `{METADATA_FILE}`, or, "
+        "without that file, the first record; make or copy them again. "
         f"Received: {fault}"
     )
 
 
 def check(data_dir: str, metadata: Metadata) -> None:
-    """Raise `InputError` unless every file is whole and holds such records.
+    """Raise `InputError` unless the files are complete and match the metadata.
 
-    Cheap: asks for sizes, of many files at a time, and reads the first records
-    of each split. What is wrong with another one is said where it is read.
+    The check is cheap: it compares file sizes, many at a time, and reads the
+    first records of each split. Reading reports errors in other records.
     """
     for split, entries in metadata.splits.items():
         paths = [entry_path(data_dir, entry) for entry in entries]
@@ -126,7 +126,7 @@ def check(data_dir: str, metadata: Metadata) -> None:
 def _explained(
     message: str, data_dir: str, metadata: Metadata
 ) -> InputError | None:
-    """Read the file of records that a message names; say what is wrong."""
+    """Find the error in the record file that a message names."""
     paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
     path = max((p for p in paths if p in message), key=len, default=None)
     if path is None:
@@ -139,11 +139,11 @@ def _explained(
 
 @contextlib.contextmanager
 def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
-    """Turn errors that name a file of records into an `InputError`.
+    """Convert TensorFlow errors that name a record file to `InputError`.
 
-    `input_pipeline` sees to it that all errors of damaged records do. The
-    others, such as those of a compiler, pass as they are, and no record is
-    read.
+    `input_pipeline` ensures that all errors from damaged records name their
+    file. Other errors, such as compiler errors, pass unchanged, without
+    reading any record.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Pretraining records, printed for people to read."""
+"""Print pretraining records in readable form."""
 
 import dataclasses
 import os
@@ -32,48 +32,48 @@ WORD_MARKS = ("▁", "##")
 
 @dataclasses.dataclass(frozen=True)
 class InspectConfig(Checked):
-    """What to show."""
+    """Which records to print."""
 
     input_file: str = setting(
         None,
-        "Records: files, globs or folders, separated by commas; may also be "
-        "given without the flag.",
+        "Records: comma-separated files, globs or folders; also accepted "
+        "without the flag name.",
     )
-    num_examples: int = setting(3, "Examples to show of each file.", minimum=0)
+    num_examples: int = setting(3, "Examples to print per file.", minimum=0)
 
 
 def find_paths(patterns: str) -> list[str]:
-    """Return the files of comma-separated files, globs and folders."""
+    """Return the files named by comma-separated files, globs and folders."""
     paths = []
     for entry in files.listed(patterns):
         here = files.matches("*.tfrecord*", entry)
-        rule = "A folder in `input_file` must hold *.tfrecord files."
+        rule = "A folder in `input_file` must contain *.tfrecord files."
         require(here or not files.is_folder(entry), rule, input_file=entry)
         paths += here or files.glob(entry, "`input_file`")
     return paths
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer of the flags, or of the file's folder, if any."""
+    """Return the tokenizer from the flags or the file's folder, if any."""
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
     return tokenizer_in(os.path.dirname(path))
 
 
 def paint(kind: str, text: str) -> str:
-    """Put a text in colour, on a terminal."""
+    """Colour the text if it is printed on a terminal."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
-    """Return the pieces of ids; ids where there is no tokenizer."""
+    """Return the pieces of ids, or the ids without a tokenizer."""
     names = dict(zip(ids.tolist(), map(str, ids.tolist()), strict=True))
     if tokenizer is not None:
         highest = max(names, default=0)
         require(
             highest < tokenizer.vocab_size,
-            "The tokenizer must be that of the records; see --spm_model_file "
-            "and --vocab_file.",
+            "The tokenizer must match the records; see --spm_model_file and "
+            "--vocab_file.",
             vocab_size=tokenizer.vocab_size,
             id=highest,
         )
@@ -92,7 +92,7 @@ def _text(piece: str) -> str:
 def _words(
     example: tfrecord.Example, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[bool, str]]:
-    """Yield each token as text, and whether a blank stands before it."""
+    """Yield, for each token, whether a space precedes it, and its text."""
     shown = _names(example.input_ids, tokenizer)
     labels = _names(example.labels, tokenizer)
     masked = dict(zip(example.positions.tolist(), labels, strict=True))
@@ -113,7 +113,7 @@ def _words(
 
 
 def _facts(example: tfrecord.Example) -> Iterator[str]:
-    """Yield what is told of an example before its text."""
+    """Yield the facts printed before the text of an example."""
     number, masked = len(example.input_ids), len(example.positions)
     a, b = map(len, example.segments())
     order = f"sentence order {LABELS[example.swapped]}"
@@ -124,11 +124,11 @@ def _facts(example: tfrecord.Example) -> Iterator[str]:
         share = f"{masked / max(number, 1):.1%}"
         yield f"{masked} of {example.slots} predictions ({share})"
     else:
-        yield "masked while training"
+        yield "masked during training"
 
 
 def show(example: tfrecord.Example, tokenizer: Tokenizer | None) -> str:
-    """Return an example as a person reads it."""
+    """Return an example in readable form."""
     words = _words(example, tokenizer)
     text = "".join(" " * blank + word for blank, word in words)
     return "; ".join(_facts(example)) + "\n" + text.strip()
@@ -137,12 +137,12 @@ def show(example: tfrecord.Example, tokenizer: Tokenizer | None) -> str:
 def inspect_file(
     path: str, config: InspectConfig, tokenization: TokenizerConfig
 ) -> None:
-    """Print some examples of a file."""
+    """Print the first examples of a file."""
     tokenizer = find_tokenizer(path, tokenization)
     print(f"{path}")
     if tokenizer is None:
         print(
-            "No tokenizer beside the file: ids are shown; see "
+            "No tokenizer in the file's folder, so ids are shown; see "
             "--spm_model_file and --vocab_file"
         )
     examples = tfrecord.decoded(path, config.num_examples)
@@ -155,10 +155,10 @@ def inspect_file(
 def inspect_records(
     config: InspectConfig, tokenization: TokenizerConfig
 ) -> None:
-    """Print examples of files of records."""
+    """Print examples from record files."""
     require(
         config.input_file,
-        "`input_file` must be given: python -m albert_tf.inspect_records FILE.",
+        "`input_file` is required: python -m albert_tf.inspect_records FILE.",
         input_file=None,
     )
     for path in find_paths(config.input_file):

@@ -1,14 +1,14 @@
-"""What `metadata.json` says, and the names of the records' features.
+"""The content of `metadata.json`, and the features of records.
 
-The features have the released names; in code `next_sentence_labels` is
+The features have their released names; in code, `next_sentence_labels` is
 `sentence_order_labels`. Training records are written in one of two forms:
 
-static: masked, every list padded to T or P, as released.
-dynamic: unmasked and compact. `token_ids` are bytes, the little-endian ids of
-  segment A and then of B without special tokens, 2 bytes each or 4 for a
-  vocabulary over 65,536; `word_starts` one bit per token, the first in the
-  highest bit of the first byte; `segment_lengths` the tokens of A and B.
-  `next_sentence_labels` is that of static records.
+static: masked, with every list padded to T or P, as released.
+dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
+  ids of segment A and then B without special tokens, 2 bytes each, or 4 for a
+  vocabulary over 65,536. `word_starts` has one bit per token, the first token
+  in the highest bit of the first byte. `segment_lengths` is the number of
+  tokens in A and in B. `next_sentence_labels` is the same as in static records.
 
 Held-out records are always static, so that their masks stay the same.
 
@@ -35,7 +35,7 @@ TRAIN, EVAL = "train", "eval"
 
 @dataclasses.dataclass(frozen=True)
 class RecordFile:
-    """One file of records, named relative to the data directory or in full."""
+    """A record file; its path is absolute or relative to the data directory."""
 
     file: str
     records: int
@@ -44,7 +44,7 @@ class RecordFile:
 
 @dataclasses.dataclass(frozen=True)
 class Metadata:
-    """What `metadata.json` says about the records beside it."""
+    """The content of `metadata.json`, which describes a folder of records."""
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -55,16 +55,16 @@ class Metadata:
     statistics: dict = dataclasses.field(default_factory=dict)
 
     def entries(self) -> Iterator[tuple[str, RecordFile]]:
-        """Yield the split of every file, and the file."""
+        """Yield the split and the entry of each file."""
         for split, entries in self.splits.items():
             yield from ((split, entry) for entry in entries)
 
     def count(self, split: str) -> int:
-        """Return the number of records of a split."""
+        """Return the number of records in a split."""
         return sum(entry.records for entry in self.splits.get(split, ()))
 
     def fingerprint(self) -> str:
-        """Return what tells the training records from others."""
+        """Return a text that identifies the training records."""
         sizes = [(e.records, e.bytes) for e in self.splits.get(TRAIN, ())]
         return (
             f"{self.count(TRAIN)} records of {self.max_seq_length} tokens, "
@@ -72,19 +72,19 @@ class Metadata:
         )
 
     def masking(self, split: str) -> str:
-        """Return `DYNAMIC` if a split's records are masked while reading."""
+        """Return `DYNAMIC` if the split is masked while reading."""
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
 
     def masked_at(self, rate: float) -> "Metadata":
-        """Return the description of dynamic records read at another rate."""
+        """Return the metadata of dynamic records masked at another rate."""
         values = {"masked_lm_prob": rate, "max_predictions_per_seq": None}
         other = dataclasses.replace(self, settings=self.settings | values)
         slots = other.masking_config().predictions(self.max_seq_length)
         return dataclasses.replace(other, max_predictions_per_seq=slots)
 
     def masking_config(self) -> MaskingConfig:
-        """Return how the records were, or are to be, masked."""
+        """Return the masking settings of the records."""
         names = [field.name for field in dataclasses.fields(MaskingConfig)]
         values = {n: self.settings[n] for n in names if n in self.settings}
         return MaskingConfig(**values)
@@ -96,7 +96,7 @@ class Metadata:
 
 
 def load_metadata(data_dir: str) -> Metadata:
-    """Read `metadata.json`, which must be there."""
+    """Read `metadata.json`, which must exist."""
     path = files.join(data_dir, METADATA_FILE)
     values = files.read_json(path, "`metadata.json`")
     require(
@@ -119,7 +119,7 @@ def load_metadata(data_dir: str) -> Metadata:
 
 
 def static_sizes(metadata: Metadata) -> dict[str, int]:
-    """Return the number of values of every feature of a static record."""
+    """Return the number of values of each feature in a static record."""
     tokens = ("input_ids", "input_mask", "segment_ids")
     predictions = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     return (
@@ -130,42 +130,42 @@ def static_sizes(metadata: Metadata) -> dict[str, int]:
 
 
 def id_type(vocab_size: int) -> np.dtype:
-    """Return the type of the ids in dynamic records of a vocabulary."""
+    """Return the data type of ids in dynamic records."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
-    """Return the files of a split; none is an error."""
+    """Return the files of a split, which must have records."""
     require(
         metadata.count(split),
-        f"`data_dir` must hold {split} records.",
+        f"`data_dir` must contain {split} records.",
         data_dir=f"{data_dir} with none",
     )
     return [entry_path(data_dir, e) for e in metadata.splits[split]]
 
 
 def entry_path(data_dir: str, entry: RecordFile) -> str:
-    """Return the path of a file of records."""
+    """Return the path of a record file."""
     if files.is_remote(entry.file):
         return entry.file
     return files.join(data_dir, entry.file)
 
 
 def is_described(data_dir: str) -> bool:
-    """Return whether a folder describes its records."""
+    """Return whether a folder has a `metadata.json`."""
     return files.exists(files.join(data_dir, METADATA_FILE))
 
 
-# What files of records are called, in a folder without metadata.json.
+# File names of records in a folder without metadata.json.
 PATTERN = "*.tfrecord*"
 
 
 def _lengths(path: str) -> tuple[int, int]:
-    """Return T and P of the first record of a file without metadata."""
+    """Return T and P of the first record in a file without metadata."""
     record = next(tfrecord.read(path), None)
     require(
         record is not None,
-        "A file of records must not be empty; remove it.",
+        "A record file must not be empty; remove it.",
         file=path,
     )
     try:
@@ -174,14 +174,14 @@ def _lengths(path: str) -> tuple[int, int]:
         feature = {}
     require(
         "token_ids" not in feature,
-        "Unmasked records (--masking=dynamic) must have their metadata.json "
-        "and tokenizer beside them.",
+        "Unmasked records (--masking=dynamic) must be in a folder with their "
+        "metadata.json and tokenizer.",
         file=path,
     )
     missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - feature)
     require(
         not missing,
-        "Records for pretraining must be examples with the features of the "
+        "Pretraining records must be examples with the features of the "
         "released code.",
         file=f"{path}, record 0 without {', '.join(missing)}",
     )
@@ -196,10 +196,9 @@ def _name(path: str, folder: str) -> str:
 
 
 def describe(paths: list[str], folder: str) -> Metadata:
-    """Return what `metadata.json` would say of files of released records.
+    """Derive the metadata of released records, which have no `metadata.json`.
 
-    Files whose names begin with `eval` are held out. The vocabulary is not
-    known.
+    Files whose names start with `eval` are held out. The vocabulary is unknown.
     """
     print(f"Counting the records of {len(paths)} files without metadata.json")
     lengths = _lengths(paths[0])
@@ -210,7 +209,7 @@ def describe(paths: list[str], folder: str) -> Metadata:
         require(
             not count or _lengths(path) == lengths,
             "Records that are read together must have the same lengths, here "
-            "those of {} tokens and {} predictions.".format(*lengths),
+            "{} tokens and {} predictions.".format(*lengths),
             file=path,
         )
         splits[EVAL if held_out else TRAIN].append(
@@ -226,16 +225,16 @@ def describe(paths: list[str], folder: str) -> Metadata:
 
 
 def read_metadata(data_dir: str) -> Metadata:
-    """Return what the records of a folder, or behind a glob, are.
+    """Return the metadata of the records in a folder or matched by a glob.
 
     Args:
-      data_dir: a folder of the builder's; a folder of released records; or
-        a comma-separated list of globs of released records.
+      data_dir: a folder written by the builder, a folder of released records,
+        or a comma-separated list of globs of released records.
     """
     if is_described(data_dir):
         return load_metadata(data_dir)
     if files.exists(files.join(data_dir, "manifest.json")):
-        paths = []  # of a build that is not finished
+        paths = []  # an unfinished build
     elif files.is_folder(data_dir):
         folder, paths = data_dir, files.matches(PATTERN, data_dir)
     elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
@@ -244,8 +243,8 @@ def read_metadata(data_dir: str) -> Metadata:
         paths = []
     require(
         paths,
-        "`data_dir` must be a finished folder of create_pretraining_data.py, "
-        "with a metadata.json, a folder of released records, *.tfrecord*, or "
+        "`data_dir` must be a folder finished by create_pretraining_data.py, "
+        "with a metadata.json; a folder of released records, *.tfrecord*; or "
         "a glob of such files.",
         data_dir=data_dir,
     )

@@ -1,10 +1,10 @@
-"""Counts of the vocabulary's pieces in records, and vectors made from them.
+"""Count the pieces of the vocabulary in records, and compute their vectors.
 
-A masked language model first learns which pieces can stand for one another,
-in the word table, which has most of the weights of a small ALBERT. The text
-says so before the first step: pieces with the same neighbours are alike. The
-vectors are the left singular ones of the positive mutual information of
-pieces and neighbours, as Levy, Goldberg and Dagan advise
+A masked language model first learns, in its word table, which pieces are
+interchangeable; in a small ALBERT, this table has most of the weights. The
+text shows this before the first step: similar pieces have similar neighbours.
+The vectors are the left singular vectors of the positive mutual information of
+pieces and neighbours, as recommended by Levy, Goldberg and Dagan
 (https://aclanthology.org/Q15-1016). Each position around a piece is counted
 separately.
 
@@ -25,15 +25,15 @@ PIECE_COUNTS_FILE = "piece_counts.json"
 
 
 def write_piece_counts(data_dir: str, counts: list[int]) -> None:
-    """Write the counts [V] beside the records."""
+    """Write the counts [V] to the folder of the records."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     files.write_text(path, json.dumps(counts) + "\n")
 
 
 def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
-    """Return the counts [V] of a model's vocabulary, None if not known.
+    """Return the counts [V] for a model's vocabulary, None if unknown.
 
-    Records of the released code, and of earlier builders, have none.
+    Records of the released code and of earlier builders have no counts.
     """
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     if not files.exists(path):
@@ -44,8 +44,8 @@ def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
         and np.issubdtype(counts.dtype, np.integer)
         and 0 < len(counts) <= vocab_size
         and counts.min() >= 0,
-        f"`{PIECE_COUNTS_FILE}` must list a whole number for each piece of "
-        "the model's vocabulary; make the records again.",
+        f"`{PIECE_COUNTS_FILE}` must list an integer for each piece of the "
+        "model's vocabulary; make the records again.",
         file=path,
         vocab_size=vocab_size,
     )
@@ -53,26 +53,26 @@ def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
 
 
 def log_frequencies(counts: np.ndarray) -> np.ndarray:
-    """Return float32 [V] log probabilities; each piece counts once more."""
+    """Return float32 [V] log probabilities, with add-one smoothing."""
     smoothed = counts + 1.0
     return np.log(smoothed / smoothed.sum()).astype(np.float32)
 
 
-# More text takes longer than it tells; so much takes about 20 seconds.
+# More text is not worth the time; this much takes about 20 seconds.
 MOST_TOKENS = 10_000_000
-DISTANCE = 2  # Neighbours are at most so many places away.
-# A piece that is seen less often has no vector.
+DISTANCE = 2  # Neighbours are at most this many positions away.
+# A piece that occurs less often has no vector.
 FEWEST = 3
-# Rare neighbours tell too much: their counts are raised to this power.
+# Neighbour counts are raised to this power, as rare ones have undue weight.
 SMOOTHING = 0.75
 NO_PIECE = -1
 
 
 def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
-    """Return the text of training records, segment after segment.
+    """Return the text of training records, segment by segment.
 
     Returns:
-      int64 [n], at most about `MOST_TOKENS`, with `NO_PIECE` where a segment
+      int64 [n], n about `MOST_TOKENS` at most, with `NO_PIECE` where a segment
       begins or ends.
     """
     texts, total = [], 0
@@ -89,15 +89,15 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
 
 
 def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
-    """Return how often each piece has each neighbour, at each place.
+    """Count how often each piece has each neighbour at each distance.
 
     Args:
-      tokens: as `read_tokens` returns them.
-      vocab_size: V; what is not below it is no piece.
+      tokens: as returned by `read_tokens`.
+      vocab_size: V; ids of V or more are ignored.
 
     Returns:
-      [V, 2 DISTANCE V]: columns of V for one place behind, one before, two
-      behind and so on.
+      [V, 2 DISTANCE V]: blocks of V columns for one position after the piece,
+      one before, two after and so on.
     """
     pieces = (tokens >= 0) & (tokens < vocab_size)
     places = []
@@ -112,7 +112,7 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return the log of what is counted by what chance gives, if positive."""
+    """Return the log ratio of the counts to chance where it is positive."""
     of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbour**SMOOTHING
     chance /= chance.sum()
@@ -126,14 +126,14 @@ def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
 def piece_vectors(
     tokens: np.ndarray, vocab_size: int, width: int
 ) -> np.ndarray:
-    """Return float32 [V, E], rows of mean square 1, or of 0 if unknown.
+    """Return float32 [V, E], rows with mean square 1, or zeros if unknown.
 
     Args:
-      tokens: as `read_tokens` returns them.
+      tokens: as returned by `read_tokens`.
       vocab_size: V.
       width: E.
     """
-    # Not with the module: it takes a second, which few runs need.
+    # Imported here because it takes a second and few runs need it.
     from sklearn.utils.extmath import randomized_svd
 
     counts = neighbour_counts(tokens, vocab_size)
@@ -143,7 +143,7 @@ def piece_vectors(
     vectors = np.zeros([vocab_size, width], np.float32)
     vectors[:, : len(values)] = left * np.sqrt(values)
     size = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
-    # A piece in the middle of a text has a neighbour at each place.
+    # A piece in the middle of a text has a neighbour at each position.
     seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
     known = seen[:, None] & (size > 1e-6)
     return np.divide(vectors, size, np.zeros_like(vectors), where=known)

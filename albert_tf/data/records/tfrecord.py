@@ -1,7 +1,7 @@
-"""TFRecord files and `tf.train.Example`, without TensorFlow.
+"""Read and write TFRecord files and `tf.train.Example` without TensorFlow.
 
 A record is its length (8 bytes, little-endian), a checksum of the length, its
-bytes, and a checksum of these. A checksum is a masked CRC-32C in 4 bytes.
+bytes, and a checksum of the bytes. A checksum is a masked CRC-32C in 4 bytes.
 https://www.tensorflow.org/tutorials/load_data/tfrecord
 
 Glossary: B instances, n tokens with special ones, m masked tokens.
@@ -29,18 +29,18 @@ MASK_DELTA = 0xA282EAD8
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the checksum that TensorFlow keeps of records and tensors."""
+    """Return the checksum that TensorFlow stores with records and tensors."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def _with_checksum(data: bytes) -> bytes:
-    """Return bytes and their checksum after them."""
+    """Return bytes followed by their checksum."""
     return data + CHECKSUM.pack(masked_crc32c(data))
 
 
 def write(path: str, records: Iterable[bytes]) -> None:
-    """Write a file of records."""
+    """Write a record file."""
     with files.opened(path, "wb") as file:
         for record in records:
             file.write(_with_checksum(LENGTH.pack(len(record))))
@@ -48,13 +48,13 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def _checked(framed: bytes) -> bytes | None:
-    """Return bytes without the checksum at their end; None if it is wrong."""
+    """Remove and verify the checksum at the end; return None if it is wrong."""
     data = framed[: -CHECKSUM.size]
     return data if framed == _with_checksum(data) else None
 
 
 def _record(file: BinaryIO, head: bytes) -> bytes | None:
-    """Return the record after its length; None if either is damaged."""
+    """Read the record after its length; return None if either is damaged."""
     length = _checked(head)
     if length is None:
         return None
@@ -65,7 +65,7 @@ def read(path: str) -> Iterator[bytes]:
     """Yield the records of a file.
 
     Raises:
-      InputError: a record is damaged or cut off.
+      InputError: a record is damaged or truncated.
     """
     with files.opened(path, "rb") as file:
         for number in itertools.count():
@@ -75,15 +75,15 @@ def read(path: str) -> Iterator[bytes]:
             record = _record(file, head)
             if record is None:
                 raise InputError(
-                    "A file of records must be a TFRecord file, whole and not "
-                    "compressed; make or copy it again. Received: "
-                    f"{path}, damaged or cut off in record {number}"
+                    "A record file must be a complete, uncompressed TFRecord "
+                    "file; make or copy it again. Received: "
+                    f"{path}, damaged or truncated in record {number}"
                 )
             yield record
 
 
-# tensorflow/core/example/example.proto and feature.proto, as their bytes are:
-# a map is a list of entries.
+# tensorflow/core/example/example.proto and feature.proto as encoded: a map is a
+# list of entries.
 MESSAGES = {
     "BytesList": ["repeated bytes value = 1"],
     "FloatList": ["repeated float value = 1"],
@@ -108,7 +108,7 @@ SCALARS = {
 
 
 def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
-    """Return the description of one line of `MESSAGES`."""
+    """Return the descriptor of one line of `MESSAGES`."""
     *repeated, kind, name, _, number = text.split()
     field = Field(name=name, number=int(number), label=Field.LABEL_OPTIONAL)
     if repeated:
@@ -122,7 +122,7 @@ def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
 
 @functools.cache
 def _example_class() -> type:
-    """Return the class of `Example`, known to no other library."""
+    """Return the class of `Example`, in a descriptor pool of its own."""
     file = descriptor_pb2.FileDescriptorProto(name="example", syntax="proto3")
     for name, lines in MESSAGES.items():
         file.message_type.add(name=name, field=map(_field, lines))
@@ -134,17 +134,17 @@ def _example_class() -> type:
 
 
 def parse(serialized: bytes) -> defaultdict[str, Sequence]:
-    """Return the values of each feature of an example, by name.
+    """Return the values of each feature in an example, by name.
 
-    A feature that is not there has none.
+    A missing feature has no values.
 
     Raises:
-      ValueError: the bytes are no example.
+      ValueError: the bytes are not an example.
     """
     try:
         example = _example_class().FromString(serialized)
     except DecodeError as error:
-        raise ValueError(f"no tf.train.Example: {error}") from None
+        raise ValueError(f"not a tf.train.Example: {error}") from None
     features: defaultdict[str, Sequence] = defaultdict(tuple)
     for entry in example.features.feature:
         for _, values in entry.value.ListFields():
@@ -173,7 +173,7 @@ def _delimited(tag: bytes, content: bytes) -> bytes:
 
 @functools.cache
 def _entry_head(key: str, list_tag: bytes, size: int) -> bytes:
-    """Return what stands before `size` bytes of packed values of a feature."""
+    """Return the bytes that precede `size` bytes of packed feature values."""
     packed = FIELD_1 + _varint(size)
     inner = list_tag + _varint(len(packed) + size) + packed
     name = _delimited(FIELD_1, key.encode())
@@ -183,7 +183,7 @@ def _entry_head(key: str, list_tag: bytes, size: int) -> bytes:
 
 
 def _rows(key: str, list_tag: bytes, data: bytes, ends: np.ndarray):
-    """Return the encoded feature of each row; `ends` [B] cuts the bytes."""
+    """Return the encoded feature of each row; `ends` [B] splits the bytes."""
     result, begin = [], 0
     for end in ends.tolist():
         head = _entry_head(key, list_tag, end - begin)
@@ -193,7 +193,7 @@ def _rows(key: str, list_tag: bytes, data: bytes, ends: np.ndarray):
 
 
 def ints(key: str, values: np.ndarray) -> list[bytes]:
-    """Encode an int64 feature of every row of values [B, n], each < 2 ** 28."""
+    """Encode values [B, n], each < 2 ** 28, as an int64 feature per row."""
     values = values.astype(np.uint32)
     largest = int(values.max(initial=0))
     width = max(1, (largest.bit_length() + 6) // 7)
@@ -207,9 +207,9 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
 
 
 def fixed(key: str, values: np.ndarray) -> list[bytes]:
-    """Encode a feature of every row of values [B, n] of one size each.
+    """Encode fixed-size values [B, n] as one feature per row.
 
-    Those of bool are int64 ones, those of float32 are float ones.
+    bool values become an int64 feature, float32 values a float feature.
     """
     list_tag = FIELD_3 if values.dtype == bool else FIELD_2
     ends = np.arange(1, len(values) + 1) * values[:1].nbytes
@@ -217,14 +217,14 @@ def fixed(key: str, values: np.ndarray) -> list[bytes]:
 
 
 def _join(*columns: list[bytes]) -> list[bytes]:
-    """Return the examples whose features are the rows of the columns."""
+    """Return one example per row, with a feature from each column."""
     return [
         _delimited(FIELD_1, b"".join(row)) for row in zip(*columns, strict=True)
     ]
 
 
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
-    """Return each instance as a serialised static record."""
+    """Serialise each instance as a static record."""
     place = np.arange(instances.input_ids.shape[1])
     return _join(
         ints("input_ids", masked.input_ids),
@@ -239,14 +239,14 @@ def encode(instances: Instances, masked: Masked) -> list[bytes]:
 
 
 def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Pack the flags of all rows, end to end, into bytes row by row.
+    """Pack flags into bits; each row starts on a new byte.
 
     Args:
       flags: [sum of sizes] bool.
-      sizes: [B] how many flags belong to each row.
+      sizes: [B] the number of flags in each row.
 
     Returns:
-      the bytes of all rows, and where each row ends in them.
+      The bytes of all rows, and the end of each row in them.
     """
     place = np.arange(8 * -(-int(sizes.max()) // 8))
     padded = np.zeros((len(sizes), len(place)), bool)
@@ -258,11 +258,11 @@ def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
 
 
 def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
-    """Return each instance as a serialised dynamic record.
+    """Serialise each instance as a dynamic record.
 
     Args:
-      instances: what to encode.
-      id_type: `records.id_type` of the vocabulary.
+      instances: the instances to encode.
+      id_type: `metadata.id_type` of the vocabulary.
     """
     real = instances.maskable
     ids = instances.input_ids[real].astype(id_type).tobytes()
@@ -278,17 +278,17 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; A ends with [SEP], and B too if there is one.
+    """A record without padding; A ends with [SEP], and so does any B.
 
     Attributes:
-      input_ids: [n] int64, masks applied. Dynamic records hold no special
-        tokens: there are -1 for [CLS] and -2 for [SEP].
+      input_ids: [n] int64, with masks applied. In dynamic records, which have
+        no special tokens, -1 represents [CLS] and -2 represents [SEP].
       segment_ids: [n] 0 in A and 1 in B.
-      positions: [m] the masked tokens.
-      labels: [m] the ids that stood there.
+      positions: [m] positions of the masked tokens.
+      labels: [m] their original ids.
       swapped: the sentence-order label.
       slots: P; 0 for a dynamic record.
-      length: T, with padding; n for a dynamic record.
+      length: T, including padding; n for a dynamic record.
     """
 
     input_ids: np.ndarray
@@ -306,7 +306,7 @@ class Example:
         return ids
 
     def segments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of A and of B before masking, no special ones."""
+        """Return the ids of A and B before masking, without special tokens."""
         ids, b_start = self.originals(), np.searchsorted(self.segment_ids, 1)
         return ids[1 : b_start - 1], ids[b_start:-1]
 
@@ -351,17 +351,17 @@ def _decode_static(feature) -> Example:
 
 
 def decode(serialized: bytes) -> Example:
-    """Decode a record: static, dynamic or released.
+    """Decode a static, dynamic or released record.
 
     Raises:
-      ValueError: it is no record for pretraining.
+      ValueError: it is not a pretraining record.
     """
     feature = parse(serialized)
     decode_form = _decode_dynamic if "token_ids" in feature else _decode_static
     try:
         return decode_form(feature)
     except (IndexError, TypeError) as error:
-        raise ValueError(f"no record for pretraining: {error}") from None
+        raise ValueError(f"not a pretraining record: {error}") from None
 
 
 def decoded(path: str, count: int | None = None) -> Iterator[Example]:
@@ -372,6 +372,6 @@ def decoded(path: str, count: int | None = None) -> Iterator[Example]:
             yield decode(record)
         except ValueError as error:
             raise InputError(
-                "The file must hold records for pretraining. "
+                "The file must contain pretraining records. "
                 f"Received: {path}, record {number} ({error})"
             ) from None
