@@ -89,7 +89,10 @@ def test_sound_data_warns_of_nothing():
         ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
         ({"text": {"bad_lines": 3}}, "3 lines were not UTF-8"),
         ({"made": {"slots": 40_000}}, "75% of the positions are padding"),
-        ({"made": {"truncated_tokens": 2_500}}, "20% of the tokens were truncated"),
+        (
+            {"made": {"truncated_tokens": 2_500}},
+            "20% of the tokens were truncated",
+        ),
     ],
 )
 def test_warnings(changes, message):

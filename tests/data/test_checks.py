@@ -67,8 +67,14 @@ FAULTS = {
     "length": (flip(3), ", damaged or truncated in record 2"),
     "content": (flip(50), ", damaged or truncated in record 2"),
     "fewer": (rewrite(lambda r: []), " ended before its last record"),
-    "no example": (rewrite(lambda r: [b"\x99?"]), ", record 2 is not a tf.train"),
-    "half": (rewrite(lambda r: [r[:99]]), ", record 2 is not a tf.train.Example"),
+    "no example": (
+        rewrite(lambda r: [b"\x99?"]),
+        ", record 2 is not a tf.train",
+    ),
+    "half": (
+        rewrite(lambda r: [r[:99]]),
+        ", record 2 is not a tf.train.Example",
+    ),
     "key": (
         rewrite(lambda r: [example(1, without=["input_mask"])]),
         ", record 2: `input_mask` holds 0 values instead of 8",
