@@ -8,7 +8,7 @@ It needs only the small packages `ai-edge-litert`, `sentencepiece` and
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from albert_tf.base import program
 from albert_tf.base.errors import require
@@ -16,7 +16,7 @@ from albert_tf.base.settings import Checked, setting
 
 with program.quiet_start():
     from albert_tf.serving.litert_model import Runner
-    from albert_tf.serving.litert_tasks import ANSWERS
+    from albert_tf.tasks.registry import KINDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RunnerConfig(Checked):
     threads: int = setting(1, "Number of interpreter threads.", minimum=1)
 
 
-def fields_of(line: str, fields: Sequence[str]) -> dict:
+def fields_of(line: str, fields: dict[str, type]) -> dict:
     """Return the fields of a query, a JSON object or a plain text."""
     try:
         values = json.loads(line)
@@ -52,13 +52,12 @@ def fields_of(line: str, fields: Sequence[str]) -> dict:
         values = {"text": line} if "text" in fields else {}
     values = {"text_pair": ""} | values
     legal = all(
-        isinstance(values.get(name), list if name == "choices" else str)
-        for name in fields
+        isinstance(values.get(name), kind) for name, kind in fields.items()
     )
     rule = f"A query must be a JSON object with {', '.join(fields)}."
     require(legal, rule, text=line[:80])
     # Other names may be additional columns of the user's data.
-    of_models = {name for names, _ in ANSWERS.values() for name in names}
+    of_models = {name for kind in KINDS.values() for name in kind.fields}
     others = sorted(x for x in of_models - {*fields} if values.get(x))
     rule = f"The model takes {', '.join(fields)} and nothing else."
     require(not others, rule, **{name: values[name] for name in others})
@@ -68,10 +67,9 @@ def fields_of(line: str, fields: Sequence[str]) -> dict:
 def answers(config: RunnerConfig) -> Iterator[dict]:
     """Yield the answer to each query."""
     runner = Runner(config.model, config.threads)
-    fields, answer = ANSWERS[runner.task.kind if runner.task else ""]
     lines = (line.rstrip("\n") for line in sys.stdin)
     for line in lines if config.text is None else [config.text]:
-        yield answer(runner, fields_of(line, fields), config.top_k)
+        yield runner.answer(fields_of(line, runner.fields), config.top_k)
 
 
 @program.command(RunnerConfig)

@@ -195,15 +195,13 @@ def make_inputs(args, path: str) -> int:
     tf = tensorflow()
     from albert_tf.serving.encoder import ServingConfig
     from albert_tf.serving.model_servers import load_server
-    from albert_tf.tasks.task_config import TaskConfig
 
     server = load_server(
         args.model_dir, ServingConfig(max_seq_length=args.length)
     )
     arrays = {}
     if args.eval_file:
-        length = TaskConfig(max_seq_length=args.length)
-        task = server.task.with_config(length)
+        task = server.task.updated(max_seq_length=args.length)
         examples = task.read("eval", args.eval_file)
         rows = task.features(examples, server.encoder.tokenizer)
         arrays = rows.dense() | {"labels": rows.arrays["labels"]}

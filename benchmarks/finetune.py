@@ -22,7 +22,7 @@ from turns import Worker, machine, present, take_turns
 from albert_tf.base.console import table
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import read_splits
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import tokenizer_from_files
 
 PARTS = {"training": "train", "evaluation": "eval"}
@@ -31,8 +31,7 @@ PARTS = {"training": "train", "evaluation": "eval"}
 def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
     """Convert examples to tokens; return {part: file of arrays}."""
     tokenizer = tokenizer_from_files(spm_model_file=asked.spm_model_file)
-    wanted = TaskConfig(max_seq_length=asked.max_seq_length)
-    task = find(asked.task).with_config(wanted)
+    task = find(asked.task).updated(max_seq_length=asked.max_seq_length)
     paths, number = {}, asked.batches * asked.batch_size
     for part, split in PARTS.items():
         data = DataConfig(data_dir=asked.data_dir)

@@ -22,13 +22,11 @@ def our_trainer(case: dict):
     from albert_tf.finetuning.recipes import RecipeConfig
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.registry import find
-    from albert_tf.tasks.task_config import TaskConfig
     from albert_tf.training.machines import distribution
     from albert_tf.training.optimization.optimizers import OptimizerConfig
     from albert_tf.training.step.training_config import TrainingConfig
 
-    wanted = TaskConfig(max_seq_length=case["max_seq_length"])
-    head = find(case["task"]).with_config(wanted).head
+    task = find(case["task"]).updated(max_seq_length=case["max_seq_length"])
     config = AlbertConfig.from_json_file(case["albert_config_file"])
     training = TrainingConfig(
         num_train_steps=1000000,
@@ -38,8 +36,8 @@ def our_trainer(case: dict):
     )
     return FinetuningTrainer(
         distribution.make_strategy(distribution.DistributionConfig()),
-        lambda: head.build_model(config, training.dtype_policy),
-        head,
+        lambda: task.head.build_model(config, training.dtype_policy),
+        task.head,
         OptimizerConfig(optimizer="adamw", learning_rate=RATE),
         training,
         recipe=RecipeConfig(),

@@ -87,7 +87,7 @@ def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
         task,
         labels=labels,
         columns=dataclasses.replace(task.columns, text_pair=pair),
-    ).with_config(TaskConfig(max_seq_length=12))
+    ).updated(max_seq_length=12)
     return model_dir(folder, pretrained_dir, task)
 
 
@@ -128,7 +128,7 @@ def question_task(head, impossible=True):
     )
     task = find("squad-2.0" if impossible else "squad-1.1")
     task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
-    return task.with_config(config)
+    return task.updated(**vars(config))
 
 
 def of_kind(kind, folder, pretrained_dir):
@@ -140,9 +140,7 @@ def of_kind(kind, folder, pretrained_dir):
         return model_dir(folder, pretrained_dir, question_task("simple"))
     if task.has_classes:
         task = dataclasses.replace(task, labels=("O", "B-x", "I-x"))
-    return model_dir(
-        folder, pretrained_dir, task.with_config(TaskConfig(max_seq_length=12))
-    )
+    return model_dir(folder, pretrained_dir, task.updated(max_seq_length=12))
 
 
 def with_threshold(task, odds):
@@ -150,7 +148,7 @@ def with_threshold(task, odds):
     pairs = itertools.pairwise(np.sort(odds))
     low, high = next((a, b) for a, b in pairs if a * b > 0)
     threshold = float(low + high) / 2
-    return task.with_config(TaskConfig(null_score_diff_threshold=threshold))
+    return task.updated(null_score_diff_threshold=threshold)
 
 
 def concrete(server, *names):

@@ -2,7 +2,7 @@
 
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 
 CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 
@@ -28,6 +28,6 @@ EXAMPLES = [
 def make_task(head="simple", **config):
     """Return SQuAD 2.0 with rows of 16 tokens, fitted to `EXAMPLES`."""
     values = {"max_seq_length": 16, "max_query_length": 4, "doc_stride": 3}
-    task = find("squad-2.0").with_data(DataConfig())
+    task = find("squad-2.0")
     settings = TaskConfig(answer_head=head, **values | config)
-    return task.with_config(settings).fitted(EXAMPLES)
+    return task.updated(**vars(settings)).fitted(EXAMPLES)

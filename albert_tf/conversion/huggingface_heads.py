@@ -16,7 +16,7 @@ from albert_tf.tasks.labels import label_text
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.task import TASK_FILE, Task
-from albert_tf.tasks.task_config import POOLINGS, TaskConfig
+from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
 # {kind of task: (class with its head, name of the head)}
@@ -151,10 +151,10 @@ def task_in(
         task = dataclasses.replace(task, impossible=True, scoring="squad2")
         limit = min(limit or usual, usual)  # tokens of a window
     if pairs and task.kind in PROBLEMS:
-        task = task.with_columns({"text_pair_column": PAIR})
+        task = task.updated(text_pair_column=PAIR)
     rate = values.get("classifier_dropout_prob", 0.1)
-    task = task.with_config(TaskConfig(classifier_dropout=rate))
-    return task.with_length(min(limit or usual, positions))
+    length = min(limit or usual, positions)
+    return task.updated(classifier_dropout=rate, max_seq_length=length)
 
 
 def read_task(
@@ -228,9 +228,11 @@ class Modules:
         of_tokenizer = read_if_there(self.folder, TOKENIZER_CONFIG)
         limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         limit = self.length or limit or positions
-        how = TaskConfig(pooling=self.pooling, unit_length=self.unit_length)
-        task = find("embedding").with_config(how)
-        return task.with_length(min(limit, positions))
+        return find("embedding").updated(
+            pooling=self.pooling,
+            unit_length=self.unit_length,
+            max_seq_length=min(limit, positions),
+        )
 
     def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
         """Return the tokenizer, made to lower-case if the modules do."""

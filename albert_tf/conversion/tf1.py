@@ -237,8 +237,8 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
         fits = len(labels) == outputs
         require(fits, rule, outputs=outputs, task=f"{name} ({shown})")
         task = dataclasses.replace(task, labels=labels)
-    if pairs and hasattr(task, "is_pair") and not task.is_pair:
-        task = task.with_columns({"text_pair_column": PAIR})
+    if pairs and "text_pair" in task.fields and not task.is_pair:
+        task = task.updated(text_pair_column=PAIR)
     return task
 
 
@@ -270,7 +270,7 @@ def read_head(
         rule = "`task` must fit the head, which is for question answering."
         require(task.kind == "question_answering", rule, task=name)
         head = "simple" if SPANS in shapes else "beam"
-        config_of_task = dataclasses.replace(task.config, answer_head=head)
-        task = dataclasses.replace(task, config=config_of_task)
+        task = task.replaced(answer_head=head)
     positions = config.max_position_embeddings
-    return task.with_length(min(task.config.max_seq_length, positions)), places
+    length = min(task.config.max_seq_length, positions)
+    return task.updated(max_seq_length=length), places

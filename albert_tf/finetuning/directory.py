@@ -43,7 +43,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
         )
         if task.config.null_score_diff_threshold is None:
             value = earlier.config.null_score_diff_threshold
-            task = task.with_null_threshold(value)
+            task = task.replaced(null_score_diff_threshold=value)
     job.tokenizer.save(run.output_dir)
     task.save(run.output_dir)
     return job if run.do_eval else dataclasses.replace(job, task=task)
@@ -53,7 +53,8 @@ def keep_tuned(model_dir: str, judge: Judge) -> None:
     """Write the threshold that an evaluation found beside its weights."""
     if judge.tuned != judge.task:
         value = judge.tuned.config.null_score_diff_threshold
-        load_task(model_dir).with_null_threshold(value).save(model_dir)
+        task = load_task(model_dir)
+        task.replaced(null_score_diff_threshold=value).save(model_dir)
         print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
 
 

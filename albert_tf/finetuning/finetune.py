@@ -249,7 +249,9 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
         if s.task.null_score_diff_threshold is None:
             mean = directory.mean_threshold(s.run.ensemble)
             # Evaluation finds one that fits the averages.
-            task = job.task.with_null_threshold(None if s.run.do_eval else mean)
+            task = job.task.replaced(
+                null_score_diff_threshold=None if s.run.do_eval else mean
+            )
             job = dataclasses.replace(job, task=task)
     taught = s.recipe.teacher and s.run.do_train
     if taught:

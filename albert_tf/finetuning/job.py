@@ -188,12 +188,12 @@ def choose_task(
     """Return the task that the flags name, or that of a fine-tuned model."""
     if run.do_train:
         require(data.task, "`task` must be given to train. Received: none")
-        return find(data.task).with_data(data).with_config(config)
+        return find(data.task).updated(**data.of_task(), **vars(config))
     trained = load_task(run.source_dir)
     task = trained
     if data.task and find(data.task).name != trained.name:
         task = find(data.task).for_model(trained)
-    return task.with_data(data).with_config(config)
+    return task.updated(**data.of_task(), **vars(config))
 
 
 @dataclasses.dataclass(frozen=True)

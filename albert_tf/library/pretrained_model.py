@@ -28,7 +28,7 @@ from albert_tf.serving.embedding import (
     vectors_of,
 )
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.probabilities import likeliest
+from albert_tf.tasks.numerics import likeliest
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 

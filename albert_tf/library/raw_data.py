@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,23 +15,9 @@ from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
 from albert_tf.tasks.labels import class_named, label_text, shown
-from albert_tf.tasks.tables import FORMATS
+from albert_tf.tasks.tables import FORMATS, TableColumns
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
-
-
-class TableColumns(NamedTuple):
-    """Names of a table's columns.
-
-    Attributes:
-      texts: of strings, and of what `lists` names.
-      label: of labels.
-      lists: those of `texts` that may hold lists of strings.
-    """
-
-    texts: tuple[str, ...]
-    label: str
-    lists: tuple[str, ...] = ()
 
 
 def listed(values: Any, name: str) -> list:
@@ -111,6 +97,13 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
         name: (listed if name in columns.lists else checked_texts)(part, name)
         for name, part in zip(names, parts, strict=True)
     }
+
+
+def width_of(x: Any) -> int:
+    """Return how many columns of texts are passed, as columns or in rows."""
+    in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
+    columns = x[0] if in_rows else x
+    return len(columns) if in_rows or isinstance(x, tuple) else 1
 
 
 def is_source(x: Any) -> bool:

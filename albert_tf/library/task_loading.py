@@ -11,8 +11,10 @@ from albert_tf.library.model_with_tokenizer import check_length
 from albert_tf.library.raw_data import listed
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.labels import label_text
+from albert_tf.tasks.registry import find
+from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.task import Task
-from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
+from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import is_column
 
 # Arguments of `load` with names of their own.
@@ -26,11 +28,6 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 def fields_of(cls: type) -> set[str]:
     """Return the names of a dataclass's fields."""
     return {field.name for field in dataclasses.fields(cls)}
-
-
-def of_class(cls: type, settings: dict[str, Any]) -> Any:
-    """Return a dataclass of those settings that it has."""
-    return cls(**{k: settings[k] for k in fields_of(cls) & set(settings)})
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
@@ -87,8 +84,33 @@ def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
     names = known if labels is None else label_names(labels)
     rule = f"`labels` must be those of the model, {', '.join(known)}; {again}"
     require(names == known, rule, labels=", ".join(names))
-    cls.check_learnt(task, **options)
+    learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
+    for name, value in options.items():
+        rule = f"`{name}` must be as the model was fine-tuned."
+        require(value in (None, learnt[name]), rule, **{name: value})
     return task
+
+
+def new_task(
+    cls: type,
+    labels: Sequence | None,
+    pairs: bool = False,
+    multilabel: bool = False,
+) -> Task:
+    """Return the task of a model that gets a new head."""
+    task = find(cls.kinds[bool(multilabel)])
+    if pairs:
+        task = task.updated(text_pair_column=PAIR)
+    rule = f"`labels` have no meaning for {cls.__name__}."
+    require(labels is None or hasattr(task, "labels"), rule, labels=labels)
+    require(
+        labels is not None or not task.has_classes,
+        "`labels` must be given, for the model has no head with classes. "
+        "Received: none",
+    )
+    if labels is None:
+        return task
+    return dataclasses.replace(task, labels=label_names(labels))
 
 
 def task_of_class(
@@ -118,15 +140,13 @@ def task_of_class(
     if learnt:
         task = learnt_task(cls, opened, labels, **options)
     else:
-        task = cls.new_task(labels, **options)
-    task = task.with_data(of_class(DataConfig, settings))
+        task = new_task(cls, labels, **options)
     max_length = check_length(max_length, opened.config)
     positions = opened.config.max_position_embeddings
     length = max_length or min(task.config.max_seq_length, positions)
-    if not learnt:
-        task = task.with_length(length)
-    lengths = {"max_seq_length": length}
-    return task.with_config(of_class(TaskConfig, lengths | settings))
+    others = {*cls.options, *DROPOUTS}
+    given = {k: x for k, x in settings.items() if k not in others}
+    return task.updated(**{"max_seq_length": length} | given)
 
 
 def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:

@@ -5,6 +5,7 @@ Features and predictions are those of the task's codec, as in `finetune.py`.
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.raw_data import is_encoded
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.task import Task
 
@@ -44,22 +47,10 @@ class TaskModel(NetworkModel):
 
     text_methods = "`fit`, `evaluate` and `predict`"
     kinds: ClassVar[tuple[str, ...]]  # of tasks
-    options: ClassVar[tuple[str, ...]] = ()  # of `new_task`
-    text_rank: ClassVar[int] = 0  # of one example's first column
-    unlabelled: ClassVar[bool] = False  # whether texts alone are learnt from
-    fewest_labels: ClassVar[int] = 2  # the minimum of `num_labels`
+    options: ClassVar[tuple[str, ...]] = ()  # of `load`
     _held_out: list | None = None  # examples that `fit` evaluates on
 
     # Where it comes from.
-
-    @classmethod
-    def new_task(cls, labels: Sequence | None, **options) -> Task:
-        """Return the task of a model that gets a new head."""
-        raise NotImplementedError
-
-    @classmethod
-    def check_learnt(cls, task: Task, **options) -> None:
-        """Refuse options that a fine-tuned model's task does not have."""
 
     @classmethod
     def load(
@@ -100,7 +91,7 @@ class TaskModel(NetworkModel):
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
         known = getattr(opened.task, "labels", ()) if learnt else ()
-        number = num_labels, known, cls.fewest_labels
+        number = num_labels, known, find(cls.kinds[0]).fewest_labels
         labels = task_loading.counted(labels, *number)
         how = labels, max_length, learnt, settings
         task = task_loading.task_of_class(cls, opened, *how)
@@ -115,45 +106,29 @@ class TaskModel(NetworkModel):
 
     # Data.
 
-    def table_columns(self) -> raw_data.TableColumns:
-        """Return the columns that the task reads texts and labels from."""
-        raise NotImplementedError
+    def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Return (texts, labels, weights) of what stands in one tuple."""
+        if y is not None or not isinstance(x, tuple):
+            return x, y, weights
+        nested = x and isinstance(x[0], tuple | dict)
+        if self.task.unlabelled and not nested:
+            return x, y, weights  # columns of texts
+        return (*x, None)[:2] + (weights,) if len(x) < 3 else x
 
-    def codec(self, x: Any, named: bool) -> Task:
+    def task_for(self, x: Any, named: bool) -> Task:
         """Return the task as it reads what is passed.
 
         Args:
           x: what is passed.
           named: whether it has the columns of the task, or is columns alone.
         """
-        return self.task
-
-    def labels_for_codec(self, y: list) -> list:
-        """Return labels as they stand in a table; y may be [N, 1]."""
-        return [x[0] if isinstance(x, list) and len(x) == 1 else x for x in y]
-
-    def with_shares(self, examples: Sequence, y: Any) -> Sequence:
-        """Return examples, with the shares of classes if labels are shares."""
-        return examples
-
-    def texts_apart(self, examples: Sequence) -> Sequence | None:
-        """Return the texts that a batch must not repeat, or None."""
-        return None
-
-    def table(self, x: Any, y: Any) -> Any:
-        """Return texts and labels, or a source of both, as the codec reads."""
-        if y is not None:
-            y = self.labels_for_codec(raw_data.listed(y, "y"))
-        return raw_data.table_of(x, y, self.table_columns())
-
-    def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights) of what stands in one tuple."""
-        if y is None and isinstance(x, tuple):
-            return (*x, None)[:2] + (weights,) if len(x) < 3 else x
-        return x, y, weights
+        if not named:
+            return self.task.in_memory()
+        is_path = isinstance(x, str | os.PathLike)
+        return self.task if is_path else self.task.nameless()
 
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
-        """Return the codec's examples of what was passed.
+        """Return the task's examples of what was passed.
 
         Args:
           x: texts; or a path, a frame or a data set with all columns.
@@ -163,11 +138,19 @@ class TaskModel(NetworkModel):
         rule = "`y` must be given, unless `x` is a table, or a data set of "
         rule += "TensorFlow, with labels."
         named = y is None and raw_data.is_source(x)
-        known = self.unlabelled or y is not None or named
+        known = self.task.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
-        task = self.codec(x, named)
-        examples = raw_data.read_examples(task, part, self.table(x, y))
-        examples = self.with_shares(examples, y)
+        if part == "train":
+            self.task = self.task.reopened()
+        task = self.task_for(x, named)
+        columns = task.table(raw_data.width_of(x), y is not None)
+        if y is not None:
+            y = raw_data.listed(y, "y")
+        labels = None if y is None else task.table_labels(y)
+        source = raw_data.table_of(x, labels, columns)
+        examples = raw_data.read_examples(task, part, source)
+        if y is not None:
+            examples = task.with_shares(examples, y)
         if part == "train":
             self.task = self.task.fitted(examples)
         return examples
@@ -179,10 +162,6 @@ class TaskModel(NetworkModel):
         examples = self.examples(x, y, part)
         raw_data.check_weights(weights, examples)
         return examples, weights
-
-    def task_for(self, examples: Sequence[Any]) -> Task:
-        """Return the task that predicts examples, perhaps before any `fit`."""
-        return self.task
 
     def features(self, examples: Sequence[Any]) -> Features:
         """Return what the codec makes of examples."""
@@ -201,7 +180,12 @@ class TaskModel(NetworkModel):
 
     def _streamed(self, dataset, batch_size: int, part: str):
         """Return the batches of a `tf.data` set of texts and labels."""
-        dataset = raw_data.in_batches(dataset, self.text_rank, batch_size)
+        spec = dataset.element_spec
+        rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
+        rated = rated and len(spec) > 1 and self.task.unlabelled
+        rule = "Scores must be in memory, for the largest of all divides them."
+        require(not rated, rule, x=dataset)
+        dataset = raw_data.in_batches(dataset, self.task.text_rank, batch_size)
 
         def convert(element):
             data = element, None, None, part
@@ -223,7 +207,7 @@ class TaskModel(NetworkModel):
             feature_batches.row_weights(features, weights),
             shuffle,
             self.kept_labels,
-            self.texts_apart(examples) if shuffle else None,
+            self.task.texts_apart(examples) if shuffle else None,
         )
 
     def encoded(self, x: Any) -> Any:
@@ -275,7 +259,7 @@ class TaskModel(NetworkModel):
         """Return all examples of what was passed, also of a data set."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
-            batches = raw_data.in_batches(x, self.text_rank)
+            batches = raw_data.in_batches(x, self.task.text_rank)
         for batch in batches:
             examples += self.weighted_examples(batch, y, None, "eval")[0]
         return examples
@@ -290,8 +274,9 @@ class TaskModel(NetworkModel):
 
     def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
         """Return official metrics of examples: the task's, or some of them."""
-        predictions = self._predicted(examples, batch_size, verbose=0)
-        task = self.task
+        task = self.task.fitted(examples)  # perhaps before any `fit`
+        predictor = self.predictor(batch_size, task, verbose=0)
+        predictions = predictor.predictions(examples)
         if names and isinstance(task, SentenceTask):
             task = dataclasses.replace(task, scores=tuple(names))
         scores = task.score(examples, predictions)
@@ -424,31 +409,51 @@ class TaskModel(NetworkModel):
             x, *more = ([column] for column in (x, *more))
         data = (x, *more) if more else x
         if isinstance(data, tf.data.Dataset):
-            columns = self.table_columns()
-            data = raw_data.texts_of(data, columns, self.text_rank)
+            columns, rank = self.task.table(), self.task.text_rank
+            data = raw_data.texts_of(data, columns, rank)
         examples = self.examples(data, None, "predict")
         how = {"verbose": 0} | kwargs
-        found = make(self._predicted(examples, batch_size, **how))
+        found = make(self.predictor(batch_size, **how).predictions(examples))
         return found[0] if lone else found
 
-    def _predicted(self, examples, batch_size, **kwargs) -> Sequence[Any]:
-        task = self.task_for(examples)
-        features = task.features(examples, self.need_tokenizer())
-        size, head = examples_at_once(batch_size), task.head
+    def predictor(
+        self, batch_size: int | None = None, task: Task | None = None, **kwargs
+    ) -> Predictor:
+        """Return what answers queries with the model.
+
+        Args:
+          batch_size: examples computed at once, 32 by default.
+          task: instead of the model's own.
+          **kwargs: of `keras.Model.predict`.
+        """
+        size = examples_at_once(batch_size)
+
+        def run(features: Features) -> dict[str, np.ndarray]:
+            return self._outputs(features, size, **kwargs)
+
+        return Predictor(task or self.task, self.need_tokenizer(), run)
+
+    def _outputs(self, features: Features, size: int, **kwargs) -> dict:
+        """Return the outputs of the head for all rows."""
+        head = self.task.head
+        if self.task.unlabelled:
+            # One by one: Keras's graph for pairs would not take texts, or
+            # would no longer know how many axes there are.
+            alone = {"rows_per_example": 1, "arrays": {}}
+            features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
         if self.bucketed and not (head.token_outputs or self.kept_labels):
             batches, order = feature_batches.batches_by_length(features, size)
         else:
             batches = feature_batches.batches_in_memory(features, size, False)
-        outputs = super().predict(batches, **kwargs)
-        if not isinstance(outputs, dict):
-            outputs = {"logits": outputs}
-        outputs = {name: values[order] for name, values in outputs.items()}
-        return task.predictions(examples, outputs, features)
+        outputs = head.named(super().predict(batches, **kwargs))
+        return {name: values[order] for name, values in outputs.items()}
 
-    def answers(self, predictions: Sequence[Any]) -> Any:
+    def values(self, predictions: Sequence[Any]) -> Any:
         """Return predictions as `predict` does."""
-        raise NotImplementedError
+        values = list(map(self.task.value, predictions))
+        is_array = isinstance(values[0], np.ndarray)
+        return np.stack(values) if is_array else values
 
     def predict(
         self, x=(), *more, batch_size=None, verbose="auto", **kwargs
@@ -466,7 +471,7 @@ class TaskModel(NetworkModel):
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
             return super().predict(self.encoded(x), **how)
-        return self._answered(self.answers, x, *more, **how)
+        return self._answered(self.values, x, *more, **how)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
@@ -474,15 +479,9 @@ class TaskModel(NetworkModel):
 
 
 class ClassModel(TaskModel):
-    """A model whose `predict` returns probabilities."""
-
-    def answers(self, predictions):
-        return np.stack([p.probabilities for p in predictions])
+    """A model of classes: `predict` returns probabilities."""
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
         """Return the probabilities of `predict`, for batches of ids too."""
         found = self.predict(x, *more, **kwargs)
-        if not is_encoded(x):
-            return found
-        served = self.task.head.served({"logits": tf.constant(found)})
-        return served["probabilities"].numpy()
+        return self.task.probabilities(found) if is_encoded(x) else found

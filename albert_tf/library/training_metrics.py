@@ -224,7 +224,7 @@ class Adapted(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         if self.on_shares:
-            y_pred = self.head.served({"logits": y_pred})["probabilities"]
+            y_pred = self.head.task.probabilities(y_pred)
         words = words_only(self.head, y_true, y_pred, sample_weight)
         return self.metric.update_state(*formed(self.metric, *words))
 

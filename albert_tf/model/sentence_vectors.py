@@ -105,6 +105,11 @@ class AlbertEmbedder(AlbertWithHead):
     def build_head(self):
         """Create no layers."""
 
+    def head(self, encoded, inputs, seed=None):
+        """Return the float32 vector of each row, [B, H]."""
+        tokens, mask = encoded["sequence_output"], inputs["input_mask"]
+        return pooled(tokens, mask, self.pooling, self.unit_length)
+
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 vectors [B, H], or [B, C, H] from [B, C, T]."""
         shape = tf.shape(input_ids)
@@ -112,8 +117,6 @@ class AlbertEmbedder(AlbertWithHead):
             tf.reshape(x, [-1, shape[-1]])  # [B * C, T]
             for x in (input_ids, input_mask, segment_ids)
         ]
-        encoded = self.albert(*flat, seed=seed)
-        how = self.pooling, self.unit_length
-        vectors = pooled(encoded["sequence_output"], flat[1], *how)
+        vectors = super().compute(*flat, seed=seed)
         width = [self.config.hidden_size]
         return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))

@@ -13,6 +13,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import AlbertNetwork, registered
 from albert_tf.model.ops import dropout, fold_in
+from albert_tf.text.packing import INPUTS
 
 EXCLUDED = -1e30  # log probability of a position that cannot be an answer
 
@@ -21,7 +22,7 @@ class AlbertWithHead(AlbertNetwork):
     """Base class of all heads: an encoder, and dropout before the head.
 
     Attributes:
-      reads_pooled: whether the head reads the pooled output.
+      reads_pooled: whether the head reads the pooled output, and no other.
 
     Args:
       config: the architecture.
@@ -59,6 +60,25 @@ class AlbertWithHead(AlbertNetwork):
         """Create the layers of the head."""
         raise NotImplementedError
 
+    def compute(self, input_ids, input_mask, segment_ids, seed=None, **further):
+        """Return the outputs of `head` for the inputs of `AlbertModel`."""
+        inputs = input_ids, input_mask, segment_ids
+        # The pooled output is that of [CLS]; other tokens are not computed.
+        places = input_ids[:, :0] if self.reads_pooled else None
+        encoded = self.albert(*inputs, seed=seed, places=places)
+        inputs = dict(zip(INPUTS, inputs, strict=True))
+        return self.head(encoded, inputs, seed, **further)
+
+    def head(self, encoded, inputs, seed=None):
+        """Return the head's outputs.
+
+        Args:
+          encoded: the encoder's outputs.
+          inputs: {name: int32 [B, T]}, the encoder's inputs.
+          seed: of dropout, None for inference.
+        """
+        raise NotImplementedError
+
     def drop(self, x, seed):
         """Apply dropout to the head's input during training."""
         return dropout(x, self.classifier_dropout, fold_in(seed, 2))
@@ -92,15 +112,8 @@ class AlbertClassifier(AlbertWithOutputs):
 
     reads_pooled = True
 
-    def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return float32 logits [B, C] for inputs as in `AlbertModel`."""
-        encoded = self.albert(
-            input_ids,
-            input_mask,
-            segment_ids,
-            seed=seed,
-            places=input_ids[:, :0],  # only the output of [CLS]
-        )
+    def head(self, encoded, inputs, seed=None):
+        """Return float32 logits [B, C]."""
         pooled = self.drop(encoded["pooled_output"], seed)  # [B, H]
         return self.classifier(pooled)
 
@@ -112,6 +125,10 @@ class AlbertChooser(AlbertClassifier):
     def __init__(self, config: AlbertConfig, outputs: int = 1, **kwargs):
         super().__init__(config, outputs, **kwargs)
 
+    def head(self, encoded, inputs, seed=None):
+        """Return the float32 logit of each row, [B * C]."""
+        return super().head(encoded, inputs, seed)[:, 0]
+
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C] from inputs [B, C, T]."""
         shape = tf.shape(input_ids)
@@ -119,7 +136,7 @@ class AlbertChooser(AlbertClassifier):
             tf.reshape(x, [-1, shape[2]])  # [B * C, T]
             for x in (input_ids, input_mask, segment_ids)
         ]
-        logits = super().compute(*flat, seed=seed)  # [B * C, 1]
+        logits = super().compute(*flat, seed=seed)  # [B * C]
         return tf.reshape(logits, shape[:2])
 
 
@@ -127,9 +144,8 @@ class AlbertChooser(AlbertClassifier):
 class AlbertTokenClassifier(AlbertWithOutputs):
     """ALBERT with a dense layer on every token."""
 
-    def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return float32 logits [B, T, C] for inputs as in `AlbertModel`."""
-        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
+    def head(self, encoded, inputs, seed=None):
+        """Return float32 logits [B, T, C]."""
         tokens = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         return self.classifier(tokens)
 
@@ -141,21 +157,15 @@ class AlbertForSpans(AlbertWithHead):
     def build_head(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)
 
-    def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return `start_logits` and `end_logits`, float32 [B, T]."""
-        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
-        return self.spans(
-            self.drop(encoded["sequence_output"], seed), input_mask
-        )
+    def head(self, encoded, inputs, seed=None):
+        """Return `start_logits` and `end_logits`, float32 [B, T].
 
-    def spans(self, sequence, input_mask):
-        """Return the logits of a sequence [B, T, H]; padding is excluded.
-
-        The release lets padding compete. Excluding it makes the loss
-        independent of how much padding a batch has.
+        Padding is excluded, unlike in the release, so that the loss does not
+        depend on how much padding a batch has.
         """
+        sequence = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         logits = self.classifier(sequence)  # [B, T, 2]
-        padding = tf.cast(1 - input_mask, tf.float32)
+        padding = tf.cast(1 - inputs["input_mask"], tf.float32)
         start, end = tf.unstack(logits + EXCLUDED * padding[..., None], axis=-1)
         return {"start_logits": start, "end_logits": end}
 
@@ -235,13 +245,18 @@ class AlbertForBeamSpans(AlbertWithHead):
     def compute(
         self, input_ids, input_mask, segment_ids, seed=None, labels=None
     ):
+        """Return the outputs of `head` for the inputs of `AlbertModel`."""
+        inputs = input_ids, input_mask, segment_ids
+        return super().compute(*inputs, seed=seed, labels=labels)
+
+    def head(self, encoded, inputs, seed=None, labels=None):
         """Return the outputs for inference and, with labels, for the loss.
 
         Args:
-          input_ids: int32 [B, T].
-          input_mask: see `AlbertModel`.
-          segment_ids: 1 at the context.
-          seed: see `AlbertModel`; with one, `*_top_*` outputs are omitted.
+          encoded: the encoder's outputs.
+          inputs: the encoder's; `segment_ids` are 1 at the context.
+          seed: of dropout, None for inference; with one, `*_top_*` outputs
+            are omitted.
           labels: int32 [B, 2], start and end, or None.
 
         Returns:
@@ -251,9 +266,8 @@ class AlbertForBeamSpans(AlbertWithHead):
           `start_log_probs` [B, T], and `end_log_probs` [B, T] for the
           labelled start.
         """
-        encoded = self.albert(input_ids, input_mask, segment_ids, seed=seed)
         sequence = encoded["sequence_output"]  # [B, T, H]
-        places = answer_places(input_mask, segment_ids)
+        places = answer_places(inputs["input_mask"], inputs["segment_ids"])
         start = self.log_probabilities(self.start(sequence)[..., 0], places)
         outputs = {"answer_logits": self.no_answer(sequence, start, seed)}
         if labels is not None:

@@ -3,12 +3,9 @@
 Shapes: B questions, C choices of each, T tokens.
 """
 
-import functools
-
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors, as_many
-from albert_tf.serving.server import Kind
+from albert_tf.serving.encoder import Encoder, Signature, Tensors, as_many
 from albert_tf.serving.window_rows import two_part_rows
 from albert_tf.tasks.multiple_choice import BLANK
 from albert_tf.tasks.task import Task
@@ -34,18 +31,18 @@ def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     return tf.gather(rows.values, places)
 
 
-def choice_rows(encoder: Encoder, task: Task, *request: tf.Tensor) -> Rows:
+def choice_rows(
+    encoder: Encoder, task: Task, context, question, choices
+) -> Tensors:
     """Return `[CLS] context [SEP] question and choice [SEP]` of each choice.
 
     Args:
       encoder: of the model.
       task: says how long a question with a choice may be.
-      *request: contexts [B], questions [B], choices [B, C].
+      context: strings [B].
+      question: strings [B].
+      choices: strings [B, C].
     """
-    names = ("context", "question", "choices")
-    context, question, choices = as_many(
-        **dict(zip(names, request, strict=True))
-    )
     shape, length = tf.shape(choices), encoder.config.max_seq_length
     each = tf.repeat(tf.range(shape[0]), shape[1])
     flat = tf.reshape(choices, [-1])
@@ -58,17 +55,16 @@ def choice_rows(encoder: Encoder, task: Task, *request: tf.Tensor) -> Rows:
     room = length - 3 - second.row_lengths()
     first = first_of(first, tf.minimum(first.row_lengths(), room))
     fixed = length if encoder.config.fixed_length else None
-    return Rows(two_part_rows(encoder.tokenizer, first, second, fixed), choices)
+    return two_part_rows(encoder.tokenizer, first, second, fixed)
 
 
-def likeliest(outputs: Tensors, rows: Rows) -> Tensors:
+def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
     """Return the likeliest of choices [B, C]; empty ones are none.
 
     Returns:
       `choice` int32 [B], its number from 0; `text` [B]; `probabilities`
       [B, C].
     """
-    choices = rows.request
     shape = tf.shape(choices)
     logits = tf.reshape(outputs["logits"], shape)
     # An example without choices has the number 0 of nothing.
@@ -85,21 +81,14 @@ def likeliest(outputs: Tensors, rows: Rows) -> Tensors:
 
 
 def choose(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return what chooses."""
+    """Return the signature that chooses."""
     shape = [encoder.config.batch_size, None]
-    choices = tf.TensorSpec(shape, tf.string, "choices")
-    return Signature(
-        [*encoder.strings("context", "question"), choices],
-        functools.partial(choice_rows, encoder, task),
-        compute,
-        likeliest,
-        one_each=False,
-    )
+    spec = tf.TensorSpec(shape, tf.string, "choices")
 
+    def call(context, question, choices) -> Tensors:
+        request = as_many(context=context, question=question, choices=choices)
+        inputs = choice_rows(encoder, task, *request)
+        outputs = encoder.run(compute, inputs, one_each=False)
+        return likeliest(outputs, request[-1])
 
-def row_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
-    """Return the logit of each row."""
-    return {"logits": model.classifier(encoded["pooled_output"])[:, 0]}
-
-
-CHOICES = Kind("choose", choose, row_logits, pooled=True)
+    return Signature([*encoder.strings("context", "question"), spec], call)

@@ -6,7 +6,7 @@ heads.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -101,40 +101,21 @@ def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
         return [tf.identity(values) for values in inputs.values()]
 
 
-class Rows(NamedTuple):
-    """What a request gives the model.
-
-    Attributes:
-      inputs: those of the model [R, T], and further ones [R, ...].
-      request: what else is needed to say the answer.
-    """
-
-    inputs: Tensors
-    request: Any = None
-
-
-def outputs_alone(outputs: Tensors, rows: Rows) -> Tensors:
-    """Say the outputs of the model as they are."""
+def outputs_alone(outputs: Tensors, inputs: Tensors) -> Tensors:
+    """Return the outputs of the model as they are."""
     return outputs
 
 
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """A served function: a request becomes rows, their outputs an answer.
+class Signature(NamedTuple):
+    """A served function.
 
     Attributes:
-      inputs: what it takes, in order.
-      rows: of what it takes, the rows of the model.
-      compute: a `function` to outputs [R, ...]; None if rows are enough.
-      decode: of the outputs and the rows, what is served.
-      one_each: whether there is one row for each element of the batch.
+      inputs: its arguments, in order.
+      call: the function.
     """
 
     inputs: list[tf.TensorSpec]
-    rows: Callable[..., Rows]
-    compute: Any = None
-    decode: Callable[[Tensors, Rows], Tensors] = outputs_alone
-    one_each: bool = True
+    call: Callable[..., Tensors]
 
 
 class Encoder:
@@ -211,25 +192,22 @@ class Encoder:
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
-    def run(self, compute, inputs: Tensors) -> Tensors:
-        """Return the outputs of a `body` for a batch."""
+    def run(self, compute, inputs: Tensors, one_each: bool = True) -> Tensors:
+        """Return the outputs of a `function` for rows.
+
+        Args:
+          compute: the function.
+          inputs: the model's inputs [R, T], and further ones [R, ...].
+          one_each: whether there is one row for each element of the batch.
+        """
+        specs = self.ids(one_each)
+        for name in inputs.keys() - set(INPUTS):
+            shape = [specs[0].shape[0], None]
+            specs.append(tf.TensorSpec(shape, inputs[name].dtype, name))
+        graph = body(compute, specs)
         limit = self.albert.config.max_position_embeddings
         with tf.control_dependencies(check_shapes(inputs, limit)):
-            return compute(**{k: tf.identity(x) for k, x in inputs.items()})
-
-    def serve(self, signature: Signature, *request) -> Tensors:
-        """Return what a signature answers to a request."""
-        rows = signature.rows(*request)
-        outputs = {}
-        if signature.compute:
-            inputs = self.ids(signature.one_each)
-            for name in rows.inputs.keys() - set(INPUTS):
-                shape = [inputs[0].shape[0], None]
-                dtype = rows.inputs[name].dtype
-                inputs.append(tf.TensorSpec(shape, dtype, name))
-            compute = body(signature.compute, inputs)
-            outputs = self.run(compute, rows.inputs)
-        return signature.decode(outputs, rows)
+            return graph(**{k: tf.identity(x) for k, x in inputs.items()})
 
     def pack(
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
@@ -241,23 +219,29 @@ class Encoder:
         )
 
     def text(self, compute, decode=outputs_alone) -> Signature:
-        """Return a signature that takes strings [B]."""
+        """Return a signature that takes strings [B].
 
-        def rows(text: tf.Tensor) -> Rows:
-            return Rows(self.pack(self.segment(text)))
+        Args:
+          compute: a `function` of rows, None for rows alone.
+          decode: makes what is served of its outputs and the rows.
+        """
 
-        return Signature(self.strings("text"), rows, compute, decode)
+        def call(text: tf.Tensor) -> Tensors:
+            inputs = self.pack(self.segment(text))
+            return decode(self.run(compute, inputs) if compute else {}, inputs)
+
+        return Signature(self.strings("text"), call)
 
     def text_pair(self, compute, decode=outputs_alone) -> Signature:
-        """Return a signature that takes pairs of strings [B]."""
+        """Return a signature that takes pairs of strings [B]; see `text`."""
 
-        def rows(text: tf.Tensor, text_pair: tf.Tensor) -> Rows:
+        def call(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
             both = as_many(text=text, text_pair=text_pair)
-            return Rows(self.pack(*map(self.segment, both)))
+            inputs = self.pack(*map(self.segment, both))
+            return decode(self.run(compute, inputs) if compute else {}, inputs)
 
-        strings = self.strings("text", "text_pair")
-        return Signature(strings, rows, compute, decode)
+        return Signature(self.strings("text", "text_pair"), call)
 
-    def pieces(self, rows: Rows) -> tf.Tensor:
+    def pieces(self, inputs: Tensors) -> tf.Tensor:
         """Return the pieces of rows as strings [R, T]."""
-        return tf.gather(self.vocabulary, rows.inputs["input_ids"])
+        return tf.gather(self.vocabulary, inputs["input_ids"])

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors
-from albert_tf.serving.server import Kind
+from albert_tf.serving.encoder import Encoder, Signature, Tensors
 from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
@@ -107,7 +106,9 @@ class Entities:
         self.ends = tf.constant([p in ("E", "S") for p, _ in split])
 
     def signature(self) -> Signature:
-        """Return what gives the entities of strings [B], and every word's tag.
+        """Return the signature of entities, with a tag for every word.
+
+        It takes strings [B].
 
         It answers `entities`, `kinds` [B, E], and their `starts` and `ends` in
         characters and `byte_starts` and `byte_ends` in the text as given;
@@ -115,12 +116,15 @@ class Entities:
         `word_starts` and `word_ends` [B, W], `word_count` [B]. Short rows are
         padded with "", 0 and -1.
         """
-        inputs = self.encoder.strings("text")
-        return Signature(
-            inputs, self._rows, self.compute, self._decode, one_each=False
-        )
+        return Signature(self.encoder.strings("text"), self)
 
-    def _rows(self, text: tf.Tensor) -> Rows:
+    def __call__(self, text: tf.Tensor) -> Tensors:
+        """Return what `signature` says."""
+        inputs, words = self._rows(text)
+        outputs = self.encoder.run(self.compute, inputs, one_each=False)
+        return self._decode(outputs["logits"], words)
+
+    def _rows(self, text: tf.Tensor) -> tuple[Tensors, Words]:
         starts, ends = self.words(text)
         ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
         unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
@@ -134,8 +138,7 @@ class Entities:
         size = tf.fill([pieces.nrows()], tf.cast(size, tf.int64))
         windows = make_windows(pieces, size, stride)
         inputs = self.encoder.pack(tf.gather(pieces.values, windows.places))
-        words = Words(text, starts, ends, ids.row_starts(), windows)
-        return Rows(inputs, words)
+        return inputs, Words(text, starts, ends, ids.row_starts(), windows)
 
     @staticmethod
     def _texts_of_words(text, starts, ends) -> tf.Tensor:
@@ -144,9 +147,9 @@ class Entities:
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]
 
-    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
-        text, starts, ends, _, _ = rows.request
-        best, share = self._tags(outputs["logits"], rows.request)
+    def _decode(self, logits: tf.Tensor, words: Words) -> Tensors:
+        text, starts, ends, _, _ = words
+        best, share = self._tags(logits, words)
         spans = self._texts(text, *self._spans(starts, ends, best))
         words = self._texts_of_words(text, starts, ends)
         labels = tf.gather(tf.constant(self.task.labels), best)
@@ -178,7 +181,7 @@ class Entities:
         where = tf.stack([rows[best], within[best]], axis=1)
         order = tf.argsort(windows.places.values[best])
         where = tf.gather(tf.gather(where, order), words.pieces)
-        chosen = tf.nn.softmax(tf.gather_nd(logits, where))  # [words, C]
+        chosen = self.task.probabilities(tf.gather_nd(logits, where))
         tags = tf.argmax(chosen, axis=1, output_type=tf.int32)
         return tags, tf.reduce_max(chosen, axis=1)
 
@@ -221,13 +224,5 @@ class Entities:
 
 
 def entities(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return what gives entities."""
+    """Return the signature of entities."""
     return Entities(encoder, compute, task).signature()
-
-
-def tag_logits(model, task: Task, encoded: Tensors, inputs: Tensors) -> Tensors:
-    """Return the logits [R, T, C] of tags."""
-    return {"logits": model.classifier(encoded["sequence_output"])}
-
-
-ENTITIES = Kind("entities", entities, tag_logits)

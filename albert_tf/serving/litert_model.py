@@ -10,7 +10,8 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.probabilities import likeliest
+from albert_tf.tasks.numerics import likeliest, softmax
+from albert_tf.tasks.predictor import Predictor
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.packing import packed_row
@@ -20,24 +21,12 @@ MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
 
 
-def task_outputs(task: Task | None) -> set[str]:
-    """Return the outputs that the answers of a task need."""
-    if task is None:
-        return {"sequence_output", "pooled_output"}
-    if task.kind == "embedding":
-        return {"embedding"}
-    if task.kind != "question_answering":
-        return {"logits"}
-    if task.config.answer_head == "beam":
-        return {"start_top_log_probs", "end_top_log_probs", "answer_logits"}
-    return {"start_logits", "end_logits"}
-
-
 class Runner:
     """What the export wrote with `--to=litert`, ready to be asked.
 
     Attributes:
       task: what the model was fine-tuned for, None if it was not.
+      fields: the names of a query's values, and their types.
       outputs: {name: shape} of the model's outputs.
 
     Args:
@@ -74,14 +63,18 @@ class Runner:
             name: tuple(map(int, x["shape"]))
             for name, x in self._run.get_output_details().items()
         }
-        self.task = None
+        self.task, self.fields = None, Task.fields
         if is_finetuned(folder):
-            self.task = load_task(folder).with_length(self.length)
+            task = load_task(folder)
+            self.task = task.updated(max_seq_length=self.length)
+            self.fields = self.task.fields
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
         """Raise an error unless the model's outputs fit its `task.json`."""
-        needed = task_outputs(self.task)
+        needed = {"sequence_output", "pooled_output"}
+        if self.task:
+            needed = set(self.task.answer_outputs)
         labels = len(getattr(self.task, "labels", ()))
         logits = self.outputs.get("logits", ())
         require(
@@ -120,6 +113,38 @@ class Runner:
         return {
             name: np.concatenate([outputs[name] for outputs in calls])[:number]
             for name in calls[0]
+        }
+
+    def answer(self, query: dict, top_k: int) -> dict:
+        """Return the answer to a query, {field: value}, by the model's task."""
+        if not self.task:
+            return self._pretrained(query["text"], query["text_pair"], top_k)
+        predictor = Predictor(self.task, self.tokenizer, self.run)
+        return predictor([query], top_k)[0]
+
+    def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
+        """Return pieces for the masks of a text, or if a pair is in order.
+
+        A model without the head for this returns its vectors, as `tf_example`.
+        """
+        if self.masks and not pair:
+            return {"fill_mask": self.fill_mask(text, top_k)}
+        has_order = "sop_logits" in self.outputs
+        require(
+            has_order or not (pair and self.masks),
+            "`text_pair` must be given to a model that knows the order of "
+            "sentences.",
+            text_pair=pair,
+        )
+        ids = [self.tokenizer.encode_batch([x]) for x in (text, pair)]
+        features = self.packed(*ids)
+        outputs = self.run(features)
+        if has_order and pair:
+            return {"in_order": float(softmax(outputs["sop_logits"])[0, 0])}
+        tokens = outputs["sequence_output"][0, : features.lengths[0]]
+        return {
+            "pooled": outputs["pooled_output"][0].tolist(),
+            "mean": tokens.mean(axis=0).tolist(),
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):

@@ -7,34 +7,13 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.choices import CHOICES
-from albert_tf.serving.classifiers import (
-    CLASSIFICATION,
-    EMBEDDING,
-    MULTILABEL,
-    REGRESSION,
-)
 from albert_tf.serving.encoder import Encoder, ServingConfig
-from albert_tf.serving.entities import ENTITIES
 from albert_tf.serving.pretrained import pretrained_server
-from albert_tf.serving.questions import QUESTIONS
 from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training.model_directory import checkpoints
-
-# By the kind of the task that a model was fine-tuned for.
-KINDS = {
-    "classification": CLASSIFICATION,
-    "embedding": EMBEDDING,
-    "multiple_choice": CHOICES,
-    "multilabel": MULTILABEL,
-    "question_answering": QUESTIONS,
-    "regression": REGRESSION,
-    "token_classification": ENTITIES,
-}
 
 
 def encoder_of(
@@ -81,8 +60,7 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
     """Return the task of a fine-tuned model, with the threshold to serve."""
     limit = serving.null_score_diff_threshold
-    changes = TaskConfig(null_score_diff_threshold=limit)
-    return load_task(model_dir).with_config(changes)
+    return load_task(model_dir).updated(null_score_diff_threshold=limit)
 
 
 def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
@@ -93,7 +71,7 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     usual = task.config.max_seq_length
     encoder = encoder_of(model.albert, model_dir, serving, usual)
     checkpoints.restore_weights(model, model_dir)
-    return task_server(encoder, model, task, KINDS[task.kind])
+    return task_server(encoder, model, task)
 
 
 def load_server(model_dir: str, serving: ServingConfig) -> Server:

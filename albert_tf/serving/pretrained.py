@@ -3,26 +3,18 @@
 Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
 """
 
-import functools
-
 import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.encoder import (
-    Encoder,
-    Rows,
-    Signature,
-    Tensors,
-    function,
-)
+from albert_tf.serving.encoder import Encoder, Signature, Tensors, function
 from albert_tf.serving.server import Server, basic_signatures
 
 # Masks of a text in formats of fixed shapes.
 NUMBER_MASKS = 8
 
 
-def mask_rows(encoder: Encoder, text: tf.Tensor) -> Rows:
+def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
     """Return rows with the `positions` [B, P] of masks, and their number."""
     inputs = encoder.pack(encoder.text_graph.encode_masked(text))
     is_mask = inputs["input_ids"] == encoder.tokenizer.mask_id  # [B, T]
@@ -30,7 +22,7 @@ def mask_rows(encoder: Encoder, text: tf.Tensor) -> Rows:
     positions = tf.RaggedTensor.from_row_lengths(
         tf.cast(tf.where(is_mask)[:, 1], tf.int32), count
     ).to_tensor()  # [B, P]
-    return Rows(inputs | {"positions": positions}, count)
+    return inputs | {"positions": positions}, count
 
 
 def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
@@ -58,8 +50,11 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
 
-    def decode(outputs: Tensors, rows: Rows) -> Tensors:
-        positions, count = rows.inputs["positions"], rows.request
+    compute = function(likeliest)
+
+    def call(text: tf.Tensor) -> Tensors:
+        inputs, count = mask_rows(encoder, text)
+        outputs, positions = encoder.run(compute, inputs), inputs["positions"]
         there = tf.sequence_mask(count, tf.shape(positions)[1])
         pieces = tf.gather(encoder.vocabulary, outputs["ids"])
         every = there[..., None]  # [B, P, 1]
@@ -70,8 +65,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
             "mask_count": count,
         }
 
-    rows = functools.partial(mask_rows, encoder)
-    return Signature(encoder.strings("text"), rows, function(likeliest), decode)
+    return Signature(encoder.strings("text"), call)
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:

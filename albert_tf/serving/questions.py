@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Rows, Signature, Tensors, as_many
-from albert_tf.serving.server import Kind
+from albert_tf.serving.encoder import Encoder, Signature, Tensors, as_many
 from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
@@ -19,43 +18,10 @@ from albert_tf.serving.window_rows import (
     two_part_rows,
 )
 from albert_tf.tasks.answers import NOTHING
+from albert_tf.tasks.numerics import IMPOSSIBLE
 from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import characters
 from albert_tf.text.offset_graph import Spanned, offset_graph
-
-IMPOSSIBLE = float("-inf")
-
-
-def simple_candidates(outputs: Tensors, inside, best, number: int):
-    """Return first and last token and score [R, S] of every candidate.
-
-    As `answers.simple_spans`: the likeliest starts, in their best window, and
-    the likeliest ends.
-    """
-    number = tf.minimum(number, tf.shape(inside)[1])
-    start = tf.where(best, outputs["start_logits"], IMPOSSIBLE)
-    end = tf.where(inside, outputs["end_logits"], IMPOSSIBLE)
-    start, first = tf.math.top_k(start, number)
-    end, last = tf.math.top_k(end, number)
-    score = start[:, :, None] + end[:, None, :]
-    first = tf.broadcast_to(first[:, :, None], tf.shape(score))
-    last = tf.broadcast_to(last[:, None, :], tf.shape(score))
-    return first, last, score
-
-
-def beam_candidates(outputs: Tensors, inside, best, number: int):
-    """Return the same of a beam: starts [R, K], and ends [R, K, M] of each."""
-    last = outputs["end_top_index"]
-    score = outputs["start_top_log_probs"][..., None]
-    score += outputs["end_top_log_probs"]
-    first = outputs["start_top_index"][..., None]
-    first = tf.broadcast_to(first, tf.shape(last))
-    fits = tf.gather(best, first, batch_dims=1)
-    fits &= tf.gather(inside, last, batch_dims=1)
-    return first, last, tf.where(fits, score, IMPOSSIBLE)
-
-
-CANDIDATES = {"simple": simple_candidates, "beam": beam_candidates}
 
 
 class Asked(NamedTuple):
@@ -84,7 +50,7 @@ class Answers:
         encoder.graphs.append(self.offsets)
 
     def signature(self) -> Signature:
-        """Return what gives the likeliest spans of contexts [B] as answers.
+        """Return the signature that finds answers in contexts [B].
 
         It answers `answer` [B], empty if there is none; `answers`,
         `probabilities` among them, and their `starts` and `ends` in characters
@@ -92,12 +58,19 @@ class Answers:
         Where questions may have no answer, `null_odds` [B]: how much likelier
         that is, as a logarithm.
         """
-        inputs = self.encoder.strings("question", "context")
-        return Signature(
-            inputs, self._rows, self.compute, self._decode, one_each=False
-        )
+        return Signature(self.encoder.strings("question", "context"), self)
 
-    def _rows(self, question: tf.Tensor, context: tf.Tensor) -> Rows:
+    def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
+        """Return what `signature` says."""
+        inputs, asked = self._rows(question, context)
+        outputs = self.encoder.run(self.compute, inputs, one_each=False)
+        width = tf.shape(inputs["input_ids"])[1]
+        spans = self._candidates(asked, width, outputs)
+        score, starts, ends = self._best(asked.windows, *spans)
+        answers = self._texts(asked.context, score, starts, ends)
+        return answers | self._null(asked.windows, outputs, answers)
+
+    def _rows(self, question, context) -> tuple[Tensors, Asked]:
         encoder, task = self.encoder, self.task.config
         question, context = as_many(question=question, context=context)
         query = encoder.segment(question)[:, : task.max_query_length]
@@ -110,49 +83,35 @@ class Answers:
         fixed = length if encoder.config.fixed_length else None
         inputs = two_part_rows(encoder.tokenizer, a, b, fixed)
         position = a.row_lengths() + 2
-        return Rows(inputs, Asked(context, spanned, windows, position))
-
-    def _decode(self, outputs: Tensors, rows: Rows) -> Tensors:
-        asked = rows.request
-        width = tf.shape(rows.inputs["input_ids"])[1]
-        spans = self._candidates(asked, width, outputs)
-        score, starts, ends = self._best(asked.windows, *spans)
-        answers = self._texts(asked.context, score, starts, ends)
-        return answers | self._null(asked.windows, outputs, answers)
+        return inputs, Asked(context, spanned, windows, position)
 
     def _candidates(self, asked: Asked, width: tf.Tensor, outputs: Tensors):
         """Return scores and offsets in the context, [R, S]."""
         _, spanned, windows, position = asked
-        config = self.task.config
-        best = placed(windows.is_best, position, width)
-        there = windows.is_best.with_values(
-            tf.ones_like(windows.is_best.values)
-        )
-        inside = placed(there, position, width)
-        first, last, score = CANDIDATES[config.answer_head](
-            outputs, inside, best, config.n_best_size
-        )
-        size = last - first + 1
-        fits = (size >= 1) & (size <= config.max_answer_length)
-        fits &= tf.math.is_finite(score)
+        begins = placed(windows.is_best, position, width)
+        every = tf.ones_like(windows.is_best.values)
+        every = windows.is_best.with_values(every)
+        inside = placed(every, position, width)
+        spans = self.task.candidates(outputs, begins, inside)
+        score = spans.start_score + spans.end_score
+        fits = tf.math.is_finite(score)
         # The place that position 0 would have; empty windows have no place.
         places = tf.pad(windows.places.values, [[0, 1]])
         base = tf.gather(places, windows.places.row_starts()) - position
-        base = tf.cast(base, tf.int32)[:, None, None]
+        base = tf.cast(base, tf.int32)[:, None]
         starts, ends = (
             tf.gather(
                 tf.pad(offsets.flat_values, [[0, 1]]),
                 tf.where(fits, token + base, 0),
             )
             for token, offsets in (
-                (first, spanned.starts),
-                (last, spanned.ends),
+                (spans.first, spanned.starts),
+                (spans.last, spanned.ends),
             )
         )
         # A piece that shows nothing of the text is no answer.
         score = tf.where(fits & (ends > starts), score, IMPOSSIBLE)
-        rows = tf.shape(score)[0]
-        return [tf.reshape(x, [rows, -1]) for x in (score, starts, ends)]
+        return score, starts, ends
 
     @staticmethod
     def _by_text(windows: Windows, values, fill):
@@ -208,12 +167,9 @@ class Answers:
         """Return what changes if there may be no answer."""
         if not self.task.impossible:
             return {}
-        if self.task.config.answer_head == "beam":
-            odds = outputs["answer_logits"]
-        else:
-            odds = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
+        odds = self.task.no_answer(outputs)
         odds = tf.math.segment_min(odds, windows.texts)  # [B]
-        if self.task.config.answer_head == "simple":
+        if self.task.odds_are_relative:
             odds -= answers["scores"][:, 0]
         limit = self.task.config.null_score_diff_threshold or 0.0
         answer = tf.where(odds > limit, "", answers["answer"])
@@ -221,15 +177,5 @@ class Answers:
 
 
 def answer(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return what answers questions."""
+    """Return the signature that answers questions."""
     return Answers(encoder, compute, task).signature()
-
-
-def span_outputs(
-    model, task: Task, encoded: Tensors, inputs: Tensors
-) -> Tensors:
-    """Return the outputs of the head, which is more than a layer."""
-    return model(**inputs)
-
-
-QUESTIONS = Kind("answer", answer, span_outputs)

@@ -4,19 +4,15 @@ Shapes: B batch, T tokens.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import (
-    Encoder,
-    Rows,
-    Signature,
-    Tensors,
-    function,
-)
+from albert_tf.serving.choices import choose
+from albert_tf.serving.classifiers import class_names, texts
+from albert_tf.serving.encoder import Encoder, Signature, Tensors, function
+from albert_tf.serving.entities import entities
+from albert_tf.serving.questions import answer
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.model_directory.checkpoints import named_variables
@@ -46,7 +42,7 @@ class Server:
 
     def call(self, name: str, *request) -> Tensors:
         """Return what a signature answers to a request."""
-        return self.encoder.serve(self.signatures[name], *request)
+        return self.signatures[name].call(*request)
 
     def concrete(self) -> dict:
         """Return {name: concrete function} of what is served."""
@@ -77,20 +73,14 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     if "text_pair" in features:
         features["text_pair"] = tf.io.FixedLenFeature([], tf.string, "")
 
-    def rows(examples: tf.Tensor) -> Rows:
+    def call(examples: tf.Tensor) -> Tensors:
         parsed = tf.io.parse_example(examples, features)
         request = [parsed[spec.name] for spec in signature.inputs]
         if isinstance(request[-1], tf.RaggedTensor):
             request[-1] = request[-1].to_tensor("")
-        return signature.rows(*request)
+        return signature.call(*request)
 
-    inputs = encoder.strings("examples")
-    return dataclasses.replace(signature, inputs=inputs, rows=rows)
-
-
-def id_rows(*values: tf.Tensor) -> Rows:
-    """Return ids, mask and segments [B, T] as the model's rows."""
-    return Rows(dict(zip(INPUTS, values, strict=True)))
+    return Signature(encoder.strings("examples"), call)
 
 
 # Signatures of models of every kind; without a tokenizer there is only `ids`.
@@ -116,7 +106,11 @@ def basic_signatures(
         return encoded | heads(encoded, inputs)
 
     every = function(encoded_once)
-    ids = Signature(encoder.ids(), id_rows, every)
+
+    def of_ids(*values: tf.Tensor) -> Tensors:
+        return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
+
+    ids = Signature(encoder.ids(), of_ids)
     if not encoder.tokenizer:
         return {"ids": ids}
 
@@ -125,8 +119,8 @@ def basic_signatures(
         return {name: embedded[name] for name in ("pooled", "mean")}
 
     def show(*names: str):
-        def decode(outputs: Tensors, rows: Rows) -> Tensors:
-            known = rows.inputs | {"pieces": encoder.pieces(rows)}
+        def decode(outputs: Tensors, inputs: Tensors) -> Tensors:
+            known = inputs | {"pieces": encoder.pieces(inputs)}
             return outputs | {name: known[name] for name in names}
 
         return decode
@@ -147,57 +141,47 @@ def basic_signatures(
     }
 
 
-# (model, task, the encoder's outputs, its inputs) -> outputs
-Heads = Callable[..., Tensors]
+# The signatures of kinds that take more than a text or two.
+MAKERS = {"answer": answer, "choose": choose, "entities": entities}
 
 
-class Kind(NamedTuple):
-    """What fine-tuned models of a kind serve.
-
-    Attributes:
-      name: of the signature that serves the task alone.
-      make: of the encoder, what computes `heads`, and the task: what takes
-        the task's requests.
-      heads: the outputs of the head, and what they mean.
-      numbers: those that formats without strings hold; None for the same.
-      pooled: whether `heads` need `pooled_output` alone.
-      pairs: whether examples may have a second text, even of a task that is
-        asked about one.
-    """
-
-    name: str
-    make: Callable[[Encoder, Callable, Task], Signature]
-    heads: Heads
-    numbers: Heads | None = None
-    pooled: bool = False
-    pairs: bool = False
-
-
-def task_server(encoder: Encoder, model, task: Task, kind: Kind) -> Server:
+def task_server(encoder: Encoder, model, task: Task) -> Server:
     """Return the server of a fine-tuned model, restored, with its head."""
     # A shorter input must still reach all of a text.
-    task = task.with_length(encoder.config.max_seq_length)
+    task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
-    def of(heads: Heads, encode: Callable) -> Callable[..., Tensors]:
-        return lambda **inputs: heads(model, task, encode(**inputs), inputs)
+    def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
+        outputs = task.head.named(model.head(encoded, inputs))
+        return outputs | task.served(outputs)
 
-    heads = functools.partial(kind.heads, model, task)
-    signatures, default = basic_signatures(encoder, heads), "ids"
+    def named(encoded: Tensors, inputs: Tensors) -> Tensors:
+        outputs = numbers(encoded, inputs)
+        is_class = task.signature == "classify"
+        return outputs | (class_names(task, outputs) if is_class else {})
+
+    def exported(**inputs) -> Tensors:
+        encode = encoder.pooled if model.reads_pooled else encoder.outputs
+        encoded = encode(**inputs)
+        names = ("sequence_output",) if task.kind == "embedding" else ()
+        return {k: encoded[k] for k in names} | numbers(encoded, inputs)
+
+    signatures, default = basic_signatures(encoder, named), "ids"
     if encoder.tokenizer:
-        default = kind.name
-        encode = encoder.pool if kind.pooled else encoder.encode
-        outputs = function(of(kind.heads, encode))
-        asked = signatures[default] = kind.make(encoder, outputs, task)
-        example = encoder.text_pair(outputs) if kind.pairs else asked
+        default = task.signature
+        encode = encoder.pool if model.reads_pooled else encoder.encode
+        outputs = function(lambda **inputs: named(encode(**inputs), inputs))
+        make = MAKERS.get(default, texts)
+        asked = signatures[default] = make(encoder, outputs, task)
+        # Examples may have a second text, even of a task of single texts.
+        pairs = "text_pair" in task.fields
+        example = encoder.text_pair(outputs) if pairs else asked
         signatures["tf_example"] = of_examples(encoder, example)
-    encode = encoder.pooled if kind.pooled else encoder.outputs
-    numbers = of(kind.numbers or kind.heads, encode)
     return Server(
         encoder,
         named_variables(model),
         signatures,
         default,
         encoder.ids(),
-        numbers,
+        exported,
         task,
     )

@@ -6,6 +6,7 @@ Shapes: N examples, C classes (1 for a number).
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -21,20 +22,73 @@ from albert_tf.tasks.labels import (
     label_text,
     shown,
 )
+from albert_tf.tasks.numerics import sigmoid
 from albert_tf.tasks.prediction_files import sibling, write_tsv
-from albert_tf.tasks.probabilities import sigmoid, softmax
 from albert_tf.tasks.sentences import Prediction, SentenceTask
 
 
-class Classification(SentenceTask):
+def shares_in(
+    labels: Sequence, classes: Sequence[str], are_sets: bool
+) -> np.ndarray | None:
+    """Return shares of the classes [N, C], None if labels are classes.
+
+    Args:
+      labels: of N examples; a row of numbers has a share of each class.
+      classes: their names.
+      are_sets: whether any number of classes may apply.
+    """
+    rows = [row for row in labels if isinstance(row, list) and len(row) > 1]
+    numbers = [x for row in rows for x in row if isinstance(x, Real)]
+    if not rows or len(numbers) != sum(map(len, rows)):
+        return None
+    if are_sets and all(x in (0, 1) for x in numbers):
+        return None
+    if are_sets and all(isinstance(x, int) for x in numbers):
+        return None  # names that are numbers
+    legal = len(rows) == len(labels) and {*map(len, rows)} == {len(classes)}
+    legal = legal and all(0 <= x <= 1 for x in numbers)
+    legal = legal and (
+        are_sets or all(abs(sum(row) - 1) < 1e-3 for row in rows)
+    )
+    rule = "Rows of labels must have a share from 0 to 1 of each of "
+    rule += shown(classes)
+    rule += "." if are_sets else ", which add up to 1."
+    require(legal, rule, y=str(rows[:1])[:60])
+    return np.array(rows, np.float64)
+
+
+class ClassTask(SentenceTask):
+    """What the kinds with classes share: labels may be shares of them."""
+
+    has_classes = True
+
+    def shares(self, labels: list) -> np.ndarray | None:
+        """Return labels as shares [N, C], None if they are classes."""
+        return shares_in(labels, self.labels, self.many_label_columns)
+
+    def with_shares(self, examples, labels):
+        shares = self.shares(labels)
+        if shares is None:
+            return examples
+        both = zip(examples, shares, strict=True)
+        return [dataclasses.replace(e, shares=row) for e, row in both]
+
+
+class Classification(ClassTask):
     """One of several classes."""
 
     kind = "classification"
-    has_classes = True
+    signature = "classify"
 
     def parse_label(self, values, where):
         text = label_text(values[0], where)
         return text and class_named(text, self.labels, where)
+
+    def table_labels(self, labels):
+        shares = self.shares(labels)
+        if shares is None:
+            return super().table_labels(labels)
+        return [self.labels[i] for i in shares.argmax(axis=1)]
 
     def fitted(self, examples):
         return self.with_labels({example.label for example in examples})
@@ -46,7 +100,7 @@ class Classification(SentenceTask):
     def predictions(self, examples, outputs, features):
         return [
             Prediction(self.labels[row.argmax()], row)
-            for row in softmax(outputs["logits"])
+            for row in self.probabilities(outputs["logits"])
         ]
 
     def write_predictions(self, path, examples, predictions):
@@ -111,7 +165,7 @@ def named_sets(
     return named
 
 
-class MultiLabel(SentenceTask):
+class MultiLabel(ClassTask):
     """Any number of several classes, each apart.
 
     Labels stand in one column, as a JSON list or separated by commas, or in
@@ -120,11 +174,12 @@ class MultiLabel(SentenceTask):
     """
 
     kind = "multilabel"
-    has_classes = many_label_columns = True
+    signature = "classify"
+    many_label_columns = True
     threshold = 0.5
 
-    def with_columns(self, columns):
-        task = super().with_columns(columns)
+    def renamed(self, columns):
+        task = super().renamed(columns)
         names = columns.get("label_column", ())
         if len(names) > 1:
             task = dataclasses.replace(task, labels=task.labels or tuple(names))
@@ -178,6 +233,10 @@ class MultiLabel(SentenceTask):
             for e in examples
         ]
 
+    def table_labels(self, labels):
+        shares = self.shares(labels)
+        return labels if shares is None else (shares > 0.5).astype(int).tolist()
+
     def fitted(self, examples):
         return self.with_labels({x for e in examples for x in e.label})
 
@@ -185,11 +244,14 @@ class MultiLabel(SentenceTask):
         rows = [[name in label for name in self.labels] for label in labels]
         return np.array(rows, np.float32)  # [N, C]
 
+    def probabilities(self, logits):
+        return sigmoid(logits)
+
     def predictions(self, examples, outputs, features):
         names = np.array(self.labels)
         return [
             Prediction(tuple(names[row > self.threshold].tolist()), row)
-            for row in sigmoid(outputs["logits"])
+            for row in self.probabilities(outputs["logits"])
         ]
 
     def label_text(self, label):
@@ -207,10 +269,11 @@ class Regression(SentenceTask):
     """
 
     kind = "regression"
-    many_label_columns = True
+    signature = "score"
+    many_label_columns, fewest_labels = True, 1
 
-    def with_columns(self, columns):
-        task = super().with_columns(columns)
+    def renamed(self, columns):
+        task = super().renamed(columns)
         names = tuple(columns.get("label_column", ()))
         if len(names) < 2:
             return task
@@ -238,12 +301,25 @@ class Regression(SentenceTask):
     def targets(self, labels):
         return np.array(labels, np.float32)  # [N], or [N, C] of several
 
+    def numbers(self, logits):
+        """Return the numbers [N] of logits, or [N, C] of several."""
+        return logits if self.labels else logits[:, 0]
+
+    def served(self, outputs):
+        return {"score": self.numbers(outputs["logits"])}
+
     def predictions(self, examples, outputs, features):
         none, rows = np.zeros(0), outputs["logits"].tolist()
         return [
             Prediction(tuple(row) if self.labels else row[0], none)
             for row in rows
         ]
+
+    def value(self, prediction):
+        return np.array(prediction.label, np.float32)
+
+    def answer(self, query, prediction, top):
+        return {"score": prediction.label}
 
     def score(self, examples, predictions):
         if not self.labels:

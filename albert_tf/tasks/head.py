@@ -34,6 +34,7 @@ class Head(abc.ABC):
         itself says at padding.
       further_inputs: names in a batch beside `INPUTS` and the labels.
       label_dtype: of labels, unless they are shares of classes, float32.
+      output: the name of the model's output, if it has only one.
       model_class: makes the model from a config, `sizes`, and the rest.
     """
 
@@ -44,6 +45,7 @@ class Head(abc.ABC):
     token_outputs: ClassVar[dict[str, float]] = {}
     further_inputs: ClassVar[tuple[str, ...]] = ()
     label_dtype: ClassVar[str] = "int32"
+    output: ClassVar[str] = "logits"
     model_class: ClassVar[type[AlbertWithHead]]
 
     def __init__(self, task: Any):
@@ -70,8 +72,12 @@ class Head(abc.ABC):
 
     def outputs(self, model, batch: Batch, seed=None) -> Outputs:
         """Return the raw outputs of each example, {name: [B, ...]}."""
-        outputs = model(*(batch[name] for name in INPUTS), seed=seed)
-        return outputs if isinstance(outputs, dict) else {"logits": outputs}
+        inputs = [batch[name] for name in INPUTS]
+        return self.named(model(*inputs, seed=seed))
+
+    def named(self, outputs: Any) -> Outputs:
+        """Return the outputs of a model, or its only output, by name."""
+        return outputs if isinstance(outputs, dict) else {self.output: outputs}
 
     @abc.abstractmethod
     def example_losses(self, outputs: Outputs, batch: Batch) -> tf.Tensor:
@@ -149,7 +155,3 @@ class Head(abc.ABC):
             {"task": tf.reduce_sum(losses * weights)},
             {k: (tf.reduce_sum(x * counts), total) for k, x in shown.items()},
         )
-
-    def served(self, outputs: Outputs) -> Outputs:
-        """Return what a SavedModel gives for outputs, {name: [B, ...]}."""
-        return {"probabilities": tf.nn.softmax(outputs["logits"])}

@@ -81,12 +81,10 @@ class SetHead(ClassHead):
         return mean * temperature**2
 
     def example_metrics(self, outputs, batch):
-        chosen = self.served(outputs)["probabilities"] > self.task.threshold
+        shares = self.task.probabilities(outputs["logits"])
+        chosen = shares > self.task.threshold
         right = tf.equal(chosen, batch["labels"] > 0.5)
         return {"accuracy": tf.cast(tf.reduce_all(right, -1), tf.float32)}
-
-    def served(self, outputs):
-        return {"probabilities": tf.sigmoid(outputs["logits"])}
 
 
 class NumberHead(Head):
@@ -98,23 +96,15 @@ class NumberHead(Head):
     def sizes(self):
         return (max(1, len(self.task.labels)),)
 
-    def _numbers(self, outputs):
-        """Return the numbers [B], or [B, C] of several."""
-        logits = outputs["logits"]
-        return logits if self.task.labels else logits[:, 0]
-
     def _errors(self, outputs, numbers):
-        errors = tf.square(self._numbers(outputs) - numbers)
+        errors = tf.square(self.task.numbers(outputs["logits"]) - numbers)
         return tf.reduce_mean(errors, axis=-1) if self.task.labels else errors
 
     def example_losses(self, outputs, batch):
         return self._errors(outputs, batch["labels"])
 
     def soft_losses(self, outputs, targets, temperature, batch):
-        return self._errors(outputs, self._numbers(targets))
-
-    def served(self, outputs):
-        return {"score": self._numbers(outputs)}
+        return self._errors(outputs, self.task.numbers(targets["logits"]))
 
 
 class ChoiceHead(ClassHead):
@@ -196,9 +186,6 @@ class SpanHead(Head):
         )
         return 0.5 * (start + end)
 
-    def served(self, outputs):
-        return {}
-
 
 class BeamHead(SpanHead):
     """The released head of SQuAD 2.0: ends depend on starts."""
@@ -243,6 +230,7 @@ class EmbeddingHead(Head):
     model_class, metrics = AlbertEmbedder, ()
     further_inputs, label_dtype = ("is_rated",), "float32"
     smooths = averages = False
+    output = "embedding"
 
     def sizes(self):
         """Return how tokens are pooled, and whether vectors have length one."""
@@ -253,7 +241,7 @@ class EmbeddingHead(Head):
         inputs = {name: batch[name] for name in INPUTS}
         if seed is not None and inputs["input_ids"].shape.rank == 2:
             inputs = two_crops(inputs, self.task.config.crop_rate, seed)
-        return {"embedding": model(*inputs.values(), seed=seed)}
+        return self.named(model(*inputs.values(), seed=seed))
 
     def example_losses(self, outputs, batch):
         texts = tf.transpose(outputs["embedding"], [1, 0, 2])  # [C, B, H]
@@ -273,9 +261,6 @@ class EmbeddingHead(Head):
 
     def soft_losses(self, outputs, targets, temperature, batch):
         raise NotImplementedError
-
-    def served(self, outputs):
-        return outputs
 
 
 HEADS: dict[str, type[Head]] = {

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from albert_tf.data.file_kinds import JSONL
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_text, require_label
+from albert_tf.tasks.numerics import IMPOSSIBLE
 from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
-from albert_tf.tasks.probabilities import softmax
 from albert_tf.tasks.sentences import Prediction
 from albert_tf.tasks.tables import (
     Columns,
+    TableColumns,
     cell,
     field,
     read_rows,
@@ -31,7 +32,7 @@ from albert_tf.tasks.tables import (
 )
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig
-from albert_tf.text.packing import two_part_row
+from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BLANK = "_"  # where the choice belongs in a question of RACE
@@ -217,6 +218,8 @@ class MultipleChoice(Task):
     """
 
     kind = "multiple_choice"
+    signature = "choose"
+    fields: ClassVar = {"question": str, "context": str, "choices": list}
     scores = ("accuracy",)
     takes = ("max_seq_length", "classifier_dropout", "max_qa_length")
     data_takes = COLUMNS
@@ -227,7 +230,7 @@ class MultipleChoice(Task):
     main_metric: str = "accuracy"
     config: TaskConfig = DEFAULTS
 
-    def with_columns(self, columns):
+    def renamed(self, columns):
         layout, columns = self.layout, dict(columns)
         if "choice_columns" in columns:
             # A table, also for a model that has learnt from RACE.
@@ -240,16 +243,26 @@ class MultipleChoice(Task):
         )
         return dataclasses.replace(self, layout=layout)
 
-    def with_config(self, config):
-        task = super().with_config(config)
-        c = task.config
+    def table(self, width=0, labelled=False):
+        c, choices = self.layout.columns, self.layout.choice_columns[:1]
+        texts = c.text, c.text_pair, *choices
+        return TableColumns(texts, c.label[0], lists=choices)
+
+    def in_memory(self):
+        c, choices = self.layout.columns, self.layout.choice_columns[:1]
+        columns = Columns(c.text, c.text_pair, c.label)
+        layout = Layout(columns=columns, choice_columns=choices)
+        return dataclasses.replace(self, layout=layout)
+
+    def check(self, given):
+        super().check(given)
+        c = self.config
         require(
             c.max_qa_length <= c.max_seq_length - 3,
             "`max_qa_length` must be at most `max_seq_length` - 3.",
             max_qa_length=c.max_qa_length,
             max_seq_length=c.max_seq_length,
         )
-        return task
 
     def fitted_lengths(self, config, given):
         """Leave half of the input to the context, and room for [SEP]."""
@@ -297,9 +310,26 @@ class MultipleChoice(Task):
         )
 
     def predictions(self, examples, outputs, features):
-        # A server gives them one by one.
+        # Exports return the logit of each row, with those of absent choices.
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
-        return [Prediction(int(row.argmax()), row) for row in softmax(logits)]
+        counts = np.array([len(example.choices) for example in examples])
+        present = np.arange(logits.shape[1]) < counts[:, None]
+        shares = self.probabilities(np.where(present, logits, IMPOSSIBLE))
+        return [Prediction(int(row.argmax()), row) for row in shares]
+
+    def example(self, question, context, choices):
+        choices = tuple(checked_texts(choices, "choices"))
+        require(choices, "`choices` must not be empty.", choices=[])
+        return Choices("", context, question, choices, None)
+
+    def answer(self, query, prediction, top):
+        choices = query["choices"]
+        shares = prediction.probabilities[: len(choices)]  # of absent ones: 0
+        return {
+            "choice": prediction.label,
+            "text": choices[prediction.label],
+            "probabilities": shares.tolist(),
+        }
 
     def score(self, examples, predictions):
         labels = np.array([example.label for example in examples])

@@ -2,12 +2,14 @@
 
 A row is `[CLS] question [SEP] window [SEP]`; long contexts become several of
 them, whose windows overlap. The answer's place in a row comes from the
-tokenizer's own offsets. Shapes: N rows, T tokens, W tokens of a context.
+tokenizer's own offsets. Shapes: N rows, R rows of a question, T tokens, W
+tokens of a context.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,11 +17,9 @@ from albert_tf.base.errors import require
 from albert_tf.tasks import answer_metrics
 from albert_tf.tasks.answers import (
     AnswerPrediction,
-    Spans,
     Window,
-    beam_spans,
     n_best,
-    simple_spans,
+    probabilities,
     write_answers,
 )
 from albert_tf.tasks.features import (
@@ -27,7 +27,9 @@ from albert_tf.tasks.features import (
     best_windows,
     make_windows,
 )
+from albert_tf.tasks.numerics import Spans, candidates
 from albert_tf.tasks.squad_files import Question, Reader
+from albert_tf.tasks.tables import TableColumns
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import two_part_row
@@ -144,6 +146,24 @@ def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
     ]
 
 
+def answer_tokens(
+    windows: Sequence[Window], width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return where an answer may begin, and where it may end, bool [R, T].
+
+    It begins in the window that gives its first token most context.
+
+    Args:
+      windows: of R rows.
+      width: T.
+    """
+    begins, inside = np.zeros([2, len(windows), width], bool)
+    for row, window in enumerate(windows):
+        place = slice(window.position, window.position + len(window.starts))
+        begins[row, place], inside[row, place] = window.is_best, True
+    return begins, inside
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
     """The kind; `scoring` and `impossible` are what data sets differ in.
@@ -157,6 +177,8 @@ class QuestionAnswering(Task):
     """
 
     kind = "question_answering"
+    signature = "answer"
+    fields: ClassVar = {"question": str, "context": str}
     takes = (
         *(k for k, x in dataclasses.asdict(DEFAULTS).items() if x is not None),
         "null_score_diff_threshold",
@@ -173,16 +195,16 @@ class QuestionAnswering(Task):
         """The metrics of which one can be the main one."""
         return SCORES[self.scoring]
 
-    def with_config(self, config):
-        task = super().with_config(config)
-        limit = config.null_score_diff_threshold
+    def check(self, given):
+        super().check(given)
+        limit = given.get("null_score_diff_threshold")
         require(
             limit is None or self.impossible is not False,
             "`null_score_diff_threshold` has no meaning where every question "
             "has an answer.",
             null_score_diff_threshold=limit,
         )
-        c = task.config
+        c = self.config
         rule = "`max_seq_length` must be at least 5 for questions."
         require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
         # Room for [CLS], two [SEP] and as much context as a stride advances.
@@ -194,7 +216,6 @@ class QuestionAnswering(Task):
             max_seq_length=c.max_seq_length,
             max_query_length=c.max_query_length,
         )
-        return task
 
     def fitted_lengths(self, config, given):
         """Give questions a quarter; keep windows from skipping tokens."""
@@ -208,12 +229,18 @@ class QuestionAnswering(Task):
             "max_answer_length": min(config.max_answer_length, room),
         }
 
-    def with_data(self, data):
-        if self.scoring == "cmrc":
-            answer_metrics.latin_tokenizer()  # or an error, before training
-        return super().with_data(data)
+    def table(self, width=0, labelled=False):
+        return TableColumns(("question", "context"), "answers")
+
+    def reopened(self):
+        if self.impossible or self.scoring != "squad1":
+            return self
+        # No question was without an answer so far.
+        return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
+        if self.scoring == "cmrc":
+            answer_metrics.latin_tokenizer()  # or an error, before training
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
@@ -246,35 +273,41 @@ class QuestionAnswering(Task):
         return question_features(self.config, examples, tokenizer)
 
     def predictions(self, examples, outputs, features):
-        c = self.config
+        width = features.max_seq_length
+        if "start_logits" in outputs:
+            width = outputs["start_logits"].shape[1]
         predictions = []
         for question, rows in zip(
             examples, question_windows(features), strict=True
         ):
-            spans = [(self._spans(outputs, r, w), w) for r, w in rows]
-            best = n_best(
-                question.context, spans, c.n_best_size, c.max_answer_length
-            )
+            numbers, windows = map(list, zip(*rows, strict=True))
+            own = {name: x[numbers] for name, x in outputs.items()}
+            spans = self.candidates(own, *answer_tokens(windows, width))
+            n = self.config.n_best_size
+            best = n_best(question.context, windows, spans, n)
             odds = None
             if self.impossible:
-                numbers = [row for row, _ in rows]
-                odds = self._null_odds(outputs, numbers, best[0].score)
+                odds = float(self.no_answer(own).min())
+                odds -= best[0].score if self.odds_are_relative else 0.0
             predictions.append(AnswerPrediction(best, odds))
         return predictions
 
-    def _spans(self, outputs, row: int, window: Window) -> Spans:
-        """Return a row's candidates, by the head that the model has."""
-        if self.config.answer_head == "beam":
-            return beam_spans({name: x[row] for name, x in outputs.items()})
-        start, end = outputs["start_logits"][row], outputs["end_logits"][row]
-        return simple_spans(start, end, window, self.config.n_best_size)
+    def candidates(self, outputs, begins, inside) -> Spans:
+        """Return the spans of rows [R] that may be answers; see `numerics`."""
+        c = self.config
+        how = c.n_best_size, c.max_answer_length
+        return candidates(c.answer_head, outputs, begins, inside, *how)
 
-    def _null_odds(self, outputs, rows: list[int], best: float) -> float:
-        """Return how much likelier no answer is, least of all windows."""
-        if self.config.answer_head == "beam":
-            return float(outputs["answer_logits"][rows].min())
-        null = outputs["start_logits"][rows, 0] + outputs["end_logits"][rows, 0]
-        return float(null.min()) - best
+    def no_answer(self, outputs):
+        """Return the score of no answer in each row, [R]."""
+        if self.odds_are_relative:
+            return outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
+        return outputs["answer_logits"]
+
+    @property
+    def odds_are_relative(self) -> bool:
+        """Whether null odds are `no_answer` less the best answer's score."""
+        return self.config.answer_head == "simple"
 
     def threshold(self, examples, predictions) -> float | None:
         """Return the null odds above which there is no answer."""
@@ -294,7 +327,37 @@ class QuestionAnswering(Task):
     def tuned(self, examples, predictions):
         if not self.impossible:
             return self
-        return self.with_null_threshold(self.threshold(examples, predictions))
+        threshold = self.threshold(examples, predictions)
+        return self.replaced(null_score_diff_threshold=threshold)
+
+    @property
+    def answer_outputs(self) -> tuple[str, ...]:
+        """The outputs of the head from which answers follow."""
+        if self.odds_are_relative:
+            return "start_logits", "end_logits"
+        return "start_top_log_probs", "end_top_log_probs", "answer_logits"
+
+    def example(self, question, context):
+        return Question("", question, context, None)
+
+    def value(self, prediction):
+        return prediction.text(self.config.null_score_diff_threshold or 0.0)
+
+    def answer(self, query, prediction, top):
+        """Return the answer, "" if there is none, and the likeliest spans."""
+        best = prediction.best[:top]
+        answers = [
+            {
+                "text": answer.text,
+                "start": answer.place[0],
+                "end": answer.place[1],
+                "score": answer.score,
+                "probability": share,
+            }
+            for answer, share in zip(best, probabilities(best), strict=True)
+        ]
+        odds = {"null_odds": prediction.null_odds} if self.impossible else {}
+        return {"answer": self.value(prediction), "answers": answers} | odds
 
     def score(self, examples, predictions):
         answers = [question.answers for question in examples]

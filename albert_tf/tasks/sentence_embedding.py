@@ -7,6 +7,7 @@ import dataclasses
 import io
 import os
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import label_number, require_label
 from albert_tf.tasks.prediction_files import write_labels
-from albert_tf.tasks.tables import Columns, cell, is_lines, read_rows, text_cell
+from albert_tf.tasks.tables import (
+    Columns,
+    TableColumns,
+    cell,
+    is_lines,
+    read_rows,
+    text_cell,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
@@ -59,12 +67,16 @@ class Embedding(Task):
     """
 
     kind = "embedding"
+    signature = "embed"
+    answer_outputs = ("embedding",)
+    fields: ClassVar = {"text": str}
     scores = (*RATED, *MATCHED)
     takes = (
         *("max_seq_length", "temperature", "crop_rate"),
         *("pooling", "unit_length"),
     )
     data_takes = TEXT_COLUMNS
+    unlabelled = True
 
     columns: Columns = USUAL
     main_metric: str = "spearman"
@@ -72,10 +84,29 @@ class Embedding(Task):
         max_seq_length=128, temperature=0.05, crop_rate=0.3
     )
 
-    def with_columns(self, columns):
+    def renamed(self, columns):
         return dataclasses.replace(self, columns=self.columns.renamed(columns))
 
     # Examples.
+
+    def table(self, width=0, labelled=False):
+        names = USUAL.text, USUAL.text_pair, NEGATIVE
+        rule = "Texts must be a list, or a tuple of two or three lists."
+        require(width <= len(names), rule, columns=width)
+        rule = "Scores must be of pairs, a tuple of two lists."
+        require(width == 2 or not labelled, rule, columns=width)
+        return TableColumns(names[: width or None], USUAL.label[0])
+
+    def in_memory(self):
+        return dataclasses.replace(self, columns=USUAL)
+
+    def nameless(self):
+        return self.renamed({"id_column": ""})
+
+    def texts_apart(self, examples):
+        # Another row's partner is a wrong answer: it must not be one's own.
+        is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
+        return [e.texts for e in examples] if is_contrast else None
 
     def read(self, part, path) -> list[Texts]:
         if is_lines(path):
@@ -181,6 +212,15 @@ class Embedding(Task):
         """Return the vectors of every example's texts, [N, C, H]."""
         vectors = outputs["embedding"]
         return vectors.reshape(len(examples), -1, vectors.shape[-1])
+
+    def example(self, text):
+        return Texts("", (text,))
+
+    def value(self, prediction):
+        return prediction[0]
+
+    def answer(self, query, prediction, top):
+        return {"embedding": prediction[0].tolist()}
 
     def score(self, examples, predictions):
         from albert_tf.tasks.metrics import METRICS, retrieval

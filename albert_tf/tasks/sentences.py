@@ -15,7 +15,14 @@ from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.labels import require_label, shown
 from albert_tf.tasks.prediction_files import write_labels, write_submission
-from albert_tf.tasks.tables import Columns, cell, field, read_rows, text_cell
+from albert_tf.tasks.tables import (
+    Columns,
+    TableColumns,
+    cell,
+    field,
+    read_rows,
+    text_cell,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row
@@ -102,10 +109,24 @@ class SentenceTask(Task):
     layout: str = ""
     submissions: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def with_columns(self, columns):
+    def renamed(self, columns):
         return dataclasses.replace(
             self, columns=self.columns.renamed(columns), predict_columns=None
         )
+
+    def table(self, width=0, labelled=False):
+        c = self.columns
+        pair = (c.text_pair,) if c.text_pair else ()
+        return TableColumns((c.text, *pair), c.label[0])
+
+    def in_memory(self):
+        c = self.columns
+        columns = Columns(c.text, c.text_pair, c.label[:1])
+        how = {"columns": columns, "predict_columns": None, "layout": ""}
+        return dataclasses.replace(self, **how)
+
+    def nameless(self):
+        return self.renamed({"id_column": ""})
 
     def for_model(self, trained: "SentenceTask") -> "SentenceTask":
         task = super().for_model(trained)
@@ -190,6 +211,20 @@ class SentenceTask(Task):
         if shares:
             arrays["labels"] = np.stack(shares).astype(np.float32)
         return Features.from_rows(rows, arrays, tokenizer.pad_id, length)
+
+    def served(self, outputs):
+        return {"probabilities": self.probabilities(outputs["logits"])}
+
+    def example(self, text, text_pair=""):
+        rule = "`text_pair` must be given to a model of pairs alone."
+        require(self.is_pair or not text_pair, rule, text_pair=text_pair)
+        return Example("", text, text_pair, None)
+
+    def answer(self, query, prediction, top):
+        """Return each label with its probability, the likeliest first."""
+        shares = prediction.probabilities.tolist()
+        pairs = zip(self.labels, shares, strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
         # Its libraries are not needed to predict.

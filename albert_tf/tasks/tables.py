@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -129,6 +129,20 @@ class Columns:
         if self.text_pair:
             pair = text_cell(row, self.text_pair, "text_pair_column")
         return str(name), text_cell(row, self.text, "text_column"), pair
+
+
+class TableColumns(NamedTuple):
+    """Names of a table's columns.
+
+    Attributes:
+      texts: of strings, and of what `lists` names.
+      label: of labels.
+      lists: those of `texts` that may hold lists of strings.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    lists: tuple[str, ...] = ()
 
 
 TXT = ".txt"  # read as TSV

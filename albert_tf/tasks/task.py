@@ -19,8 +19,9 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.tables import note_quotes
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.numerics import softmax
+from albert_tf.tasks.tables import TableColumns, note_quotes
+from albert_tf.tasks.task_config import COLUMNS, DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer
 
 TASK_FILE = "task.json"
@@ -86,19 +87,35 @@ class Task(abc.ABC):
         task's `scores`; larger is better.
       config: input length, dropout and what else the kind takes.
 
-    A kind also says, as class attributes, its name, the fields of `TaskConfig`
-    (`takes`) and the columns of `DataConfig` (`data_takes`) that have a
-    meaning for it, which fields are those of a fine-tuned model (`learnt`),
-    whether a label may stand in several columns, and whether its labels are
-    classes.
+    Class attributes, which a kind sets:
+      kind: its name.
+      signature: the signature of a SavedModel that serves it.
+      fields: the fields of a query, and their types.
+      answer_outputs: the outputs of the head from which answers follow.
+      takes: the fields of `TaskConfig` that have a meaning for it.
+      data_takes: the columns of `DataConfig` that have one.
+      learnt: the fields of a task that belong to a fine-tuned model.
+      has_classes: whether labels are classes.
+      fewest_labels: the least number of labels.
+      many_label_columns: whether a label may stand in several columns.
+      is_pair: whether examples are pairs of texts.
+      text_rank: the rank of an example's text: 0, or 1 for lists of words.
+      unlabelled: whether texts without labels can be learnt from.
     """
 
     kind: ClassVar[str]
+    signature: ClassVar[str]
+    fields: ClassVar[dict[str, type]] = {"text": str, "text_pair": str}
+    answer_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
     data_takes: ClassVar[tuple[str, ...]] = ()
     learnt: ClassVar[tuple[str, ...]] = ()
-    many_label_columns: ClassVar[bool] = False
     has_classes: ClassVar[bool] = False
+    fewest_labels: ClassVar[int] = 2
+    many_label_columns: ClassVar[bool] = False
+    is_pair: ClassVar[bool] = False
+    text_rank: ClassVar[int] = 0
+    unlabelled: ClassVar[bool] = False
 
     name: str
     splits: Splits = dataclasses.field(default_factory=dict)
@@ -106,25 +123,58 @@ class Task(abc.ABC):
     main_metric: str
     config: TaskConfig = DEFAULT_CONFIG
 
-    def with_config(self, config: TaskConfig) -> "Task":
-        """Return the task with the settings that are not None.
+    def updated(self, **given) -> "Task":
+        """Return the task with a user's settings.
 
         If inputs become shorter, the other lengths are fitted to them.
+
+        Args:
+          **given: fields of `TaskConfig`, names of columns, and `main_metric`;
+            None changes nothing.
         """
-        values = dataclasses.asdict(config)
+        names = (*COLUMNS, "main_metric")
+        data = DataConfig(**{k: given.pop(k) for k in names if k in given})
+        self._check_data(data)
+        columns = data.columns()
+        task = self.renamed(columns) if columns else self
+        values = dataclasses.asdict(TaskConfig(**given))
         changes = {k: v for k, v in values.items() if v is not None}
-        for name, value in changes.items():
+        config = dataclasses.replace(self.config, **changes)
+        if config.max_seq_length < self.config.max_seq_length:
+            fitted = self.fitted_lengths(config, changes)
+            config = dataclasses.replace(config, **fitted | changes)
+        main = data.main_metric or self.main_metric
+        task = dataclasses.replace(task, main_metric=main, config=config)
+        task.check(changes)
+        return task
+
+    def _check_data(self, data: DataConfig) -> None:
+        """Refuse columns and a main metric that the kind does not have."""
+        for name, value in data.columns().items():
+            rule = f"`{name}` has no meaning for a task of {self.kind}."
+            require(name in self.data_takes, rule, **{name: value})
+        require(
+            self.many_label_columns or len(data.label_column) < 2,
+            f"`label_column` must be one column for a task of {self.kind}.",
+            label_column=",".join(data.label_column),
+        )
+        rule = f"`main_metric` must be one of {', '.join(self.scores)}."
+        legal = data.main_metric in (None, *self.scores)
+        require(legal, rule, main_metric=data.main_metric)
+
+    def renamed(self, columns: dict[str, Any]) -> "Task":
+        """Return the task with the columns that settings name."""
+        raise NotImplementedError
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Refuse settings that the kind lacks, or that do not fit each other.
+
+        Args:
+          given: those of `config` that have just been changed.
+        """
+        for name, value in given.items():
             rule = f"A task of {self.kind} takes {', '.join(self.takes)}."
             require(name in self.takes, rule, **{name: value})
-        changed = dataclasses.replace(self.config, **changes)
-        if changed.max_seq_length < self.config.max_seq_length:
-            fitted = self.fitted_lengths(changed, changes)
-            changed = dataclasses.replace(changed, **fitted | changes)
-        return dataclasses.replace(self, config=changed)
-
-    def with_length(self, length: int) -> "Task":
-        """Return the task with settings that fit inputs of `length` tokens."""
-        return self.with_config(TaskConfig(max_seq_length=length))
 
     def fitted_lengths(
         self, config: TaskConfig, given: dict[str, Any]
@@ -135,33 +185,10 @@ class Task(abc.ABC):
         """
         return {}
 
-    def with_null_threshold(self, value: float | None) -> "Task":
-        """Return the task with another `null_score_diff_threshold`."""
-        config = dataclasses.replace(
-            self.config, null_score_diff_threshold=value
-        )
+    def replaced(self, **config) -> "Task":
+        """Return the task with other values in its `config`, unchecked."""
+        config = dataclasses.replace(self.config, **config)
         return dataclasses.replace(self, config=config)
-
-    def with_data(self, data: DataConfig) -> "Task":
-        """Return the task with the columns and the metric of the user."""
-        columns = data.columns()
-        for name, value in columns.items():
-            rule = f"`{name}` has no meaning for a task of {self.kind}."
-            require(name in self.data_takes, rule, **{name: value})
-        require(
-            self.many_label_columns or len(data.label_column) < 2,
-            f"`label_column` must be one column for a task of {self.kind}.",
-            label_column=",".join(data.label_column),
-        )
-        main = data.main_metric or self.main_metric
-        rule = f"`main_metric` must be one of {', '.join(self.scores)}."
-        require(main in self.scores, rule, main_metric=main)
-        changed = self.with_columns(columns) if columns else self
-        return dataclasses.replace(changed, main_metric=main)
-
-    def with_columns(self, columns: dict[str, Any]) -> "Task":
-        """Return the task with the columns that settings name, if any do."""
-        raise NotImplementedError
 
     @functools.cached_property
     def head(self):
@@ -169,6 +196,43 @@ class Task(abc.ABC):
         from albert_tf.tasks.heads import head_of
 
         return head_of(self)
+
+    # Examples in memory.
+
+    @abc.abstractmethod
+    def table(self, width: int = 0, labelled: bool = False) -> TableColumns:
+        """Return the columns by which texts and labels are read.
+
+        Args:
+          width: the number of columns of texts, 0 for all that there may be.
+          labelled: whether there are labels.
+        """
+
+    def in_memory(self) -> "Task":
+        """Return the task as it reads the columns of `table` alone."""
+        return self
+
+    def nameless(self) -> "Task":
+        """Return the task as it reads a table whose rows need no names."""
+        return self
+
+    def reopened(self) -> "Task":
+        """Return the task as it learns from more examples than before."""
+        return self
+
+    def table_labels(self, labels: list) -> list:
+        """Return labels as they are in tables; each may be a list of one."""
+        return [
+            x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
+        ]
+
+    def with_shares(self, examples: Sequence[Any], labels: list) -> Sequence:
+        """Return examples, with shares of classes if labels are shares."""
+        return examples
+
+    def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
+        """Return the texts that a batch must not repeat, or None."""
+        return None
 
     # Examples.
 
@@ -219,6 +283,14 @@ class Task(abc.ABC):
 
     # Results.
 
+    def probabilities(self, logits: Any) -> Any:
+        """Return the probability of each class, in NumPy or TensorFlow."""
+        return softmax(logits)
+
+    def served(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return what a served model returns beside the head's outputs."""
+        return {}
+
     @abc.abstractmethod
     def predictions(
         self,
@@ -253,6 +325,22 @@ class Task(abc.ABC):
     ) -> list[str]:
         """Write files whose names begin with `path`; return their names."""
 
+    # One query, {field: value}, and its answer.
+
+    @abc.abstractmethod
+    def example(self, **query) -> Any:
+        """Return the example of a query, without a label."""
+
+    def value(self, prediction: Any) -> Any:
+        """Return what Keras's `predict` returns for an example."""
+        return prediction.probabilities
+
+    @abc.abstractmethod
+    def answer(
+        self, query: dict[str, Any], prediction: Any, top: int
+    ) -> dict[str, Any]:
+        """Return a prediction as JSON has it, with at most `top` answers."""
+
     # The model directory.
 
     def description(self) -> dict:
@@ -261,7 +349,7 @@ class Task(abc.ABC):
 
     def identity(self) -> dict:
         """Return `description` without what may change: the threshold."""
-        return self.with_null_threshold(None).description()
+        return self.replaced(null_score_diff_threshold=None).description()
 
     def save(self, model_dir: str) -> None:
         """Write `task.json` into a model directory."""

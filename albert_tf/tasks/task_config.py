@@ -163,3 +163,7 @@ class DataConfig(Checked):
         """Return {name: value} of the settings of columns that are given."""
         values = {name: getattr(self, name) for name in COLUMNS}
         return {k: v for k, v in values.items() if v not in (None, ())}
+
+    def of_task(self) -> dict[str, Any]:
+        """Return {name: value} of the settings for `Task.updated`."""
+        return self.columns() | {"main_metric": self.main_metric}

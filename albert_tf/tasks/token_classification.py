@@ -8,6 +8,7 @@ Shapes: N rows, T tokens, C tags.
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,17 +21,25 @@ from albert_tf.tasks.features import (
 )
 from albert_tf.tasks.labels import class_named, shown
 from albert_tf.tasks.prediction_files import sibling, write_tsv
-from albert_tf.tasks.probabilities import softmax
+from albert_tf.tasks.tables import TableColumns
 from albert_tf.tasks.tag_schemes import (
     CLASSES,
     OUTSIDE,
     all_tags,
     breaks_of,
+    entity_spans,
     find_scheme,
     only_separates,
     parts,
 )
-from albert_tf.tasks.tagged_words import Sentence
+from albert_tf.tasks.tagged_words import (
+    TAGS_COLUMN,
+    WORDS_COLUMN,
+    Sentence,
+    divided,
+    name_in_table,
+    words_of,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import Tokenizer
@@ -127,11 +136,13 @@ class TokenClassification(Task):
     """
 
     kind = "token_classification"
+    signature = "entities"
+    fields: ClassVar = {"text": str}
     scores = ("f1", "precision", "recall", "accuracy")
     takes = ("max_seq_length", "classifier_dropout", "doc_stride")
     data_takes = ("text_column", "label_column", "id_column")
     learnt = ("labels", "scheme")
-    has_classes = True
+    has_classes, text_rank = True, 1
 
     word_column: str = ""
     tag_column: str = ""
@@ -140,7 +151,7 @@ class TokenClassification(Task):
     scheme: str = ""
     main_metric: str = "f1"
 
-    def with_columns(self, columns):
+    def renamed(self, columns):
         return dataclasses.replace(
             self,
             word_column=columns.get("text_column", self.word_column),
@@ -148,17 +159,16 @@ class TokenClassification(Task):
             id_column=columns.get("id_column", self.id_column),
         )
 
-    def with_config(self, config):
-        task = super().with_config(config)
-        size, stride = task.window
+    def check(self, given):
+        super().check(given)
+        size, stride = self.window
         require(
             stride <= size,
             "`doc_stride` must be at most `max_seq_length` - 2, or words would "
             "be left out.",
             doc_stride=stride,
-            max_seq_length=task.config.max_seq_length,
+            max_seq_length=self.config.max_seq_length,
         )
-        return task
 
     def fitted_lengths(self, config, given):
         """Keep windows overlapping if a stride is set."""
@@ -171,6 +181,14 @@ class TokenClassification(Task):
         """The tokens of a window, and between the beginnings of two."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
+
+    def table(self, width=0, labelled=False):
+        words = (name_in_table(self.word_column, WORDS_COLUMN),)
+        tags = name_in_table(self.tag_column, TAGS_COLUMN)
+        return TableColumns(words, tags, lists=words)
+
+    def table_labels(self, labels):
+        return labels
 
     def read(self, part, path) -> list[Sentence]:
         columns = self.word_column, self.tag_column
@@ -256,12 +274,11 @@ class TokenClassification(Task):
         self, words: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """Return a sentence's windows, and each word's row and place in it."""
-        if not words:
-            return [], np.zeros(0, np.int32), np.zeros(0, np.int32)
-        ids = np.concatenate(words)
-        lengths = [len(word) for word in words]
+        ids = np.concatenate([np.zeros(0, np.int32), *words])
+        lengths = np.array([len(word) for word in words], np.int64)
         firsts = np.cumsum(lengths) - lengths  # first piece of each word
-        windows = make_windows(len(ids), *self.window)
+        # A text without words has one empty window.
+        windows = make_windows(len(ids), *self.window) or [(0, 0)]
         row_of = best_windows(len(ids), windows)[firsts]
         starts = np.array([start for start, _ in windows])
         positions = firsts - starts[row_of] + 1
@@ -275,7 +292,8 @@ class TokenClassification(Task):
         words = [len(sentence.words) for sentence in examples]
         first = np.repeat(np.cumsum(row_counts) - row_counts, words)
         rows = first + notes["word_rows"]
-        shares = softmax(outputs["logits"][rows, notes["positions"]])
+        logits = outputs["logits"][rows, notes["positions"]]  # [words, C]
+        shares = self.probabilities(logits)
         best, shares = shares.argmax(axis=1), shares.max(axis=1)  # [words]
         ends = np.cumsum(words)[:-1]
         return [
@@ -284,6 +302,34 @@ class TokenClassification(Task):
                 np.split(best, ends), np.split(shares, ends), strict=True
             )
         ]
+
+    def example(self, text):
+        return Sentence(tuple(divided(text)), None, "", 1)
+
+    def value(self, prediction):
+        return list(prediction.tags)
+
+    def answer(self, query, prediction, top):
+        """Return the entities of a text, and the tag of every word."""
+        text, tags = query["text"], prediction.tags
+        words = words_of(text)
+        spans = entity_spans(tags) if self.marks_entities else ()
+        entities = [
+            (kind, words[first][0], words[last][1])
+            for first, last, kind in spans
+        ]
+        shares = prediction.probabilities.tolist()
+        tagged = zip(words, tags, shares, strict=True)
+        return {
+            "entities": [
+                {"text": text[a:b], "kind": kind, "start": a, "end": b}
+                for kind, a, b in entities
+            ],
+            "words": [
+                {"text": text[a:b], "tag": tag, "probability": share}
+                for (a, b), tag, share in tagged
+            ],
+        }
 
     def score(self, examples, predictions):
         # Its libraries are not needed to predict.

@@ -15,7 +15,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.model_directory import checkpoints
 
@@ -96,7 +95,7 @@ def test_an_embedder_keeps_its_pooling(
 ):
     """`embed` and exports pool as in fine-tuning, and cut as it did."""
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
-    task = find("embedding").with_config(TaskConfig(**how))
+    task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = model(*exporting.packed(tokenizer, LINES, length=9)).numpy()

@@ -34,7 +34,6 @@ from albert_tf.serving.exporting import (
 from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.model_directory import checkpoints
 
 
@@ -292,11 +291,9 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 def test_changed_lengths_are_listed():
     """All of them, but no setting that the user passed to the export."""
-    served = question_task("simple").with_config(
-        TaskConfig(null_score_diff_threshold=0.5)
-    )
-    assert changed_lengths(served, served.with_length(20)) == ""
-    assert changed_lengths(served, served.with_length(7)) == (
+    served = question_task("simple").updated(null_score_diff_threshold=0.5)
+    assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
+    assert changed_lengths(served, served.updated(max_seq_length=7)) == (
         "max_seq_length 20 -> 7, doc_stride 5 -> 3, max_query_length 6 -> 1"
     )
 

@@ -19,8 +19,7 @@ from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
     task_in,
 )
-from albert_tf.library.reading_models import MultipleChoice
-from albert_tf.library.sentence_models import Classifier, PairClassifier
+from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task import TASK_FILE

@@ -17,8 +17,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface_heads import Modules, read_modules
 from albert_tf.conversion.sources import open_source
-from albert_tf.library.reading_models import QuestionAnswerer
-from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.library.models import Classifier, QuestionAnswerer, Regressor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import load_task
 from albert_tf.training.model_directory import checkpoints

@@ -94,7 +94,7 @@ def job_of(kind, words):
     """Return a job whose training labels are balanced."""
     examples = examples_of(kind)
     config = TaskConfig(max_seq_length=12, classifier_dropout=0.0)
-    task = find(kind).with_config(config).fitted(examples)
+    task = find(kind).updated(**vars(config)).fitted(examples)
     split = Split("train", examples, task.features(examples, words))
     job = Job(task, CONFIG, words, (split,), (), ())
     return with_class_weights(job, ("balanced",))

@@ -19,18 +19,18 @@ SHORT = TaskConfig(max_seq_length=16)
 
 
 def tagging(*labels):
-    task = find("token_classification").with_config(SHORT)
+    task = find("token_classification").updated(**vars(SHORT))
     return dataclasses.replace(task, labels=labels, scheme="bio")
 
 
 def choosing(number):
     task = find("multiple_choice")
-    task = task.with_config(TaskConfig(max_seq_length=16, max_qa_length=9))
+    task = task.updated(max_seq_length=16, max_qa_length=9)
     return dataclasses.replace(task, number=number)
 
 
 def classes(*labels):
-    task = find("classification").with_config(SHORT)
+    task = find("classification").updated(**vars(SHORT))
     return dataclasses.replace(task, labels=labels)
 
 
@@ -95,8 +95,8 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )
-    beam = find("squad-2.0").with_config(config)
-    simple = beam.with_config(TaskConfig(answer_head="simple"))
+    beam = find("squad-2.0").updated(**vars(config))
+    simple = beam.updated(answer_head="simple")
     assert load_teacher(teacher(simple), job_of(simple, pretrained)) == simple
     with pytest.raises(InputError, match="answer_head=beam"):
         load_teacher(teacher(beam), job_of(simple, pretrained))

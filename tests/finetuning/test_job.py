@@ -15,7 +15,6 @@ from albert_tf.finetuning.job import FinetuningConfig, Job
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
-from albert_tf.tasks.task_config import TaskConfig
 
 
 def test_workers_need_the_same_settings_and_examples(
@@ -68,7 +67,7 @@ def test_rows_are_counted_where_they_are_not_examples(examples, said):
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)
-    task = find("ner").with_config(TaskConfig(max_seq_length=4))
+    task = find("ner").updated(max_seq_length=4)
     summary = Job(task, None, None, (split,), (), ()).summary()
     assert summary.endswith(f"train: {said}")
 

@@ -181,7 +181,7 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
 def equal_tasks(dropout):
     """Return a shared model of two tasks with equal heads, and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
-    row = TASKS["classification"].with_config(config)
+    row = TASKS["classification"].updated(**vars(config))
     row = dataclasses.replace(row, labels=("x", "y"))
     tasks = {"a": row, "b": row}
     model = SharedModel(tiny.CONFIG, tasks, "float32")

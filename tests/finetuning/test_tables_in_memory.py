@@ -71,7 +71,7 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
 
 def examples(kind, source, **columns):
     data = DataConfig(train_file=as_source("train_file", source), **columns)
-    task = find(kind).with_data(data)
+    task = find(kind).updated(**data.of_task())
     return read_splits(task, data, "train")[""]
 
 

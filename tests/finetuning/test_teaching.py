@@ -43,7 +43,7 @@ TEXTS = (
 
 def sentences(kind, *labels):
     """Return a task of sentences, and examples with labels in turn."""
-    task = find(kind).with_config(TaskConfig(max_seq_length=16))
+    task = find(kind).updated(max_seq_length=16)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("x", "y", "z"))
     pairs = zip(TEXTS, labels, strict=True)
@@ -53,7 +53,7 @@ def sentences(kind, *labels):
 def words():
     """Sentences of three words each, of more or fewer pieces."""
     task = find("token_classification")
-    task = task.with_config(TaskConfig(max_seq_length=16))
+    task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
     tags = ("O", "B-X", "O")
     lines = ("she walks slowly", "zqx naïve café", "a the a", "1,000 a a")
@@ -64,7 +64,7 @@ def choices():
     """Three choices at most, of which two examples have fewer."""
     config = TaskConfig(max_seq_length=20, max_qa_length=8)
     task = dataclasses.replace(
-        find("multiple_choice").with_config(config), number=3
+        find("multiple_choice").updated(**vars(config)), number=3
     )
     given = (("music", "a letter"), ("the",), ("he", "she", "they walk"))
     rows = zip(TEXTS, given, strict=False)

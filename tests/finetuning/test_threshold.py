@@ -14,7 +14,6 @@ from tiny_runs import build, refusal, run
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.multitask import finetune_together
-from albert_tf.serving import litert_tasks
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
@@ -187,9 +186,9 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
     def answers():
         runner = Runner(lite)
         return {
-            name: litert_tasks.answer(
-                runner, {"question": QUESTION, "context": context}, 1
-            )["answer"]
+            name: runner.answer({"question": QUESTION, "context": context}, 1)[
+                "answer"
+            ]
             for name, context in asked(questions).items()
         }
 

@@ -12,7 +12,6 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.machines.distribution import (
     DistributionConfig,
     make_strategy,
@@ -24,7 +23,7 @@ SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 LARGE = dataclasses.replace(SMALL, num_hidden_layers=3, num_attention_heads=4)
 TASK = dataclasses.replace(
     find("classification"), labels=("bad", "fair", "good")
-).with_config(TaskConfig(max_seq_length=16))
+).updated(max_seq_length=16)
 TEXTS = ("a good film", "so awful it is", "bad", "the plot of " * 9)
 
 

@@ -4,7 +4,7 @@ import keras
 import pytest
 from tiny_fits import LABELS, RATE
 
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.models import Classifier
 from albert_tf.training.optimization.keras_optimizers import AdamW
 
 

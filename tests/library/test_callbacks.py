@@ -8,7 +8,7 @@ import pytest
 import tiny_tasks
 from tiny_fits import LABELS, RATE
 
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.models import Classifier
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(4, 1), strict=True))
 METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]

@@ -9,7 +9,7 @@ from tiny_fits import LABELS, RATE
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.models import Classifier
 from albert_tf.training.model_directory import checkpoints
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))

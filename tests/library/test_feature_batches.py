@@ -11,7 +11,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_fits import LABELS
 
 from albert_tf.library.feature_batches import of_generator, without_repeats
-from albert_tf.library.sentence_models import Classifier, Embedder
+from albert_tf.library.models import Classifier, Embedder
 
 PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 

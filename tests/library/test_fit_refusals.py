@@ -7,7 +7,7 @@ import tensorflow as tf
 from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.models import Classifier
 from albert_tf.training.optimization.keras_optimizers import AdamW
 
 TEXTS = ["a good film", "a bad film"]

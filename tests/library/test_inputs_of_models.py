@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.library.pretrained_model import load
-from albert_tf.library.reading_models import MultipleChoice
-from albert_tf.library.sentence_models import Classifier, PairClassifier
 from albert_tf.model.layers import ALIASES
 
 TEXTS, PAIRS = ["the film was good", "a bad plot"], ["so fine", "it is not"]

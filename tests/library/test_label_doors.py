@@ -27,7 +27,7 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 
 def model_of(name, kind, words, **changes):
     """Return a model quickly: its network never runs."""
-    task = dataclasses.replace(find(kind).with_length(16), **changes)
+    task = dataclasses.replace(find(kind).updated(max_seq_length=16), **changes)
     return getattr(albert_tf, name)(tiny.CONFIG, task, words)
 
 
@@ -239,7 +239,9 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
     def predicted(data):
-        texts = raw_data.texts_of(data, model.table_columns(), model.text_rank)
+        texts = raw_data.texts_of(
+            data, model.task.table(), model.task.text_rank
+        )
         found = model.examples(texts, None, "predict")
         return [list(example.words) for example in found]
 
@@ -251,7 +253,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     assert predicted(split.ragged_batch(2)) == WORDS
     for data in (both, both.ragged_batch(2)):
         found = []
-        for batch in raw_data.in_batches(data, model.text_rank):
+        for batch in raw_data.in_batches(data, model.task.text_rank):
             found += model.weighted_examples(batch, None, None, "train")[0]
         assert [list(e.words) for e in found] == WORDS
         assert [e.tags for e in found] == [TAGS] * 3

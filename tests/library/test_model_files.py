@@ -5,7 +5,7 @@ import pytest
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library.sentence_models import Classifier
+from albert_tf.library.models import Classifier
 
 TEXT = "the [E1] garden <URL> river"
 

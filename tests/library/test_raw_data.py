@@ -10,9 +10,9 @@ import tiny
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library import raw_data
-from albert_tf.library.raw_data import TableColumns
 from albert_tf.library.task_loading import label_names
 from albert_tf.tasks.registry import TASKS, find
+from albert_tf.tasks.tables import TableColumns
 
 COLUMNS = TableColumns(("text",), "label")
 TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
@@ -83,8 +83,8 @@ OF_KIND = {
     "multilabel": (TEXTS, [["O"], []]),
 }
 IN_COLUMNS = (
-    find("multilabel").with_columns({"label_column": LABELS}),
-    find("multiple_choice").with_columns({"choice_columns": ("a", "b", "c")}),
+    find("multilabel").updated(label_column=LABELS),
+    find("multiple_choice").updated(choice_columns=("a", "b", "c")),
 )
 
 
@@ -97,7 +97,7 @@ def test_lists_have_no_columns_of_a_data_set(words, task):
     Its files may number their rows, mark spans, or have other columns to
     predict.
     """
-    task = task.with_length(16)
+    task = task.updated(max_seq_length=16)
     if task.has_classes and not task.labels:
         task = dataclasses.replace(task, labels=LABELS)
     pairs = getattr(task, "is_pair", False)

@@ -9,7 +9,7 @@ import tiny_fits
 import tiny_tasks
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.reading_models import (
+from albert_tf.library.models import (
     MultipleChoice,
     QuestionAnswerer,
     Tagger,
@@ -190,7 +190,7 @@ def test_choices_are_learnt(shallow, tmp_path):
 def test_a_model_of_race_takes_texts(pretrained_dir, tmp_path):
     """Its files hold articles; texts are columns, as of any choices."""
     config = TaskConfig(max_seq_length=12, max_qa_length=6)
-    task = find("race").with_config(config)
+    task = find("race").updated(**vars(config))
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)
     model = MultipleChoice.load(tmp_path / "model")
     x = ["she walks"], ["where"], [["night", "river", "bridge", "house"]]

@@ -9,14 +9,13 @@ import tiny_fits
 import tiny_tasks
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.sentence_models import (
+from albert_tf.library.models import (
     Classifier,
     Embedder,
     PairClassifier,
     Regressor,
 )
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.optimization.keras_optimizers import AdamW
 
 LABELS = ("bad", "good")
@@ -61,7 +60,7 @@ def test_a_model_of_official_files_takes_texts(
     name, cls, columns, pretrained_dir, tmp_path
 ):
     """Names of rows, and what files to predict are like, are the files'."""
-    task = find(name).with_config(TaskConfig(max_seq_length=12))
+    task = find(name).updated(max_seq_length=12)
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)
     model = cls.load(tmp_path / "model")
     texts = (TEXTS[:4], TEXTS[4:8])[:columns]

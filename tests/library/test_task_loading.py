@@ -10,10 +10,9 @@ from tiny_fits import LABELS
 
 import albert_tf
 from albert_tf.base.errors import InputError
+from albert_tf.library.models import Classifier, Regressor, Tagger
 from albert_tf.library.preprocessor import Preprocessor
 from albert_tf.library.pretrained_model import load
-from albert_tf.library.reading_models import Tagger
-from albert_tf.library.sentence_models import Classifier, Regressor
 from albert_tf.model.task_heads import AlbertForBeamSpans
 from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
 

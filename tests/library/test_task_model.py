@@ -11,7 +11,7 @@ import tiny_tasks
 from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.library.models import Classifier, Regressor
 from albert_tf.tasks.batches import training_batches
 from albert_tf.training.model_directory import checkpoints
 from albert_tf.training.optimization.keras_optimizers import AdamW

@@ -11,8 +11,12 @@ from sklearn import metrics as sklearn_metrics
 from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.reading_models import QuestionAnswerer, Tagger
-from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.library.models import (
+    Classifier,
+    QuestionAnswerer,
+    Regressor,
+    Tagger,
+)
 from albert_tf.library.training_metrics import (
     Adapted,
     chosen,

@@ -7,7 +7,6 @@ from exporting import LENGTH, model_dir, packed, server_of, without_tokenizer
 from albert_tf.base.errors import InputError
 from albert_tf.serving import calibration
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import INPUTS
 
 
@@ -35,7 +34,7 @@ def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):
     """MRPC's files to evaluate on have other columns than its test file."""
-    task = find("mrpc").with_config(TaskConfig(max_seq_length=12))
+    task = find("mrpc").updated(max_seq_length=12)
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = server_of(tmp_path / "model")
     wanted = packed(tokenizer, ["she walks"], ["night"], length=12)

@@ -18,7 +18,7 @@ def folder(pretrained_dir, tmp_path_factory):
     """A model directory of multiple choice, its weights random."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     folder = tmp_path_factory.mktemp("choices") / "model"
-    model_dir(folder, pretrained_dir, find("race").with_config(config))
+    model_dir(folder, pretrained_dir, find("race").updated(**vars(config)))
     return str(folder)
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from exporting import TEXTS, close, finetuned, server_of, strings
 from tiny_records import serialized
 
-from albert_tf.library.sentence_models import Classifier, Regressor
+from albert_tf.library.models import Classifier, Regressor
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir):

@@ -6,7 +6,6 @@ import pytest
 from exporting import model_dir, server_of, strings
 
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 
 TAGS = ("O", "B-X", "I-X", "E-X", "S-X")
 TEXTS = ("night day", "walks", "", "day")
@@ -16,7 +15,7 @@ TEXTS = ("night day", "walks", "", "day")
 def server(pretrained_dir, tmp_path_factory):
     """The server of a model of entities."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIOES")
-    task = task.with_config(TaskConfig(max_seq_length=14))
+    task = task.updated(max_seq_length=14)
     folder = tmp_path_factory.mktemp("entities") / "model"
     model_dir(folder, pretrained_dir, task)
     return server_of(folder)

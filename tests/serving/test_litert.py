@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import shutil
-import types
 
 import numpy as np
 import programs
@@ -15,12 +14,13 @@ from exporting import MASKED, TEXTS, close, finetuned, packed, written
 from albert_tf import litert_runner
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.litert_runner import ANSWERS, RunnerConfig, answers
-from albert_tf.serving import litert_tasks
+from albert_tf.litert_runner import RunnerConfig, answers
 from albert_tf.serving.exporting import ExportConfig
 from albert_tf.serving.litert_model import MODEL_FILE, Runner
-from albert_tf.tasks.registry import find
+from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.registry import KINDS, find
 from albert_tf.tasks.tables import Columns
+from albert_tf.tasks.task import Task
 from albert_tf.text.packing import pack
 from albert_tf.training.model_directory import checkpoints
 
@@ -79,7 +79,7 @@ def test_scores_pairs_as_the_python_model(
     logits = pretrained_model.sop(wanted["pooled_output"])
     close(found["sop_logits"], logits)
     query = {"text": TEXTS[0], "text_pair": TEXTS[-1]}
-    found = litert_tasks.pretrained(runner, query, 5)["in_order"]
+    found = runner.answer(query, 5)["in_order"]
     close(found, tf.nn.softmax(logits)[0, 0])
 
 
@@ -116,13 +116,11 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
         return {"logits": np.array([[1.25]], np.float32)}
 
     task = find("sts-b")
-    runner = types.SimpleNamespace(run=run, task=task, tokenizer=tokenizer)
-    assert litert_tasks.score(runner, query, 5) == {"score": 1.25}
+    assert Predictor(task, tokenizer, run)([query]) == [{"score": 1.25}]
     assert asked == [len(tokenizer.encode("the river")) + 1]
     alone = dataclasses.replace(task, columns=Columns())
     with pytest.raises(InputError, match="of pairs alone.*text_pair=the river"):
-        runner.task = alone
-        litert_tasks.score(runner, query, 5)
+        Predictor(alone, tokenizer, run)([query])
 
 
 def test_int8_needs_text(classifier, tmp_path):
@@ -235,7 +233,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 )
 def test_fields_of_other_models_are_an_error(kind, line, named):
     """It is an error; other columns of the data are ignored."""
-    fields, _ = ANSWERS[kind]
+    fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}
         return

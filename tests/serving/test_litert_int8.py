@@ -13,7 +13,6 @@ from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 
 pytest.importorskip("ai_edge_quantizer")
 
@@ -94,7 +93,7 @@ def test_padding_has_no_part_in_int8(
 
     The quantizer's bars and LiteRT's lines do not stand beside the export's.
     """
-    task = find("embedding").with_config(TaskConfig(max_seq_length=12))
+    task = find("embedding").updated(max_seq_length=12)
     model = model_dir(tmp_path / "model", pretrained_dir, task)
     out = exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
     said = capfd.readouterr()

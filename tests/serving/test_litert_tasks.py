@@ -22,7 +22,6 @@ from exporting import (
 
 from albert_tf.base.errors import InputError
 from albert_tf.litert_runner import RunnerConfig, answers
-from albert_tf.serving import litert_tasks
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.litert_model import Runner
 from albert_tf.tasks.registry import find
@@ -87,7 +86,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         zip(QUESTIONS, CONTEXTS, strict=True)
     ):
         query = {"question": question, "context": context}
-        found = litert_tasks.answer(runner, query, 3)
+        found = runner.answer(query, 3)
         best = found["answers"][0]
         assert best["text"] == wanted["answers"][i, 0].decode()
         withheld = wanted["null_odds"][i] > threshold
@@ -101,7 +100,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
         scores = [a["score"] for a in found["answers"]]
         assert scores == sorted(scores, reverse=True)
         assert len({a["text"] for a in found["answers"]}) == len(scores) <= 3
-        more = litert_tasks.answer(runner, query, 50)["answers"]
+        more = runner.answer(query, 50)["answers"]
         assert [a["text"] for a in more[:3]] == [
             a["text"] for a in found["answers"]
         ]
@@ -114,15 +113,13 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     ("labels", "found"),
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
-def test_classes_of_words_mark_no_entities(labels, found, monkeypatch):
+def test_classes_of_words_mark_no_entities(labels, found):
     """Even if one of them is called as a mark of entities is."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
     )
-    monkeypatch.setattr(litert_tasks, "ask", lambda *_: prediction)
-    runner = types.SimpleNamespace(task=task)
-    answer = litert_tasks.entities(runner, {"text": "one two"}, 1)
+    answer = task.answer({"text": "one two"}, prediction, 1)
     assert [span["text"] for span in answer["entities"]] == found
     assert [word["tag"] for word in answer["words"]] == [*labels[:2]]
 
@@ -143,7 +140,7 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
         zip(QUESTIONS, CONTEXTS, strict=True)
     ):
         query = {"question": question, "context": context}
-        best = litert_tasks.answer(runner, query, 1)["answers"][0]
+        best = runner.answer(query, 1)["answers"][0]
         assert best["text"] == wanted["answers"][i, 0].numpy().decode()
 
 
@@ -151,7 +148,7 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Blanks are filled, and questions and choices that are too long cut."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
-    task = find("race").with_config(config)
+    task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "")
     choices = ("writes", "a long walk over the bridge and the river", "a")
@@ -162,18 +159,18 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
         zip(questions, CONTEXTS, strict=True)
     ):
         query = {"question": question, "context": context, "choices": choices}
-        found = litert_tasks.choose(runner, query, 5)
+        found = runner.answer(query, 5)
         close(found["probabilities"], wanted["probabilities"][i])
         assert found["choice"] == wanted["choice"][i]
         assert found["text"] == choices[found["choice"]]
     with pytest.raises(InputError, match="choices"):
-        litert_tasks.choose(runner, query | {"choices": []}, 5)
+        runner.answer(query | {"choices": []}, 5)
 
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Words, tags and spans, of a text longer than the model too."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
-    task = task.with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    task = task.updated(max_seq_length=14, doc_stride=5)
     server, runner = exported(tmp_path, pretrained_dir, task)
     assert (runner.batch_size, runner.length) == (2, 14)
     texts = [
@@ -186,7 +183,7 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
         for name, value in server.call("entities", strings(texts)).items()
     }
     for i, text in enumerate(texts):
-        found = litert_tasks.entities(runner, {"text": text}, 5)
+        found = runner.answer({"text": text}, 5)
         number = wanted["word_count"][i]
         words = found["words"]
         assert len(words) == number

@@ -5,6 +5,9 @@ import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, of_kind, packed, written
 
+from albert_tf.serving import onnx_file
+from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.registry import load_task
 from albert_tf.training.model_directory import checkpoints
 
 pytest.importorskip("tf2onnx")
@@ -79,6 +82,15 @@ def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
     means = (found["last_hidden_state"] * mask).sum(1) / mask.sum(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     close(found["sentence_embedding"], means)
+
+    def run(features):
+        names = [output.name for output in session.get_outputs()]
+        return onnx_file.run(session, names, features.dense())
+
+    answers = Predictor(load_task(str(out)), tokenizer, run)(
+        [{"text": text} for text in TEXTS]
+    )
+    close(np.array([x["embedding"] for x in answers]), means)
 
 
 def test_weights_are_stored_once(folder, pretrained_model):

@@ -16,7 +16,7 @@ from exporting import (
     with_threshold,
 )
 
-from albert_tf.library.reading_models import (
+from albert_tf.library.models import (
     MultipleChoice,
     QuestionAnswerer,
     Tagger,
@@ -56,7 +56,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     model = QuestionAnswerer.load(folder)
     wanted = model.predictions(QUESTIONS, CONTEXTS)
     for longest in (1, 3):
-        model.task = task.with_config(TaskConfig(max_answer_length=longest))
+        model.task = task.updated(max_answer_length=longest)
         other = model.predictions(QUESTIONS, CONTEXTS)
         assert texts_of(other) != texts_of(wanted)
     task = with_threshold(task, [p.null_odds for p in wanted])
@@ -112,7 +112,7 @@ def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
 def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Probabilities are Python's; blanks are filled; missing ones are none."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
-    task = dataclasses.replace(find("race"), number=3).with_config(config)
+    task = dataclasses.replace(find("race"), number=3).updated(**vars(config))
     folder = tmp_path / "model"
     model_dir(folder, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "what is it")
@@ -157,7 +157,7 @@ def test_classes_of_words_mark_no_entities():
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Tags of words are Python's; entities are the runs that they mark."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
-    task = task.with_config(TaskConfig(max_seq_length=14, doc_stride=5))
+    task = task.updated(max_seq_length=14, doc_stride=5)
     folder = tmp_path / "model"
     model_dir(folder, pretrained_dir, task)
     served = concrete(server_of(folder), "entities")["entities"]

@@ -20,7 +20,7 @@ TEXTS = ("a", "b", "c", "d")
 
 
 def own(task, **data):
-    return find(task).with_data(DataConfig(task=task, **data))
+    return find(task).updated(**data)
 
 
 def read(tmp_path, task, *rows, part="train"):
@@ -173,11 +173,11 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
 def test_columns_do_not_rename_the_classes_of_a_model():
     """Whatever their order or their number, what was learnt stays."""
     trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
-    task = trained.with_data(DataConfig(label_column=("z", "x", "y")))
+    task = trained.updated(label_column=("z", "x", "y"))
     assert task.labels == ("x", "y", "z")
     assert task.columns.label == ("z", "x", "y")
     with pytest.raises(InputError, match="x, y, z. Received: label_column=x,y"):
-        trained.with_data(DataConfig(label_column=("x", "y")))
+        trained.updated(label_column=("x", "y"))
 
 
 def test_columns_by_flags(tmp_path):
@@ -244,7 +244,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
         text_column="said",
         label_column=("truth",),
     )
-    task = find("sst-2").with_data(data)
+    task = find("sst-2").updated(**data.of_task())
     for part in ("train", "predict"):
         ((example,),) = read_splits(task, data, part).values()
         assert (example.text, example.label) == ("a good film", "1")

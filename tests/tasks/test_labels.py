@@ -25,7 +25,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
         mark = {".tsv": "\t", ".csv": ","}[ending]
         rows = [f"text{mark}label", *(f"a{mark}{x}" for x in labels)]
     path.write_text("".join(f"{row}\n" for row in rows))
-    task = find(name).with_data(DataConfig(**data))
+    task = find(name).updated(**data)
     return [example.label for example in task.read(part, str(path))]
 
 
@@ -137,7 +137,7 @@ def test_columns_of_0_and_1_that_lack_some(tmp_path):
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
     path.write_text("".join(lines))
     data = DataConfig(label_column=("rude", "loud"))
-    task = find("multilabel").with_data(data)
+    task = find("multilabel").updated(**data.of_task())
     assert [e.label for e in task.read("predict", str(path))] == [
         ("rude",),
         None,
@@ -160,7 +160,7 @@ def test_race_without_answers(tmp_path):
 def words(tmp_path, text, part, **data):
     path = tmp_path / "t.conll"
     path.write_text(text)
-    task = find("token_classification").with_data(DataConfig(**data))
+    task = find("token_classification").updated(**data)
     return [sentence.tags for sentence in task.read(part, str(path))]
 
 
@@ -213,9 +213,7 @@ def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
 
 
 def named(name, labels=("bad", "good", "ugly")):
-    return dataclasses.replace(
-        find(name).with_data(DataConfig()), labels=labels
-    )
+    return dataclasses.replace(find(name), labels=labels)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])

@@ -12,7 +12,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import Choices, with_choice
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import read_splits
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig
 
 EXAMPLES = [
     Choices("a", "the film was good", "it is _ .", ("good", "bad"), 0, "x"),
@@ -22,8 +22,8 @@ EXAMPLES = [
 
 def make_task(**config):
     values = {"max_seq_length": 16, "max_qa_length": 5}
-    task = find("multiple_choice").with_data(DataConfig())
-    return task.with_config(TaskConfig(**values | config)).fitted(EXAMPLES)
+    task = find("multiple_choice")
+    return task.updated(**values | config).fitted(EXAMPLES)
 
 
 def test_where_a_choice_belongs():
@@ -108,7 +108,7 @@ def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
     """A row is an article only if it has questions: in memory and in files."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
-    task = find("race").with_data(DataConfig(**data))
+    task = find("race").updated(**data)
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(row))
     for source in ([row], {k: [v] for k, v in row.items()}, str(path)):
@@ -147,7 +147,7 @@ def write_race(folder, **changes):
 def test_folders_of_race(tmp_path, name, levels):
     """Every question of the levels is an example with four options."""
     data = write_race(tmp_path)
-    task = find(name).with_data(data)
+    task = find(name).updated(**data.of_task())
     for part in ("train", "eval", "predict"):
         found = read_splits(task, data, part)[""]
         expected = [f"{level}1-{i}" for level in levels for i in (0, 1)]
@@ -179,7 +179,7 @@ def test_malformed_articles(tmp_path, changes, said):
     """Each fault names the file, the line and the question."""
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
-        read_splits(find("race").with_data(data), data, "train")
+        read_splits(find("race").updated(**data.of_task()), data, "train")
     assert all(part in str(error.value) for part in said), str(error.value)
 
 
@@ -188,13 +188,13 @@ def test_race_without_files(tmp_path):
     (tmp_path / "RACE" / "train").mkdir(parents=True)
     data = DataConfig(data_dir=str(tmp_path))
     with pytest.raises(InputError, match="middle/"):
-        read_splits(find("race").with_data(data), data, "train")
+        read_splits(find("race").updated(**data.of_task()), data, "train")
 
 
 def own(tmp_path, name, text, part="train", **columns):
     path = tmp_path / name
     path.write_text(text)
-    task = find("multiple_choice").with_data(DataConfig(**columns))
+    task = find("multiple_choice").updated(**columns)
     return [
         (e.id, e.context, e.question, e.choices, e.label)
         for e in task.read(part, str(path))

@@ -15,7 +15,6 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.question_answering import label, question_windows
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
-from albert_tf.tasks.task_config import TaskConfig
 
 
 def test_labels_are_the_words_of_the_answer(words):
@@ -272,7 +271,7 @@ def test_own_questions_say_whether_all_have_answers():
     fitted = own.fitted(EXAMPLES[:2])
     assert (fitted.scoring, fitted.impossible) == ("squad1", False)
     with pytest.raises(InputError, match="answer_head"):
-        own.with_config(TaskConfig(answer_head="beam")).fitted(EXAMPLES[:2])
+        own.updated(answer_head="beam").fitted(EXAMPLES[:2])
 
 
 def test_models_of_one_task_on_another():

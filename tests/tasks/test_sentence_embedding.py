@@ -10,7 +10,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.sentence_vectors import two_crops
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentence_embedding import Texts
-from albert_tf.tasks.task_config import DataConfig
 
 TASK = find("embedding")
 
@@ -80,7 +79,7 @@ PAIR = {"text": "a", "text_pair": "b"}
 )
 def test_files_that_are_refused(tmp_path, part, rows, columns, said):
     """A message names the column or the line that is wrong."""
-    task = TASK.with_data(DataConfig(**columns))
+    task = TASK.updated(**columns)
     with pytest.raises(InputError, match=said):
         task.read(part, written(tmp_path, "x.jsonl", rows))
 
@@ -92,7 +91,7 @@ def test_the_main_metric_is_one_that_the_examples_have():
     other = TASK.evaluated_on([plain])
     assert other.main_metric == "mrr"
     assert other.identity() == TASK.identity()  # a run may go on with either
-    chosen = TASK.with_data(DataConfig(main_metric="accuracy"))
+    chosen = TASK.updated(main_metric="accuracy")
     assert chosen.evaluated_on([plain]).main_metric == "accuracy"
 
 

@@ -115,7 +115,7 @@ def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
     """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
-    task = find("classification").with_data(data)
+    task = find("classification").updated(**data.of_task())
     examples = read_splits(task, data, "train")[""]
     assert [(e.text, e.label) for e in examples] == rows
     out = capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import TASKS, find, load_task
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import TaskConfig
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
 # As fine-tuning wrote them before a task was a codec and a head.
@@ -49,9 +49,9 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
 def test_lengths_that_fit(name, legal, changed):
     """What leaves out words, or has no meaning, is refused; its limit not."""
     setting, most, wrong = changed
-    find(name).with_config(TaskConfig(**legal | {setting: most}))
+    find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
-        find(name).with_config(TaskConfig(**legal | {setting: wrong}))
+        find(name).updated(**legal | {setting: wrong})
 
 
 LENGTHS = ("doc_stride", "max_query_length", "max_answer_length")
@@ -69,9 +69,9 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
     At the length of fine-tuning and beyond, all are those of fine-tuning.
     """
     own = {"max_seq_length": 96, **OWN.get(kind, {})}
-    task = find(kind).with_config(TaskConfig(**own))
+    task = find(kind).updated(**own)
     for length in range(5, 130):
-        config = task.with_length(length).config
+        config = task.updated(max_seq_length=length).config
         assert config.max_seq_length == length
         others = dataclasses.replace(config, max_seq_length=96)
         if length >= 96:
@@ -94,7 +94,7 @@ def test_lengths_that_are_given_stay():
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
-        return find("squad-1.1").with_config(given).config
+        return find("squad-1.1").updated(**vars(given)).config
 
     c = shorter(max_query_length=20)
     assert (c.max_query_length, c.doc_stride) == (20, 9)
@@ -103,7 +103,7 @@ def test_lengths_that_are_given_stay():
     with pytest.raises(InputError, match="doc_stride=22"):
         shorter(doc_stride=22)
     with pytest.raises(InputError, match="at least 5.*max_seq_length=4"):
-        find("squad-1.1").with_length(4)
+        find("squad-1.1").updated(max_seq_length=4)
 
 
 TWO = {"label_column": ("a", "b")}
@@ -127,12 +127,12 @@ TWO = {"label_column": ("a", "b")}
 def test_columns_and_metrics_that_a_kind_lacks(name, data, said):
     """They are refused before any file is read."""
     with pytest.raises(InputError, match=said):
-        find(name).with_data(DataConfig(**data))
+        find(name).updated(**data)
 
 
 def test_the_metric_of_the_best_checkpoint_can_be_chosen():
     """A flag replaces the main metric, and nothing else."""
-    task = find("mrpc").with_data(DataConfig(main_metric="f1"))
+    task = find("mrpc").updated(main_metric="f1")
     assert (task.main_metric, find("mrpc").main_metric) == ("f1", "accuracy")
     assert task.predict_columns == find("mrpc").predict_columns
 
@@ -140,7 +140,7 @@ def test_the_metric_of_the_best_checkpoint_can_be_chosen():
 @pytest.mark.parametrize("name", TASKS)
 def test_task_json_holds_the_whole_task(tmp_path, name):
     """A task read back from a model directory is the task."""
-    task = find(name).with_config(TaskConfig(max_seq_length=400))
+    task = find(name).updated(max_seq_length=400)
     task.save(str(tmp_path))
     assert load_task(str(tmp_path)) == task
     assert task.config.temperature == find(name).config.temperature

@@ -27,9 +27,9 @@ EXAMPLES = [
 
 
 def make_task(length=8, **config):
-    task = find("token_classification").with_data(DataConfig())
+    task = find("token_classification")
     settings = TaskConfig(max_seq_length=length, **config)
-    return task.with_config(settings).fitted(EXAMPLES)
+    return task.updated(**vars(settings)).fitted(EXAMPLES)
 
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
@@ -189,7 +189,7 @@ def test_tags_of_other_files(tmp_path):
         read(tmp_path, "a O\n\nb B-C\n", task, "eval")
     with pytest.raises(InputError, match="t.txt:1.*a number below 5.*'5'"):
         read(tmp_path, "a 5\n", task, "eval")
-    fresh = find("ner").with_data(DataConfig())
+    fresh = find("ner")
     with pytest.raises(InputError, match="two different tags"):
         fresh.fitted(read(tmp_path, "a O\n", fresh))
 
@@ -204,7 +204,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
     """They are learnt as they stand, and the first one is named."""
-    fresh = find("ner").with_data(DataConfig())
+    fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
     assert sentences[1].tags == ("O", "I-B")
@@ -220,7 +220,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     """They are scored by accuracy, and their confusions are written."""
-    task = find("token_classification").with_data(DataConfig())
+    task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)
     assert not capsys.readouterr().out
@@ -229,7 +229,7 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     assert task.main_metric == "accuracy"
     recall = DataConfig(main_metric="recall")
     with pytest.raises(InputError, match="must be accuracy .*=recall"):
-        find("ner").with_data(recall).fitted(examples)
+        find("ner").updated(**recall.of_task()).fitted(examples)
     features = task.features(examples, words)
     found = task.predictions(examples, known(task, features), features)
     wrong = dataclasses.replace(found[0], tags=("ADV", "ADV", "-LRB-"))
@@ -240,5 +240,5 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     )
     assert names[1:] == [str(tmp_path / "confusion.tsv")]
     assert "DET\t0\t1\t0\t0\t0" in (tmp_path / "confusion.tsv").read_text()
-    read(tmp_path, "a person\nb O\n", find("ner").with_data(DataConfig()))
+    read(tmp_path, "a person\nb O\n", find("ner"))
     assert "tags such as person are classes" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""What the outputs of a model mean: probabilities, and the likeliest spans.
+
+Arrays are of NumPy or, in a served graph, of TensorFlow. Shapes: R rows, T
+tokens, K starts and M ends of a beam, S spans of a row.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.text.tokenizers import Tokenizer
+
+Array = Any
+IMPOSSIBLE = np.float32(-np.inf)  # the score of what cannot be an answer
+
+
+def library(values: Array) -> Any:
+    """Return the module that computes with an array, NumPy or TensorFlow."""
+    if isinstance(values, np.ndarray):
+        return np
+    import tensorflow as tf
+
+    return tf
+
+
+def softmax(logits: Array) -> Array:
+    """Return probabilities along the last axis."""
+    xp = library(logits)
+    if xp is not np:
+        return xp.nn.softmax(logits)
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def sigmoid(logits: Array) -> Array:
+    """Return the probability of each yes."""
+    xp = library(logits)
+    if xp is not np:
+        return xp.sigmoid(logits)
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
+def top(values: Array, number: int) -> tuple[Array, Array]:
+    """Return the largest of each row [R, T] and their places, largest first."""
+    xp = library(values)
+    if xp is not np:
+        return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
+    places = np.argsort(-values, axis=1, kind="stable")[:, :number]
+    return np.take_along_axis(values, places, axis=1), places
+
+
+def chosen(values: Array, places: Array) -> Array:
+    """Return the values [R, T] at places [R, K, M] of the same row."""
+    xp = library(values)
+    if xp is not np:
+        return xp.gather(values, places, batch_dims=1)
+    return values[np.arange(len(values))[:, None, None], places]
+
+
+class Spans(NamedTuple):
+    """Spans of rows by their first and last token, with two scores, [R, S].
+
+    The score of the start is `IMPOSSIBLE` for spans that are no answers.
+    """
+
+    first: Array
+    last: Array
+    start_score: Array
+    end_score: Array
+
+
+def simple_spans(
+    outputs: dict, begins: Array, inside: Array, number: int
+) -> Spans:
+    """Return all pairs of the likeliest starts and the likeliest ends."""
+    where = library(begins).where
+    start = where(begins, outputs["start_logits"], IMPOSSIBLE)
+    end = where(inside, outputs["end_logits"], IMPOSSIBLE)
+    start, first = (x[:, :, None] for x in top(start, number))
+    end, last = (x[:, None, :] for x in top(end, number))
+    return Spans(first, last, start, end)
+
+
+def beam_spans(
+    outputs: dict, begins: Array, inside: Array, number: int
+) -> Spans:
+    """Return the spans of a beam: starts [R, K], and ends [R, K, M] of each."""
+    first = outputs["start_top_index"][..., None]
+    last = outputs["end_top_index"]
+    start = outputs["start_top_log_probs"][..., None]
+    fits = chosen(begins, first) & chosen(inside, last)
+    start = library(begins).where(fits, start, IMPOSSIBLE)
+    return Spans(first, last, start, outputs["end_top_log_probs"])
+
+
+SPANS = {"simple": simple_spans, "beam": beam_spans}
+
+
+def candidates(
+    head: str,
+    outputs: dict,
+    begins: Array,
+    inside: Array,
+    number: int,
+    longest: int,
+) -> Spans:
+    """Return the spans of each row that may be answers.
+
+    Args:
+      head: a key of `SPANS`.
+      outputs: of the head, for rows [R].
+      begins: bool [R, T], where an answer may begin.
+      inside: bool [R, T], where it may end.
+      number: starts and ends to try.
+      longest: most tokens of an answer.
+    """
+    xp = library(begins)
+    first, last, start, end = SPANS[head](outputs, begins, inside, number)
+    fits = (last >= first) & (last < first + longest)  # [R, K, M]
+    start = xp.where(fits, start, IMPOSSIBLE)
+    shape = xp.shape(fits)
+    return Spans(
+        *(
+            xp.reshape(xp.broadcast_to(x, shape), [shape[0], -1])
+            for x in (first, last, start, end)
+        )
+    )
+
+
+def likeliest(
+    tokenizer: Tokenizer, logits: np.ndarray, number: int
+) -> list[tuple[str, float]]:
+    """Return the likeliest (piece, probability)s for logits of all rows.
+
+    The word table may have more rows than there are pieces.
+    """
+    shares = softmax(logits)[: tokenizer.vocab_size]
+    best = np.argsort(-shares, kind="stable")[:number]
+    pieces = tokenizer.pieces(best)
+    return list(zip(pieces, shares[best].tolist(), strict=True))

@@ -1,0 +1,78 @@
+"""Queries and their answers, with outputs made by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.registry import find
+
+
+def test_absent_choices_are_never_chosen(words):
+    """Queries have as many choices as they like, in one call."""
+
+    def run(features):
+        rows = np.arange(len(features.lengths), dtype=np.float32)
+        return {"logits": rows[:, None]}  # the last row of each is best
+
+    predictor = Predictor(find("multiple_choice"), words, run)
+    query = {"question": "is it", "context": "the film"}
+    lists = ["good", "bad"], ["good", "bad", "so so"]
+    found = predictor([query | {"choices": x} for x in lists])
+    for choices, answer in zip(lists, found, strict=True):
+        assert answer["text"] == choices[-1]
+        assert answer["choice"] == len(choices) - 1
+        assert len(answer["probabilities"]) == len(choices)
+        assert sum(answer["probabilities"]) == pytest.approx(1.0)
+
+
+def test_a_text_without_words_has_no_tags(words):
+    """Beside others and alone; the others get the tags of their words."""
+    task = find("token_classification")
+    task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
+
+    def run(features):
+        logits = np.zeros([len(features.lengths), 128, 3], np.float32)
+        logits[..., 1] = 1.0
+        return {"logits": logits}
+
+    predictor = Predictor(task, words, run)
+    nothing = {"entities": [], "words": []}
+    assert predictor([{"text": " \n"}]) == [nothing]
+    empty, full = predictor([{"text": ""}, {"text": "the film"}])
+    assert empty == nothing
+    assert [x["text"] for x in full["entities"]] == ["the", "film"]
+    assert [(x["text"], x["tag"]) for x in full["words"]] == [
+        ("the", "B-A"),
+        ("film", "B-A"),
+    ]
+
+
+def test_the_number_of_answers_is_limited(words):
+    """The likeliest come first; the answer is withheld above a threshold."""
+    task = find("squad-2.0").updated(
+        answer_head="simple", null_score_diff_threshold=2.5
+    )
+
+    def run(features):
+        logits = np.zeros([1, features.max_seq_length], np.float32)
+        logits[0, features.second_starts[0] + 1] = 3.0
+        return {"start_logits": logits, "end_logits": logits}
+
+    query = {"question": "what", "context": "the film good"}
+    predictor = Predictor(task, words, run)
+    (answer,) = predictor([query], top=2)
+    assert [x["text"] for x in answer["answers"]][0] == "film"
+    assert len(answer["answers"]) == 2
+    assert (answer["answer"], answer["null_odds"]) == ("film", -6.0)
+    predictor.task = task.updated(null_score_diff_threshold=-7.0)
+    assert predictor([query])[0]["answer"] == ""
+
+
+def test_a_second_text_needs_a_task_of_pairs(words):
+    """Otherwise it would be ignored."""
+    predictor = Predictor(find("sst-2"), words, None)
+    with pytest.raises(InputError, match="of pairs alone.*text_pair=b"):
+        predictor([{"text": "a", "text_pair": "b"}])
