@@ -35,7 +35,8 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.base.processes import in_order
-from albert_tf.data.builder.pairs import Pairs, lay_out
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
 from albert_tf.data.masking import DYNAMIC, Words, mask
 from albert_tf.data.records import metadata, tfrecord
 from albert_tf.data.records.metadata import TRAIN, id_type, paths_of
@@ -112,9 +113,12 @@ class Records:
         config = self.metadata.masked_at(share).masking_config()
         pairs = self.pairs.take(self.places(first, count))
         length = self.metadata.max_seq_length
-        laid = lay_out(pairs, self.tokens, length, self.tokenizer)
-        rng = np.random.default_rng([self.seed, first, 1])
-        masked = mask(laid, config.most_masked(length), config, self.words, rng)
+        text = self.tokens.ids, self.tokens.starts
+        laid = lay_out(pairs, *text, length, self.tokenizer)
+        draws = Draws(self.seed, first + np.arange(count))
+        masked = mask(
+            laid, config.most_masked(length), config, self.words, draws
+        )
         return {
             "input_ids": masked.input_ids,
             "input_mask": np.arange(length) < laid.lengths[:, None],

@@ -3,6 +3,7 @@
 import numpy as np
 
 from albert_tf.data import masking, masking_spans
+from albert_tf.data.draws import Draws
 from albert_tf.data.masking import Instances, MaskingConfig, Words
 
 V, MASK_ID, SEP = 500, 4, 3
@@ -37,8 +38,9 @@ def spans(rng, budget, whole_words=True):
     begins = maskable = batch.maskable
     if whole_words:
         begins = masking_spans.word_starts(batch.starts, maskable)
-    order = masking_spans.random_order(begins, rng)
-    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), rng)
+    draws = Draws(int(rng.integers(2**60)), np.arange(len(begins)))
+    order = masking_spans.random_order(begins, draws.bits(begins.shape[1]))
+    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), draws)
     chosen = masking_spans.choose_spans(
         order,
         masking_spans.word_ends(begins, maskable),

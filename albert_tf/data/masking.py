@@ -17,6 +17,7 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
+from albert_tf.data.draws import Draws
 from albert_tf.data.masking_spans import (
     choose_spans,
     random_order,
@@ -143,7 +144,7 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Instances:
-    """A batch of unmasked examples: arrays, or tensors of a graph."""
+    """A batch of unmasked examples."""
 
     input_ids: np.ndarray  # [B, T] int32
     segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]
@@ -177,10 +178,10 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
 
 
 def draw_ngrams(
-    shape: tuple[int, int], config: MaskingConfig, rng: np.random.Generator
+    shape: tuple[int, int], config: MaskingConfig, draws: Draws
 ) -> np.ndarray:
     """Draw the n-gram length of every visit, [B, T] int8 of 1..N."""
-    uniform = rng.random(shape, dtype=np.float32)
+    uniform = draws.uniform(shape[1])
     ngrams = np.ones(shape, np.int8)
     for step in config.ngram_steps():
         ngrams += uniform >= step
@@ -189,17 +190,24 @@ def draw_ngrams(
 
 def replace(
     originals: np.ndarray,
+    uniform: np.ndarray,
+    picks: np.ndarray,
     words: Words,
     shares: Sequence[float],
-    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what each masked token becomes, and the counts of the kinds."""
+    """Return what each masked token becomes, and the counts of the kinds.
+
+    Args:
+      originals: [n] ids.
+      uniform, picks: [n] random numbers, from 0 to below 1 and integers.
+      words: the ids of the vocabulary.
+      shares: see `MaskingConfig.shares`.
+    """
     mask_share, keep_share, _ = shares
-    uniform = rng.random(originals.shape)
-    pick = rng.integers(0, len(words.replacements), originals.shape)
     masks = uniform < mask_share
     randoms = uniform >= mask_share + keep_share
-    result = np.where(randoms, words.replacements[pick], originals)
+    random = words.replacements[picks % len(words.replacements)]
+    result = np.where(randoms, random, originals)
     result = np.where(masks, np.int32(words.mask_id), result)
     kept = originals.size - masks.sum() - randoms.sum()
     return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
@@ -211,7 +219,7 @@ def cover(
     free: np.ndarray,
     budget: np.ndarray,
     config: MaskingConfig,
-    rng: np.random.Generator,
+    draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw an order and lengths, and choose spans as `choose_spans` does.
 
@@ -221,40 +229,45 @@ def cover(
       free: [B, T] bool, false also where spans were chosen before.
       budget: [B] tokens to cover.
       config: what to mask.
-      rng: the source of randomness.
+      draws: the source of randomness.
     """
     begins = maskable
     if config.do_whole_word_mask:
         begins = word_starts(starts, maskable)
     return choose_spans(
-        random_order(begins, rng),
+        random_order(begins, draws.bits(starts.shape[1])),
         word_ends(begins, maskable),
         maskable,
         free,
         budget,
-        draw_ngrams(starts.shape, config, rng),
+        draw_ngrams(starts.shape, config, draws),
         config.ngram,
     )
 
 
-def permute(
-    ids: np.ndarray, moved: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
     """Return ids [B, T] with the tokens at `moved` of a row exchanged."""
     rows, columns = np.nonzero(moved)
-    source = columns[np.lexsort((rng.random(len(rows)), rows))]
+    keys = draws.bits(ids.shape[1])[rows, columns]
+    source = columns[np.lexsort((keys, rows))]
     result = ids.copy()
     result[rows, columns] = ids[rows, source]
     return result
+
+
+def _cells(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row and column of chosen tokens, and their number in the row."""
+    rows, columns = np.nonzero(chosen)
+    counts = np.bincount(rows, minlength=len(chosen))
+    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, columns, slot
 
 
 def _predictions(
     input_ids: np.ndarray, predicted: np.ndarray, slots: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return positions, labels and weights [B, P] of predicted tokens."""
-    rows, columns = np.nonzero(predicted)
-    counts = np.bincount(rows, minlength=len(input_ids))
-    slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows, columns, slot = _cells(predicted)
     positions = np.zeros((len(input_ids), slots), np.int32)
     labels = np.zeros_like(positions)
     weights = np.zeros(positions.shape, np.float32)
@@ -269,7 +282,7 @@ def mask(
     most: int,
     config: MaskingConfig,
     words: Words,
-    rng: np.random.Generator,
+    draws: Draws,
     cover: Callable = cover,
 ) -> Masked:
     """Mask a batch of instances.
@@ -279,22 +292,27 @@ def mask(
       most: see `MaskingConfig.most_masked`.
       config: what to mask.
       words: the ids of the vocabulary.
-      rng: the source of randomness.
+      draws: the source of randomness.
       cover: chooses the tokens, as the function of this name does.
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable
     budget = budgets(instances.lengths, config, most)
-    covered, drawn, used = cover(starts, maskable, free, budget, config, rng)
-    masked_ids = ids.copy()
-    masked_ids[covered], kinds = replace(
-        ids[covered], words, config.shares, rng
+    covered, drawn, used = cover(starts, maskable, free, budget, config, draws)
+    masked_ids, (rows, columns, slot) = ids.copy(), _cells(covered)
+    uniform, picks = draws.uniform(most), draws.bits(most)
+    masked_ids[rows, columns], kinds = replace(
+        ids[rows, columns],
+        uniform[rows, slot],
+        picks[rows, slot],
+        words,
+        config.shares,
     )
     predicted, slots, due = covered, most, budget
     if config.do_permutation:
         free = maskable & ~covered
-        moved, *counts = cover(starts, maskable, free, budget, config, rng)
-        masked_ids = permute(masked_ids, moved, rng)
+        moved, *counts = cover(starts, maskable, free, budget, config, draws)
+        masked_ids = permute(masked_ids, moved, draws)
         drawn, used = drawn + counts[0], used + counts[1]
         predicted, slots, due = covered | moved, 2 * most, 2 * budget
     predictions = _predictions(ids, predicted, slots)

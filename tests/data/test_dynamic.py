@@ -1,6 +1,8 @@
 """Dynamic records: what is stored, and the batches that are made of it."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import checks, input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training.machines.distribution import DistributionConfig
+from albert_tf.training.pretraining.record_folders import check_readers
 
 T = 32
 
@@ -258,3 +262,39 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
                 str(tmp_path / "out"), metadata, batch_size=2, seed=0
             )
             next(iter(batches))
+
+
+def test_a_reader_elsewhere_cannot_mask(kinds):
+    """Dynamic records are an error on a remote TPU alone; static ones never."""
+    folders = {
+        kind: {str(kinds / kind): metadata.read_metadata(str(kinds / kind))}
+        for kind in ("static", "dynamic")
+    }
+    remote = DistributionConfig(tpu_name="grpc://10.0.0.2:8470")
+    for devices in (DistributionConfig(), DistributionConfig(tpu_name="local")):
+        check_readers(folders["dynamic"], devices)
+    check_readers(folders["static"], remote)
+    message = "masked in Python.*tpu_name=grpc://10.0.0.2:8470, data_dir="
+    with pytest.raises(InputError, match=message):
+        check_readers(folders["dynamic"], remote)
+
+
+EXIT = """
+from albert_tf.data.records import find, input_pipeline
+
+metadata = find.read_metadata({folder!r})
+batches = iter(
+    input_pipeline.train_batches({folder!r}, metadata, batch_size=64, seed=1)
+)
+for _ in range(10):
+    next(batches)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_while_masks_are_drawn(kinds):
+    """The interpreter waits for the threads of a pipeline that call it."""
+    program = EXIT.format(folder=str(kinds / "dynamic"))
+    for _ in range(3):
+        command = [sys.executable, "-c", program]
+        subprocess.run(command, check=True, timeout=120)

@@ -1,5 +1,7 @@
 """Masking against a word-by-word reference and the stated distributions."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,7 +9,10 @@ from tiny_instances import MASK_ID, WORDS, V, instances, spans
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import masking, masking_spans
-from albert_tf.data.masking import MaskingConfig, Words
+from albert_tf.data.draws import Draws
+from albert_tf.data.masking import Instances, MaskingConfig, Words
+
+RECORDED = Path(__file__).parents[1] / "testdata" / "dynamic_masks.npz"
 
 
 def mask(rng, config=None, **kwargs):
@@ -15,7 +20,8 @@ def mask(rng, config=None, **kwargs):
     config = config or MaskingConfig()
     batch = instances(rng, **kwargs)
     most = config.most_masked(batch.input_ids.shape[1])
-    return batch, masking.mask(batch, most, config, WORDS, rng)
+    draws = Draws(int(rng.integers(2**60)), np.arange(len(batch.lengths)))
+    return batch, masking.mask(batch, most, config, WORDS, draws)
 
 
 def words_of(starts, maskable):
@@ -66,12 +72,13 @@ def test_order_visits_every_word_once():
     """The random order is a permutation of the word starts, then padding."""
     rng = np.random.default_rng(2)
     starts = rng.random((50, 20)) < 0.4
-    order = masking_spans.random_order(starts, rng)
+    order = masking_spans.random_order(starts, Draws(2, np.arange(50)).bits(20))
     for row, visited in zip(starts, order, strict=True):
         count = row.sum()
         assert sorted(visited[:count]) == np.flatnonzero(row).tolist()
         assert (visited[count:] == 20).all()
-    first = masking_spans.random_order(np.ones((8000, 8), bool), rng)[:, 0]
+    bits = Draws(2, np.arange(8000)).bits(8)
+    first = masking_spans.random_order(np.ones((8000, 8), bool), bits)[:, 0]
     assert stats.chisquare(np.bincount(first, minlength=8)).pvalue > 1e-4
 
 
@@ -235,9 +242,47 @@ def test_permuted_tokens_stay_in_their_row():
     ids = np.arange(30_000).reshape(3000, 10)
     moved = np.zeros(ids.shape, bool)
     moved[:, [2, 5, 6]] = True
-    result = masking.permute(ids, moved, np.random.default_rng(11))
+    result = masking.permute(ids, moved, Draws(11, np.arange(3000)))
     np.testing.assert_array_equal(result[~moved], ids[~moved])
     np.testing.assert_array_equal(np.sort(result, axis=1), ids)
     orders = (result[:, [2, 5, 6]] % 10) @ np.array([100, 10, 1])
     _, counts = np.unique(orders, return_counts=True)
     assert len(counts) == 6 and stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    "name, seed, settings",
+    [
+        ("default", 3, {}),
+        (
+            "deep",
+            2**40 + 7,
+            {"masked_lm_prob": 0.3, "ngram": 5, "favor_shorter_ngram": False},
+        ),
+        (
+            "pieces",
+            -5,
+            {
+                "do_whole_word_mask": False,
+                "mask_same_random": ("0.5", "0.2", "0.3"),
+            },
+        ),
+    ],
+)
+def test_masks_are_the_recorded_ones(name, seed, settings):
+    """Runs of earlier versions, which masked in TensorFlow, go on alike."""
+    with np.load(RECORDED) as file:
+        recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
+    recorded = {k.partition("/")[2]: x for k, x in recorded.items()}
+    ids = recorded["input_ids"].astype(np.int32)
+    fields = (recorded[k] for k in ("maskable", "starts", "lengths"))
+    unused = np.zeros(len(ids), bool)
+    batch = Instances(ids, unused, *fields, unused)
+    config = MaskingConfig(masking="dynamic", **settings)
+    draws = Draws(seed, np.array([0, 1, 2, 63, 64, 1000, 2**33, 2**40 + 5]))
+    slots = config.predictions(ids.shape[1])
+    masked = masking.mask(batch, slots, config, WORDS, draws)
+    assert recorded["weights"].sum() > 30
+    np.testing.assert_array_equal(masked.input_ids, recorded["masked_ids"])
+    for field in ("positions", "labels", "weights"):
+        np.testing.assert_array_equal(getattr(masked, field), recorded[field])

@@ -8,6 +8,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build, next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
+from albert_tf.data.layout import lay_out
 
 CONFIG = PairsConfig(max_seq_length=32, single_segment_policy="keep")
 ROOM = CONFIG.room
@@ -105,7 +106,7 @@ def test_laid_out_without_a_second_separator():
     docs = Documents(ids, *list(vars(docs).values())[1:])
     made, _ = make(docs, "keep")
     made = made.take(~made.paired())
-    laid = pairs.lay_out(made, docs, 32, Pieces())
+    laid = lay_out(made, docs.ids, docs.starts, 32, Pieces())
     for row, (start, end) in enumerate(
         zip(made.a_start, made.a_end, strict=True)
     ):

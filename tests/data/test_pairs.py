@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from albert_tf.data.builder.pairs import (
     PairsConfig,
-    lay_out,
     make_pairs,
     sentences,
 )
 from albert_tf.data.builder.shards import Documents
+from albert_tf.data.layout import lay_out
 from albert_tf.data.masking import Instances, Masked
 from albert_tf.data.records import tfrecord
 
@@ -228,7 +228,7 @@ def test_lay_out_equals_lists():
     """[CLS] A [SEP] B [SEP] is what joining lists by hand gives."""
     docs, config, made, _ = make(np.random.default_rng(10))
     pieces, tokens = Pieces(), config.max_seq_length
-    got = lay_out(made, docs, tokens, pieces)
+    got = lay_out(made, docs.ids, docs.starts, tokens, pieces)
     for row in range(len(made)):
         a = docs.ids[made.a_start[row] : made.a_end[row]].tolist()
         b = docs.ids[made.b_start[row] : made.b_end[row]].tolist()

@@ -10,6 +10,7 @@ from scipy import stats
 
 from albert_tf.data import masking
 from albert_tf.data.builder import released_masking
+from albert_tf.data.draws import Draws
 from albert_tf.data.masking import MaskingConfig
 
 RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
@@ -34,8 +35,9 @@ def examples(rng, batch, tokens=40):
 def choose(rng, starts, maskable, budget, **settings):
     """Return what is covered, drawn and used."""
     config = MaskingConfig(**settings)
+    draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
     return released_masking.cover(
-        starts, maskable, maskable, budget, config, rng
+        starts, maskable, maskable, budget, config, draws
     )
 
 

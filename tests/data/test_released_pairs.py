@@ -10,8 +10,9 @@ from tiny_corpus import settings, unmasked_pairs, write_corpus
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build, released_pairs
-from albert_tf.data.builder.pairs import Pairs, PairsConfig
+from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
+from albert_tf.data.layout import Pairs
 
 LENGTH = 35
 ROOM = LENGTH - 3

@@ -105,7 +105,7 @@ class BuildConfig:
 
 # Increased whenever the same settings and text would produce other records or
 # another identity.
-BUILDER_VERSION = 7
+BUILDER_VERSION = 8
 
 # Settings that do not affect the output. The location of the text does not;
 # the hash of the text is part of the identity.

@@ -18,8 +18,9 @@ from collections import Counter
 import numpy as np
 
 from albert_tf.data.builder import pairs
-from albert_tf.data.builder.pairs import Pairs, PairsConfig
+from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
+from albert_tf.data.layout import Pairs
 
 # Share of the pairs whose B becomes a piece of their A, where possible.
 REPEATED = 0.4

@@ -18,14 +18,15 @@ from albert_tf.data.builder import (
 from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.build_settings import Recipe
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
-from albert_tf.data.builder.pairs import lay_out
 from albert_tf.data.builder.shards import Documents, read_shard, shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
-# Examples that are masked and encoded together; the records depend on it.
+# Examples that are masked and encoded at once; no record depends on it.
 BATCH = 1024
 
 SPLITS = (TRAIN, EVAL)
@@ -109,13 +110,14 @@ def _rule(config: pairs.PairsConfig) -> types.ModuleType:
 
 
 def _lay_out(
-    job: FileJob, documents: Documents, made: pairs.Pairs
-) -> Iterator[masking.Instances]:
-    """Yield the pairs in batches, laid out."""
+    job: FileJob, documents: Documents, made: Pairs
+) -> Iterator[tuple[int, masking.Instances]]:
+    """Yield the pairs in batches, laid out, with the number of the first."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))
-        yield lay_out(batch, documents, length, job.recipe.tokenizer)
+        text = documents.ids, documents.starts
+        yield first, lay_out(batch, *text, length, job.recipe.tokenizer)
 
 
 def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
@@ -135,10 +137,13 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     cover = (released_masking if released else masking).cover
     words = masking.Words.of(tokenizer, released)
     most = config.most_masked(settings.max_seq_length)
-    for number, instances in enumerate(_lay_out(job, documents, made)):
+    seed = int(rng.integers(2**63))
+    for first, instances in _lay_out(job, documents, made):
         counts.update(count_instances(instances))
-        if number == 0 or not job.dynamic:
-            masked = masking.mask(instances, most, config, words, rng, cover)
+        if first == 0 or not job.dynamic:
+            places = first + np.arange(len(instances.lengths))
+            draws = Draws(seed, places)
+            masked = masking.mask(instances, most, config, words, draws, cover)
             counts.update(count_masks(instances, masked))
         if job.dynamic:
             yield from encode_unmasked(instances, job.recipe.id_type)

@@ -10,6 +10,7 @@ Glossary: B instances, T tokens.
 
 import numpy as np
 
+from albert_tf.data.draws import Draws
 from albert_tf.data.masking import MaskingConfig, draw_ngrams
 from albert_tf.data.masking_spans import choose_spans, random_order, word_ends
 
@@ -20,7 +21,7 @@ def cover(
     free: np.ndarray,
     budget: np.ndarray,
     config: MaskingConfig,
-    rng: np.random.Generator,
+    draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose spans as the released code does; arguments as `masking.cover`."""
     # The positions of the tokens of A and B in order, then all others.
@@ -31,12 +32,12 @@ def cover(
         begins &= np.take_along_axis(starts, places, axis=1)
         begins[:, 0] = words[:, 0]
     packed, drawn, used = choose_spans(
-        random_order(begins, rng),
+        random_order(begins, draws.bits(starts.shape[1])),
         word_ends(begins, words),
         words,
         np.take_along_axis(free, places, axis=1),
         budget,
-        draw_ngrams(starts.shape, config, rng),
+        draw_ngrams(starts.shape, config, draws),
         config.ngram,
         released=True,
     )

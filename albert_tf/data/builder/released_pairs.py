@@ -14,8 +14,9 @@ from collections import Counter
 
 import numpy as np
 
-from albert_tf.data.builder.pairs import Pairs, PairsConfig, chain, targets
+from albert_tf.data.builder.pairs import PairsConfig, chain, targets
 from albert_tf.data.builder.shards import Documents
+from albert_tf.data.layout import Pairs
 
 # Draws of another document, after which the same document is accepted.
 TRIES = 10

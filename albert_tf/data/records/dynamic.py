@@ -5,13 +5,17 @@ Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data import masking_graph
+from albert_tf.data import masking
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
 from albert_tf.data.masking import Instances, Words
 from albert_tf.data.records.metadata import Metadata, id_type
 from albert_tf.data.records.parsing import parse_examples, require_all
+from albert_tf.data.records.python_calls import Called
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 FEATURES = {
@@ -50,7 +54,9 @@ def parse(
     total = tf.reduce_sum(sizes, axis=1)
     length = tf.strings.length(parsed["token_ids"])
     fits = (total <= room) & (length == total * dtype.itemsize)
-    require_all(fits, names, "its lengths contradict each other")
+    sound = require_all(fits, names, "its lengths contradict each other")
+    with tf.control_dependencies([sound]):
+        sizes = tf.identity(sizes)
     ids = tf.io.decode_raw(
         parsed["token_ids"],
         tf.dtypes.as_dtype(dtype),
@@ -59,46 +65,6 @@ def parse(
     starts = _unpack_bits(parsed["word_starts"], room)
     labels = tf.cast(parsed["next_sentence_labels"][:, 0], tf.int32)
     return tf.cast(ids, tf.int32), starts, sizes, labels
-
-
-def lay_out(
-    ids: tf.Tensor,
-    starts: tf.Tensor,
-    sizes: tf.Tensor,
-    swapped: tf.Tensor,
-    tokenizer,
-) -> Instances:
-    """Lay out [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and padding.
-
-    Args:
-      ids: [B, R] the tokens of A, then of B.
-      starts: [B, R] which of them begin a word.
-      sizes: [B, 2] how many they are.
-      swapped: [B] the label.
-      tokenizer: names the special tokens.
-    """
-    tokens = ids.shape[1] + 3
-    place = tf.range(tokens)[None]
-    a_size, b_size = sizes[:, :1], sizes[:, 1:]
-    last = a_size + b_size + 1 + tf.cast(b_size > 0, tf.int32)
-    separators = (place == a_size + 1) | (place == last)
-    maskable = (place > 0) & (place < last) & ~separators
-
-    def spread(values, special):
-        shifted = [tf.pad(values, [[0, 0], [k, 3 - k]]) for k in (1, 2)]
-        laid = tf.where(place <= a_size, *shifted)
-        return tf.where(maskable, laid, special)
-
-    frame = tf.where(separators, tokenizer.sep_id, tokenizer.pad_id)
-    frame = tf.where(place == 0, tokenizer.cls_id, frame)
-    return Instances(
-        input_ids=spread(ids, frame),
-        segment_ids=(place > a_size + 1) & (place <= last),
-        maskable=maskable,
-        starts=spread(starts, separators | (place == 0)),
-        lengths=last[:, 0] + 1,
-        swapped=swapped,
-    )
 
 
 def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
@@ -113,13 +79,36 @@ def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
     return tokenizer
 
 
+# {name: type} of what is masked in a batch.
+MASKED = {
+    "input_ids": tf.int32,
+    "input_mask": tf.int32,
+    "segment_ids": tf.int32,
+    "masked_lm_positions": tf.int32,
+    "masked_lm_ids": tf.int32,
+    "masked_lm_weights": tf.float32,
+}
+
+
+def _laid_out(
+    ids: np.ndarray, starts: np.ndarray, sizes: np.ndarray, tokenizer
+) -> Instances:
+    """Lay out the arrays that `parse` makes as examples."""
+    room = ids.shape[1]
+    begin = np.arange(len(ids)) * room
+    middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
+    pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
+    return lay_out(pairs, ids.ravel(), starts.ravel(), room + 3, tokenizer)
+
+
 def masker(
     data_dir: str, metadata: Metadata, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Return what makes masked batches of dynamic examples.
+    """Return a function that makes masked batches of dynamic examples.
 
     It takes positions in the stream [B] int64, names and serialised examples
-    [B], and returns what `input_pipeline.parse` returns.
+    [B], and returns what `input_pipeline.parse` returns. The masks are drawn
+    in Python, so it runs only in the process that made the pipeline.
 
     Args:
       data_dir: where the records and their tokenizer are.
@@ -128,22 +117,34 @@ def masker(
     """
     tokenizer = tokenizer_beside(data_dir, metadata)
     words, config = Words.of(tokenizer), metadata.masking_config()
-    slots = metadata.max_predictions_per_seq
+    tokens, slots = metadata.max_seq_length, metadata.max_predictions_per_seq
+
+    def mask(positions, ids, starts, sizes):  # NumPy arrays
+        laid = _laid_out(ids, starts, sizes, tokenizer)
+        draws = Draws(seed, positions)
+        masked = masking.mask(laid, slots, config, words, draws)
+        real = np.arange(tokens) < laid.lengths[:, None]
+        return (
+            masked.input_ids,
+            real.astype(np.int32),
+            laid.segment_ids.astype(np.int32),
+            masked.positions,
+            masked.labels,
+            masked.weights,
+        )
+
+    called = Called(mask)
 
     def read(positions, names, serialized):
-        instances = lay_out(*parse(names, serialized, metadata), tokenizer)
-        masked_ids, where, originals, weights = masking_graph.mask(
-            instances, slots, config, words, seed, positions
+        *text, labels = parse(names, serialized, metadata)
+        tensors = tf.numpy_function(
+            called, (positions, *text), list(MASKED.values()), stateful=False
         )
-        place = tf.range(metadata.max_seq_length)
-        return {
-            "input_ids": masked_ids,
-            "input_mask": tf.cast(place < instances.lengths[:, None], tf.int32),
-            "segment_ids": tf.cast(instances.segment_ids, tf.int32),
-            "masked_lm_positions": where,
-            "masked_lm_ids": originals,
-            "masked_lm_weights": weights,
-            "sentence_order_labels": instances.swapped,
-        }
+        # TensorFlow does not know the shapes of what Python returns.
+        sizes = [tokens] * 3 + [slots] * 3
+        for tensor, size in zip(tensors, sizes, strict=True):
+            tensor.set_shape([labels.shape[0], size])
+        batch = dict(zip(MASKED, tensors, strict=True))
+        return batch | {"sentence_order_labels": labels}
 
     return read

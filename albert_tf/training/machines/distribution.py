@@ -131,6 +131,11 @@ def choose(config: DistributionConfig) -> str:
     return "mirrored" if several else "one_device"
 
 
+def reads_remotely(config: DistributionConfig) -> bool:
+    """Return whether other processes than this one read the records."""
+    return choose(config) == "tpu" and config.tpu_name != "local"
+
+
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return the strategy of a config, connected to its devices."""
     return STRATEGIES[choose(config)](config)

@@ -63,11 +63,15 @@ def check_weights(run: PretrainingConfig) -> None:
 
 
 def prepare(
-    run: PretrainingConfig, training: TrainingConfig
+    run: PretrainingConfig,
+    training: TrainingConfig,
+    devices: DistributionConfig,
 ) -> tuple[AlbertConfig, Folders, Tokenizer | None]:
     """Check everything that can be wrong before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     folders = record_folders.read(run.data_dir, config, run.do_train)
+    if run.do_train:
+        record_folders.check_readers(folders, devices)
     last = phases_of(run, config, folders, 1, training)[-1].data_dir
     require(
         folders[last].count(records.EVAL) or not run.do_eval,
@@ -251,7 +255,7 @@ def pretrain(
     budget = budget_start.Budget(run.budget_hours * run.do_train, said)
     prepared = distribution.prepare_devices(devices)
     with distribution.agreed(prepared):
-        config, folders, tokenizer = prepare(run, training)
+        config, folders, tokenizer = prepare(run, training, devices)
         run = budget.prepare(run, optimizer, config, folders)
     require_alike(prepared, config, folders, run, optimizer, training)
     strategy = prepared or distribution.make_strategy(devices)

@@ -16,6 +16,8 @@ from albert_tf.data.records.metadata import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
+from albert_tf.training.machines import distribution
+from albert_tf.training.machines.distribution import DistributionConfig
 from albert_tf.training.pretraining import phases
 from albert_tf.training.step.training_config import TrainingConfig
 
@@ -74,6 +76,19 @@ def check_alike(folders: Folders) -> None:
         "The folders of `data_dir` must have one tokenizer, one vocabulary "
         "and one kind of masking.",
         data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
+    )
+
+
+def check_readers(folders: Folders, devices: DistributionConfig) -> None:
+    """Reject dynamic records if they would be read where Python cannot run."""
+    dynamic_ones = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
+    require(
+        not (dynamic_ones and distribution.reads_remotely(devices)),
+        "Records of --masking=dynamic are masked in Python, which the hosts "
+        "of a remote TPU do not run: train on the TPU's own machine with "
+        "`tpu_name` local, or make the records with --masking=static.",
+        tpu_name=devices.tpu_name,
+        data_dir=", ".join(dynamic_ones),
     )
 
 
