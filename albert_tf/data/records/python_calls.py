@@ -15,7 +15,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function that pipelines call; the interpreter exits once it is quiet."""
+    """A function that pipelines call; the interpreter waits for quiet."""
 
     def __init__(self, function: Callable):
         self.function = function
