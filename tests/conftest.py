@@ -1,6 +1,7 @@
 """What every test shares: four logical CPUs, a tiny tokenizer and model."""
 
 import dataclasses
+import fcntl
 import gc
 import os
 import random
@@ -159,11 +160,20 @@ def pretrained_model(pretrained_dir):
 
 @pytest.fixture(scope="session")
 def exported_dir(pretrained_dir, tmp_path_factory):
-    """The SavedModel of `pretrained_dir`, written by the command line."""
-    folder = tmp_path_factory.mktemp("export") / "model"
-    flags = f"--model_dir={pretrained_dir}", f"--export_dir={folder}"
-    programs.run("-m", "albert_tf.export", *flags).check_returncode()
-    return str(folder)
+    """The SavedModel of `pretrained_dir`, written by the command line.
+
+    One process of several writes it, for all of them.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    export = folder / "exported"
+    with open(folder / "exported.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not export.exists():
+            flags = f"--model_dir={pretrained_dir}", f"--export_dir={export}"
+            programs.run("-m", "albert_tf.export", *flags).check_returncode()
+    return str(export)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,13 @@ SMALLER = {
     "eval_steps": 2,
     "epochs": 1,
 }
-SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+")
+SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+(?=[,)])")
+
+
+def smaller(text: str) -> str:
+    """Return a text with the settings of `SMALLER`, line for line."""
+    return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
+
 
 # Of each notebook, the cell of parameters with a small run's.
 PARAMETERS = {
@@ -65,12 +71,10 @@ EPOCHS = 1
 
 
 class SmallerPage(Document):
-    """A page whose settings are small ones, line for line."""
+    """A page whose settings are small ones."""
 
     def __init__(self, text: str, path: str):
-        super().__init__(
-            SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text), path
-        )
+        super().__init__(smaller(text), path)
 
 
 def run(page: Path) -> int:
@@ -133,10 +137,12 @@ def test_a_notebook_runs(path, folder):
     [cell] = [
         c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())
     ]
-    smaller = PARAMETERS[path.stem]
+    parameters = PARAMETERS[path.stem]
     named = re.compile(r"^\w+(?= =)", re.MULTILINE)
-    assert named.findall(smaller) == named.findall(cell.source)
-    cell.source = smaller
+    assert named.findall(parameters) == named.findall(cell.source)
+    cell.source = parameters
+    for each in notebook.cells:
+        each.source = smaller(each.source)
     resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources=resources

@@ -1,8 +1,10 @@
 """Whole fine-tuning runs small enough for tests."""
 
+import contextlib
 import os
 
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf.base.errors import InputError
@@ -23,6 +25,16 @@ DEFAULTS = {
     "steps_per_loop": 20,
     "max_seq_length": 16,
 }
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Run without graphs: a few steps take less time than their tracing."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def build(**values):

@@ -91,6 +91,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
         shrink(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
 
 
+@pytest.mark.slow
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
@@ -117,6 +118,7 @@ def test_heads_are_removed_and_the_cost_is_told(
         close([float(cell) for cell in rows[name]], values, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     """Of the trained weights; every training example is asked if few."""
     source, out = finished[0], str(tmp_path / "out")
@@ -141,7 +143,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch
 ):
-    """They are training examples, and not those that evaluate."""
+    """They are training examples; the head of most worth stays."""
     asked = []
 
     def importances(network, task, batches):
@@ -154,6 +156,12 @@ def test_so_many_examples_say_what_heads_are_worth(
     monkeypatch.setattr(shrinking, "HEAD_EXAMPLES", 7)
     shrink(ShrinkConfig(finished[0], out, num_heads=1), data)
     assert asked == [1] * 7
+    part = "albert/encoder/attention_0_0/query/kernel"
+    old, new = (
+        checkpoints.reader(checkpoints.for_inference(folder))(part)
+        for folder in (finished[0], out)
+    )
+    np.testing.assert_array_equal(new, old[:, 8:])
 
 
 def table(name, *columns):

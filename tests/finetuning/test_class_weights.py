@@ -10,7 +10,7 @@ import pytest
 import tiny
 import tiny_tasks
 from scipy.special import log_expit, log_softmax
-from tiny_runs import build, predictions, run
+from tiny_runs import build, eagerly, predictions, run
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.class_weights import (
@@ -157,6 +157,7 @@ def test_named_classes_of_sets():
         ),
     ],
 )
+@eagerly()
 def test_a_run_weighs_its_training_labels_alone(
     pretrained_dir, tmp_path, entries, weights
 ):

@@ -71,6 +71,7 @@ def test_pairs_are_learnt(trained):
     assert load_task(folder).main_metric == "spearman"
 
 
+@pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
     """`do_predict`, the served `embed`, ids and `embed.py` agree."""
     folder, _ = trained

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.special
-from tiny_runs import build, predictions, refusal, run, weights
+from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.directory import summary
@@ -214,6 +214,7 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     assert "at least two" in refusal(ensemble=(one,), **values)
 
 
+@eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
     """A run's first loss is the distance of both models' predictions.
 

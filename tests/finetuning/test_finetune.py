@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tiny_tasks
-from tiny_runs import build, predictions, refusal, run, weights
+from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.base import files
 from albert_tf.finetuning import example_batches
@@ -289,6 +289,7 @@ def test_a_finished_run_is_not_repeated(
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("init", ["model_dir", "random"])
+@eagerly()
 def test_where_the_first_weights_come_from(
     pretrained, opinions, tmp_path, init, capsys
 ):

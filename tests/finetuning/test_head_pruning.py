@@ -84,6 +84,7 @@ def oracle_losses(table, config, inputs):
     )
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
     """It is NumPy's |L(1 + e) - L(1 - e)| / 2e of a factor, over examples."""

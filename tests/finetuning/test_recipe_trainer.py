@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from tiny_runs import run, weights
+from tiny_runs import eagerly, run, weights
 
 from albert_tf.finetuning.recipe_trainer import (
     FinetuningTrainer,
@@ -65,6 +65,7 @@ def trained(steps, **kwargs):
 
 
 @pytest.fixture(scope="module")
+@eagerly()
 def plain():
     """Return the weights after 3 and after 6 steps without a recipe."""
     trainer, found = make_trainer(), {}
@@ -74,15 +75,8 @@ def plain():
     return found
 
 
-@pytest.mark.parametrize(
-    "replicas, rounding",
-    [(1, 0), pytest.param(2, 1e-5, marks=pytest.mark.slow)],
-)
-def test_the_average_is_that_of_the_formula(plain, replicas, rounding):
-    """d = min(decay, (t - 1) / (t + 9)) at step t, in float64.
-
-    Weights move as they do without an average.
-    """
+def check_average(plain, replicas, rounding):
+    """Compare the average of six steps, and the weights, with NumPy's."""
     trainer = make_trainer(replicas, ema_decay=0.25)
     expected = {}
     for t in range(1, 7):
@@ -98,6 +92,21 @@ def test_the_average_is_that_of_the_formula(plain, replicas, rounding):
     assert tiny.largest_difference(last, found) > 1e-3
     assert tiny.largest_difference(last, values(trainer)) == 0.0
     assert tiny.largest_difference(last, plain[6]) <= rounding
+
+
+@eagerly()
+def test_the_average_is_that_of_the_formula(plain):
+    """d = min(decay, (t - 1) / (t + 9)) at step t, in float64.
+
+    Weights move as they do without an average.
+    """
+    check_average(plain, 1, 0)
+
+
+@pytest.mark.slow
+def test_replicas_have_the_average_of_the_formula(plain):
+    """The loop's graph on two replicas has it too, to rounding."""
+    check_average(plain, 2, 1e-5)
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
@@ -141,6 +150,7 @@ def test_adversarial_gradients_are_those_of_moved_words():
 
 
 @pytest.fixture(scope="module")
+@eagerly()
 def adversarial():
     return trained(3, fgm_epsilon=0.5)
 
@@ -166,6 +176,7 @@ def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
     assert tiny.largest_difference(adversarial, found) < 2e-5
 
 
+@eagerly()
 def test_frozen_parts_keep_their_bits():
     """What is frozen stays, all else moves, and has slots."""
     trainer = make_trainer(freeze=("embeddings", "encoder"))
@@ -231,6 +242,7 @@ def rates(folder):
 
 
 @pytest.mark.slow
+@eagerly()
 def test_the_rate_falls_on_plateaus(
     pretrained, opinions, tmp_path, monkeypatch
 ):
@@ -253,6 +265,7 @@ def test_the_rate_falls_on_plateaus(
     np.testing.assert_array_equal(weights(parts, name), weights(whole, name))
 
 
+@eagerly()
 def test_averaged_weights_are_what_is_evaluated(
     pretrained, opinions, tmp_path, monkeypatch
 ):
@@ -285,6 +298,7 @@ def test_averaged_weights_are_what_is_evaluated(
 
 
 @pytest.mark.slow
+@eagerly()
 def test_averaged_weights_are_what_is_kept(pretrained, opinions, tmp_path):
     """Resumed and unbroken runs keep the same average, without evaluation."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {

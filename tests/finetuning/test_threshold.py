@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny_tasks
 from exporting import strings
-from tiny_runs import build, refusal, run
+from tiny_runs import build, eagerly, refusal, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -75,6 +75,7 @@ def judged(values, monkeypatch):
 
 
 @pytest.fixture(scope="module")
+@eagerly()
 def stopped(questions, tmp_path_factory):
     """Return a run that is stopped after an evaluation worse than its best."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
@@ -85,6 +86,7 @@ def stopped(questions, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+@eagerly()
 def whole(questions, stopped):
     """Return the same run when it has gone on to its end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
@@ -111,6 +113,7 @@ def withheld(texts):
     return {name for name, text in texts.items() if not text}
 
 
+@eagerly()
 def test_the_threshold_is_that_of_the_best_weights(
     stopped, questions, tmp_path
 ):
@@ -226,6 +229,7 @@ def test_thresholds_that_mean_nothing(pretrained, finished):
             load_server(folder, serving)
 
 
+@eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
     """It is no other task, to train and to predict; only training keeps it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
@@ -252,6 +256,7 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
     assert "another task" in message
 
 
+@eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
     """A model that was never evaluated gets its threshold beside it.
 
@@ -271,6 +276,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
 
 
 @pytest.mark.slow
+@eagerly()
 def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
     """Or, where it is evaluated, the one that is best for its averages."""
     members = [str(tmp_path / name) for name in "ab"]
@@ -295,6 +301,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
 
 
 @pytest.mark.slow
+@eagerly()
 def test_a_task_of_several_has_its_threshold(questions, tmp_path):
     """It stands in the task's own folder; the others have none."""
     folder, output = tmp_path / "squad", str(tmp_path / "o")

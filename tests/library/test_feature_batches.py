@@ -69,7 +69,7 @@ def test_models_that_are_dropped_leave_nothing(shallow):
     texts, labels = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
     stream = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
     graphs = []
-    for data in [(texts, labels), (stream,), (texts, labels), (stream,)]:
+    for data in [(texts, labels), (stream,), (texts, labels)]:
         model = Classifier.load(shallow, LABELS)
         model.compile()
         model.fit(*data, verbose=0)
@@ -78,4 +78,4 @@ def test_models_that_are_dropped_leave_nothing(shallow):
         gc.collect()
         assert alive() is None
         graphs.append(sum(isinstance(o, FuncGraph) for o in gc.get_objects()))
-    assert graphs[2:] == graphs[:2]
+    assert graphs[2] == graphs[0]

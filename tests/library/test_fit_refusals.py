@@ -73,10 +73,12 @@ def untrained(model, path):
         (untrained, "`compile` must come before"),
     ],
 )
-def test_refuses_what_does_not_fit(classifier, pretrained, action, message):
+def test_refuses_what_does_not_fit(
+    same_classifier, pretrained, action, message
+):
     """Mistakes are one line, before anything is computed."""
     with pytest.raises(InputError, match=message):
-        action(classifier, pretrained)
+        action(same_classifier, pretrained)
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):

@@ -29,12 +29,10 @@ def agree(found, wanted):
 
 
 def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
-    """Lists, mapped batches, mapped texts and pairs give the same ids."""
+    """Lists, mapped texts and batches of pairs give the same ids."""
     wanted = tokenizer(TEXTS, max_length=LENGTH)
     agree(layer(TEXTS), wanted)
-    agree(layer(tf.constant(TEXTS)), wanted)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
-    agree(next(iter(texts.batch(3).map(layer))), wanted)
     agree(next(iter(texts.map(layer).batch(3))), wanted)
     pairs = tokenizer(TEXTS, PAIRS, LENGTH)
     agree(layer((TEXTS, PAIRS)), pairs)

@@ -44,7 +44,7 @@ def test_answers_are_learnt_from_a_data_set(shallow, head):
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )
-    model.compile(AdamW(0.0))
+    model.compile(AdamW(0.0), run_eagerly=True)
     data = (QUESTIONS, CONTEXTS), ["bad", ""] * 8
     stream = tf.data.Dataset.from_tensor_slices(data).batch(16)
     losses = model.fit(stream, verbose=0).history["loss"]

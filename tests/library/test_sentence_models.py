@@ -153,7 +153,7 @@ def test_shares_of_a_set_of_classes(shallow):
     assert loss == pytest.approx(-losses.mean(), rel=1e-5)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )

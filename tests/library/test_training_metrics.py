@@ -193,14 +193,14 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     assert again.label_smoothing == 0.2
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "dtype"),
     [
         ("array", "uint8"),
-        pytest.param("array", "float64", marks=pytest.mark.slow),
-        pytest.param("stream", "int64", marks=pytest.mark.slow),
-        pytest.param("stream", bool, marks=pytest.mark.slow),
+        ("array", "float64"),
+        ("stream", "int64"),
+        ("stream", bool),
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):

@@ -188,7 +188,7 @@ def test_logits_are_not_rounded_to_bfloat16():
 
 
 def dropout_model(**rates):
-    model, inputs = goldens.random_model(**rates)
+    model, inputs = goldens.random_model(num_hidden_layers=2, **rates)
     return lambda seed: np.asarray(
         model(*inputs.values(), seed=seed)["mlm_logits"]
     )

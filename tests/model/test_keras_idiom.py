@@ -131,7 +131,7 @@ def test_dropout_acts_in_every_block_under_fit():
     model = functional(AlbertModel(config))
     pooled = keras.Model(model.inputs, model.output["pooled_output"])
     pooled.trainable = False
-    pooled.compile("sgd", "mse")
+    pooled.compile("sgd", "mse", run_eagerly=True)
     wanted = pooled.predict(BATCH, verbose=0)
     losses = [pooled.train_on_batch(BATCH, wanted) for _ in range(2)]
     still = pooled.evaluate(BATCH, wanted, verbose=0)

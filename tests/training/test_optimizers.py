@@ -171,6 +171,7 @@ def test_cosine_decay_follows_the_warm_up():
     np.testing.assert_allclose(rates[10:], 1.5 + 1.5 * np.cos(x), atol=1e-5)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 def test_three_steps_equal_the_released_ones(rule):
     """Weights after the released code's first and third step, from its own.

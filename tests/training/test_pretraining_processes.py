@@ -12,9 +12,11 @@ import sys
 import time
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 import tiny
+import tiny_tasks
 from tiny_pretraining import assert_same_bits, values
 from tiny_runs import predictions
 
@@ -38,42 +40,52 @@ def command(data_dir, config_file, output_dir):
         "--eval_batch_size=8",
         "--eval_steps=20",
         "--steps_per_loop=5",
-        "--save_checkpoints_steps=10",
+        "--save_checkpoints_steps=5",
         "--learning_rate=0.01",
         "--num_warmup_steps=5",
     ]
 
 
+def run(line):
+    """Run a command that nothing disturbs; return what it left and wrote."""
+    done = programs.run(*line[1:])
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.fixture(scope="module")
-def unbroken(data_dir, tokenizer, tmp_path_factory):
+def config(tokenizer, tmp_path_factory):
+    """Return the file of a model of one layer, which is traced sooner."""
+    changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
+    path = tmp_path_factory.mktemp("config") / "config.json"
+    path.write_text(dataclasses.replace(tiny.CONFIG, **changes).to_json())
+    return path
+
+
+@pytest.fixture(scope="module")
+def unbroken(data_dir, config, tmp_path_factory):
     """Return the model directory of a run that nothing stopped."""
-    folder = tmp_path_factory.mktemp("unbroken")
-    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
-    (folder / "config.json").write_text(config.to_json())
-    line = command(data_dir, folder / "config.json", folder / "model")
-    subprocess.run(line, check=True)
-    return folder / "model"
+    folder = tmp_path_factory.mktemp("unbroken") / "model"
+    run(command(data_dir, config, folder))
+    return folder
 
 
-@pytest.mark.parametrize(
-    "number, code",
-    [
-        (signal.SIGKILL, -signal.SIGKILL),
-        (signal.SIGTERM, 0),
-        (signal.SIGINT, 130),
-    ],
-)
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
-    unbroken, data_dir, config, tmp_path, number, code
+    unbroken, data_dir, config, tmp_path
 ):
-    """Kill the real program after its first checkpoint, run it again."""
+    """Kill the real program three times, after a checkpoint of each start."""
     broken = tmp_path / "broken"
-    process = subprocess.Popen(command(data_dir, config[0], broken))
-    while not list(broken.glob("ckpt-*.index")) and process.poll() is None:
-        time.sleep(0.02)
-    os.kill(process.pid, number)
-    assert process.wait() == code
-    subprocess.run(command(data_dir, config[0], broken), check=True)
+    line = command(data_dir, config, broken)
+    codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}
+    for number, code in (codes | {signal.SIGINT: 130}).items():
+        before = set(broken.glob("ckpt-*.index"))
+        process = subprocess.Popen(line)
+        while before >= set(broken.glob("ckpt-*.index")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        assert process.wait() == code
+    run(line)
     assert_same_bits(unbroken, broken)
     assert int(values(broken)["optimizer/iterations"]) == 60
 
@@ -128,10 +140,9 @@ def outcome(processes):
 
 
 @pytest.fixture(scope="module")
-def two_workers(unbroken, data_dir, tmp_path_factory):
+def two_workers(data_dir, config, tmp_path_factory):
     """Return the model directory of a run of two workers."""
     folder = tmp_path_factory.mktemp("workers") / "model"
-    config = unbroken.parent / "config.json"
     codes, told = outcome(start_workers(command(data_dir, config, folder)))
     assert codes == [0, 0], told
     return folder
@@ -164,24 +175,20 @@ def test_replicas_and_workers_equal_one_device(
 ):
     """Weights are those of one device, which is fed as all of them are.
 
-    2 and 4 replicas read what one reads, 2 worker processes other files each.
+    4 replicas read what one reads, 2 worker processes other files each.
     """
-    folders = {name: tmp_path / name for name in ("2", "4", "both")}
-    for name, folder in folders.items():
-        line = command(data_dir, config[0], folder)
-        if name == "both":
-            line[1:2] = ["-c", BOTH_WORKERS]
-        else:
-            line.append(f"--num_cpu_replicas={name}")
-        subprocess.run(line, check=True)
-    pairs = [(unbroken, folders["2"]), (unbroken, folders["4"])]
-    for alone, folder in [*pairs, (folders["both"], two_workers)]:
+    replicas, both = tmp_path / "replicas", tmp_path / "both"
+    run([*command(data_dir, config, replicas), "--num_cpu_replicas=4"])
+    line = command(data_dir, config, both)
+    line[1:2] = ["-c", BOTH_WORKERS]
+    run(line)
+    for alone, folder in [(unbroken, replicas), (both, two_workers)]:
         assert_equal_figures(alone, folder)
         one, several = values(alone), values(folder)
         assert several.keys() == one.keys()
         difference = max(np.abs(one[n] - several[n]).max() for n in one)
         assert 0 < difference < 1e-5, folder
-    assert tf.io.gfile.exists(str(folders["4"] / "curves.png"))
+    assert tf.io.gfile.exists(str(replicas / "curves.png"))
 
 
 def errors(text):
@@ -193,7 +200,7 @@ def errors(text):
 def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     """On resuming all name each worker's step, and none waits for another."""
     folders = [tmp_path / "chief", tmp_path / "other"]
-    lines = [command(data_dir, config[0], folder) for folder in folders]
+    lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
     codes, told = outcome(start_workers(whole))
     assert codes == [0, 0], told
@@ -214,7 +221,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     """A folder in use, which only the chief can see, stops the other too."""
     output = tmp_path / "model"
     output.mkdir()
-    line = command(data_dir, config[0], output)
+    line = command(data_dir, config, output)
     with files.held(str(output), "output_dir"):
         codes, told = outcome(start_workers(line))
     assert codes == [1, 1], told
@@ -223,7 +230,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     assert not list(output.iterdir())
 
 
-def test_two_workers_fine_tune_as_one(pretrained, finished, opinions, tmp_path):
+def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
     """Metrics and predictions of two processes are those of one.
 
     The first one's model is the start, whatever the other finds.
@@ -231,17 +238,19 @@ def test_two_workers_fine_tune_as_one(pretrained, finished, opinions, tmp_path):
     line = [
         sys.executable,
         str(ROOT / "finetune.py"),
-        f"--model_dir={pretrained}",
+        f"--model_dir={shallow}",
         *(f"--{name}={value}" for name, value in opinions.items()),
         *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=16"),
-        *("--num_train_steps=40", "--eval_steps=10", "--eval_batch_size=16"),
+        *("--num_train_steps=20", "--eval_steps=10", "--eval_batch_size=16"),
         *("--train_batch_size=16", "--learning_rate=0.01"),
         *("--classifier_dropout=0", "--num_warmup_steps=5"),
     ]
     one, two = tmp_path / "one", tmp_path / "two"
-    subprocess.run([*line, f"--output_dir={one}"], check=True)
+    run([*line, f"--output_dir={one}"])
     several = [*line, f"--output_dir={two}", "--gradient_accumulation_steps=2"]
-    other = [*several, f"--model_dir={finished[0]}"]
+    how = {"num_hidden_layers": 1, "initializer_range": 0.2}
+    other = tiny_tasks.make_model_dir(tmp_path, **how)
+    other = [*several, f"--model_dir={other}"]
     codes, told = outcome(start_workers([several, other]))
     assert codes == [0, 0], told
     for name in ("eval", "predict"):
@@ -262,7 +271,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 ):
     """SIGTERM at one worker: both save and exit 0; the bits do not change."""
     broken = tmp_path / "broken"
-    line = command(data_dir, config[0], broken)
+    line = command(data_dir, config, broken)
     processes = start_workers(line)
     while not list(broken.glob("ckpt-*.json")) and not processes[0].poll():
         time.sleep(0.02)
@@ -274,9 +283,8 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
     assert codes == [0, 0], told
     assert "Resuming at step" in told[0]
     assert_same_bits(two_workers, broken)
-    alone = subprocess.run(line, check=True, capture_output=True, text=True)
     note = "Note: hosts was 2 and is 1: another order of examples"
-    assert note in alone.stderr
+    assert note in run(line).stderr
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
@@ -285,8 +293,8 @@ def test_workers_share_a_budget(data_dir, config, tmp_path):
     One that does not see what the other did is refused.
     """
     output = tmp_path / "model"
-    plain = command(data_dir, config[0], output)
-    line = [x for x in plain if "steps" not in x] + ["--budget_hours=0.02"]
+    plain = command(data_dir, config, output)
+    line = [x for x in plain if "steps" not in x] + ["--budget_hours=0.01"]
     line.append("--gradient_accumulation_steps=2")
     codes, told = outcome(start_workers(line))
     assert codes == [0, 0], told
@@ -304,9 +312,9 @@ def test_a_tpu_name_that_does_not_resolve_is_one_line(
     data_dir, config, tmp_path
 ):
     """No stack trace: the name, the reason, exit status 1."""
-    line = command(data_dir, config[0], tmp_path / "tpu")
+    line = command(data_dir, config, tmp_path / "tpu")
     for name in ("grpc://localhost:1", "local"):
         named = [*line, f"--tpu_name={name}"]
-        done = subprocess.run(named, capture_output=True, text=True)
+        done = programs.run(*named[1:])
         (error,) = errors(done.stderr)
         assert done.returncode == 1 and f"tpu_name={name}" in error

@@ -28,13 +28,12 @@ def one_replica():
     "kwargs",
     [
         pytest.param({"replicas": 2}, marks=pytest.mark.slow),
-        pytest.param({"replicas": 4}, marks=pytest.mark.slow),
         pytest.param(
             {"gradient_accumulation_steps": 4}, marks=pytest.mark.slow
         ),
         {"replicas": 2, "gradient_accumulation_steps": 2},
         pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
-        {"jit_compile": False},
+        pytest.param({"jit_compile": False}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
