@@ -89,7 +89,9 @@ def make_trainer(
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
     """Train for some steps from the trainer's own step; return the report."""
-    iterator = trainer.iterator(train_batches, trainer.step)
+    iterator = trainer.iterator(
+        train_batches, trainer.step * trainer.training.train_batch_size
+    )
     return trainer.run_steps(iterator, tf.constant(steps))[0].numpy()
 
 

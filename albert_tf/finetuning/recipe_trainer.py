@@ -112,7 +112,7 @@ class FollowEvaluations(Hook):
         values = [value for step, value in rows if step % self.every == 0]
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
-            run.trainer.optimizer.rate_factor.assign(0.5**number)
+            run.trainer.rate.factor.assign(0.5**number)
         waited = evaluations_without_gain(values)
         patience = recipe.early_stopping
         run.ended_early = 0 < patience <= waited

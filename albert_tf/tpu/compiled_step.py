@@ -158,8 +158,11 @@ class Step:
 
     def variables(self) -> dict[str, tf.Variable]:
         """Return {name: variable} for all variables that the step reads."""
-        factor = self.trainer.optimizer.rate_factor
-        return self.trainer.state() | {"optimizer/rate_factor": factor}
+        rate = self.trainer.rate
+        more = {"rate_factor": rate.factor, "clock": rate.clock}
+        return self.trainer.state() | {
+            f"optimizer/{n}": v for n, v in more.items()
+        }
 
     def lower(self, micro_batch: int) -> StepModule:
         """Lower the step for a given micro-batch."""

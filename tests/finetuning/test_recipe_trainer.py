@@ -234,7 +234,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         follow.after(run, None)
         assert run.ended_early is over
         rate = 0.5 if over else 1.0
-        run.trainer.optimizer.rate_factor.assign.assert_called_with(rate)
+        run.trainer.rate.factor.assign.assert_called_with(rate)
 
 
 def rates(folder):

@@ -52,7 +52,10 @@ def test_the_file_is_the_step_of_the_trainer(file):
     import jax.export
 
     trainer = tiny.make_trainer(optimizer=OPTIMIZER, **TRAINING)
-    before = tiny.values(trainer) | {"optimizer/rate_factor": np.float32(1)}
+    before = tiny.values(trainer) | {
+        "optimizer/rate_factor": np.float32(1),
+        "optimizer/clock": np.array([0, 0, 1], np.float32),
+    }
     batch = next(iter(tiny.train_batches(0, 1, 0, 16)))
     with zipfile.ZipFile(file) as archive:
         about = json.loads(archive.read(ABOUT))

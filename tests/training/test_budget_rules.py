@@ -92,9 +92,9 @@ def test_evaluations_take_their_share(examples, number):
 @pytest.mark.parametrize(
     "layers, groups, sharing, depths",
     [
-        (4, 1, "all", "2:0.4,4"),
-        (5, 1, "all", "3:0.4,5"),
-        (6, 4, "all", "4:0.4,6"),
+        (4, 1, "all", "2:0.3,4"),
+        (5, 1, "all", "3:0.3,5"),
+        (6, 4, "all", "4:0.3,6"),
         (3, 3, "all", None),
         (1, 1, "all", None),
         (4, 1, "attention", None),
@@ -135,7 +135,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
         batch_size=values["train_batch_size"],
     )
     assert len(phases) == 4
-    assert all(phase.first_step < phase.last_step for phase in phases)
+    assert all(phase.begin < phase.end for phase in phases)
 
 
 def test_choices_are_shown_as_flags_with_reasons():

@@ -15,11 +15,10 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.budget import budget_rules, budget_start
 from albert_tf.training.budget.budget_start import Budget
-from albert_tf.training.budget.timetable import KeepTime, Timetable
 from albert_tf.training.model_directory import checkpoint_files, checkpoints
-from albert_tf.training.pretraining.phases import Phase, moved
 from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
 from albert_tf.training.runs import hooks, run
+from albert_tf.training.runs.clock import BudgetClock
 from albert_tf.training.runs.hooks import Save
 from albert_tf.training.runs.run import Hook, Run
 from albert_tf.training.step.training_config import TrainingConfig
@@ -42,24 +41,31 @@ def go(folder, clock, dies_at=99):
     """Train with half a second a step; return the run and its variables."""
     settings = TrainingConfig(**tiny.TRAINING)
     trainer = tiny.traced_once(tiny.make_trainer, settings, "on a course")
-    optimizer, make_steps = trainer.optimizer, trainer.run_steps
+    make_steps = trainer.run_steps
 
     def run_steps(iterator, steps):
         clock.now += 0.5 * int(steps)
         return make_steps(iterator, steps)
 
-    started = Run(trainer, str(folder))
-    about = started.last_good and checkpoint_files.about(started.last_good)
-    table = Timetable(SECONDS, 0.5, 0, 7, closing=0.0)
-    kept = (about or {}).get("budget")
-    keeper = KeepTime(
-        table, clock.now, None, kept, now=lambda: clock.now, choices={"a": 1}
+    prefix = checkpoints.latest(str(folder))
+    kept = checkpoint_files.about(prefix)["budget"] if prefix else {}
+    timed = BudgetClock(
+        20,
+        *kept.get("course", ()),
+        seconds=SECONDS,
+        began=clock.now,
+        step_seconds=0.5,
+        save_steps=7,
+        closing=0.0,
+        kept=kept.get("seconds"),
+        choices={"a": 1},
+        now=lambda: clock.now,
     )
+    timed.turn(timed.step, {}, over=False)
+    started = Run(trainer, str(folder), clock=timed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "run_steps", run_steps)
-        if optimizer.course is not None:  # which the traced steps read
-            patch.setattr(optimizer, "begin_course", optimizer.course.assign)
-        more = keeper, Save(7, 5), Die(dies_at)
+        more = Save(7, 5), Die(dies_at)
         run.train(started, tiny.train_batches, more)
     return started, tiny.values(trainer)
 
@@ -80,30 +86,12 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
         go(tmp_path / "broken", clock, dies_at=21)
     prefix = checkpoints.latest(str(tmp_path / "broken"))
     kept = checkpoint_files.about(prefix)["budget"]
-    assert prefix.endswith("ckpt-21") and kept["last"] == 40
+    assert prefix.endswith("ckpt-21") and not kept["over"]
     assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
     clock.now += 3600
     broken, found = go(tmp_path / "broken", clock)
     assert broken.last == 40
     assert tiny.largest_difference(found, expected) == 0.0
-
-
-def test_phases_move_with_the_end_but_for_what_is_over():
-    """Data positions are those of as many examples as were read before."""
-    first = Phase(0, 100, 8, 0, "a")
-    again = Phase(300, 400, 8, 800, "a")
-    phases = first, Phase(100, 300, 4, 0, "b"), again
-    at_150 = moved(phases, 150, [50, 500, 900])
-    assert at_150[0] == first
-    assert at_150[1] == Phase(100, 500, 4, 0, "b")
-    assert at_150[2] == Phase(500, 900, 8, 800, "a")
-    at_50 = moved(phases, 50, [70, 120, 130])
-    assert at_50 == (
-        Phase(0, 70, 8, 0, "a"),
-        Phase(70, 120, 4, 0, "b"),
-        Phase(120, 130, 8, 560, "a"),
-    )
-    assert moved(phases, 50, [20, 30, 40])[0].last_step == 51
 
 
 RECORDS = {
@@ -116,9 +104,9 @@ BEFORE = "0.2:0.5,0.15"  # what an earlier version chose
 @pytest.mark.parametrize(
     "folders, said, kept, masks, depths",
     [
-        (["dynamic"], set(), None, budget_rules.MASK_SCHEDULE, "2:0.4,4"),
-        (["static"], set(), None, None, "2:0.4,4"),
-        (["dynamic", "static"], set(), None, None, "2:0.4,4"),
+        (["dynamic"], set(), None, budget_rules.MASK_SCHEDULE, "2:0.3,4"),
+        (["static"], set(), None, None, "2:0.3,4"),
+        (["dynamic", "static"], set(), None, None, "2:0.3,4"),
         (
             ["dynamic"],
             {"depth_schedule"},

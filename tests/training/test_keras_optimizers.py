@@ -11,6 +11,7 @@ from albert_tf.training.optimization.keras_optimizers import (
     Lamb,
     WarmupDecay,
 )
+from albert_tf.training.optimization.learning_rate import RunRate
 from albert_tf.training.optimization.optimizers import (
     Optimizer,
     OptimizerConfig,
@@ -49,7 +50,8 @@ def test_three_steps_equal_the_loop_s(rule, variant):
         weight_decay_rate=0.1, beta_2=0.97, **variant,
     )  # fmt: skip
     variables = {n: tf.Variable(x) for n, x in start.items()}
-    loop = Optimizer(config, 5, variables)
+    loop = Optimizer(config, RunRate(config, 5))
+    loop.build(list(variables.values()), list(variables))
     layer = layer_with(start)
     optimizer = RULES[rule](
         WarmupDecay(0.05, num_train_steps=5, num_warmup_steps=2),

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.training.optimization.learning_rate import RunRate
 from albert_tf.training.optimization.muon import (
     MATRICES,
     RMS,
@@ -73,7 +74,10 @@ def stepped(name, weights, dtype="float32"):
     variables = {n: tf.Variable(w) for n, w in weights.items()}
     gradients = [rng.normal(size=w.shape) for w in weights.values()]
     gradients = [tf.constant(g, tf.float32) for g in gradients]
-    Optimizer(config, 9, variables, dtype=dtype).apply(gradients)
+    optimizer = Optimizer(config, RunRate(config, 9))
+    optimizer.build(list(variables.values()), list(variables))
+    optimizer.products = dtype
+    optimizer.apply(gradients)
     return {n: w.numpy() for n, w in variables.items()}
 
 
@@ -85,7 +89,7 @@ def test_only_products_of_matrices_are_rounded():
     assert changed == set(filter(MATRICES.match, exact))
     config = OptimizerConfig(optimizer="muon")
     trainers = (tiny.make_trainer(optimizer=config, dtype=x) for x in DTYPES)
-    assert tuple(t.optimizer.dtype for t in trainers) == DTYPES
+    assert tuple(t.optimizer.products for t in trainers) == DTYPES
 
 
 def test_only_matrices_between_states_are_muons():

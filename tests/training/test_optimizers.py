@@ -94,8 +94,8 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
     Slots have the names of their variables.
     """
     optimizer = tiny.new_trainer().optimizer
-    names = set(optimizer.variables)
-    kept = names - set(optimizer.excluded())
+    names = set(optimizer.names)
+    kept = names - set(filter(optimizer.spared, names))
     ends = "/kernel", "_embeddings"
     assert kept == {name for name in names if name.endswith(ends)}
     assert "mlm/output_bias" in names - kept

@@ -11,6 +11,7 @@ from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.pretraining.phases import (
     at,
     check_mask_schedule,
+    examples_read,
     folders,
     make_phases,
     read_schedule,
@@ -65,11 +66,11 @@ def test_the_borders_of_all_schedules_cut_the_run():
     """In each phase folder, depth and rate are those of each of its steps."""
     made = phases("a:0.7,b:0.2,c", "2:0.3,4:0.3,6", "0.4:0.6,0.2")
     borders = [0, 30, 60, 70, 90, 100]
-    spans = [(p.first_step, p.last_step) for p in made]
+    spans = [(p.begin, p.end) for p in made]
     assert spans == list(itertools.pairwise(borders))
     for step in range(100):
         phase = at(made, step)
-        assert phase.first_step <= step < phase.last_step
+        assert phase.begin <= step < phase.end
         assert phase.data_dir == "aaaaaaabbc"[step // 10]
         assert phase.layers == (2 if step < 30 else 4 if step < 60 else 6)
         assert phase.masked_lm_prob == (0.4 if step < 60 else 0.2)
@@ -101,13 +102,12 @@ def test_a_batch_keeps_its_tokens():
 def test_every_example_of_a_folder_is_read_once():
     """Also where it comes again, or only depth or rate change."""
     made = phases("a:0.3,b:0.3,a", "2:0.5,6", "0.3:0.8,0.1", batch_size=6)
-    read = {"a": [], "b": []}
-    for step in range(100):
+    read = {"a": 0, "b": 0}
+    for step in range(120):
+        assert examples_read(made, step) == read
         phase = at(made, step)
-        first = phase.example(step)
-        read[phase.data_dir] += range(first, first + phase.batch_size)
-    assert read["a"] == list(range(6 * 70))
-    assert read["b"] == list(range(3 * 30))
+        read[phase.data_dir] += phase.batch_size
+    assert examples_read(made, 100) == {"a": 6 * 70, "b": 3 * 30}
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_the_phases_are_a_table():
     """A line for each, with what is computed in it."""
     head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
     assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
-    assert first.split() == "0 to 50 2 64 64 10 0 a".split()
-    assert last.split() == "50 to 100 6 8 512 77 0 c".split()
+    assert first.split() == "0 to 50 2 64 64 10 a".split()
+    assert last.split() == "50 to 100 6 8 512 77 c".split()

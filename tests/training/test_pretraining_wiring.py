@@ -65,8 +65,8 @@ def test_the_monitor_knows_the_phase(tmp_path):
     )
     made = Run(trainer(), str(tmp_path), phases=course)
     monitors, looks = [], []
-    for step in (5, 6, 20):
-        made.trainer.optimizer.iterations.assign(step)
+    for phase, begun in zip(course, (0, 5, 10), strict=True):
+        made.phase, made.phase_begun = phase, begun
         monitors.append(make_monitor(made))
         hooks = pretraining_hooks(made, make_monitor, dict, None, [])
         looks += [x.every for x in hooks if isinstance(x, MeasureSpread)]

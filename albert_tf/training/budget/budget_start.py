@@ -15,20 +15,20 @@ from albert_tf.data.records.metadata import EVAL
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.budget import budget_rules
 from albert_tf.training.budget.budget_rules import Choice, Means
-from albert_tf.training.budget.phase_work import mean_work, step_work
-from albert_tf.training.budget.timetable import (
-    CLOSING_SECONDS,
-    KeepTime,
-    Timetable,
-)
 from albert_tf.training.machines.distribution import of_chief, require_alike
 from albert_tf.training.machines.precision import faster
 from albert_tf.training.model_directory import checkpoint_files, checkpoints
 from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.pretraining import record_folders
-from albert_tf.training.pretraining.phases import Phase
+from albert_tf.training.pretraining.phases import (
+    Phase,
+    mean_work,
+    step_work,
+)
 from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
 from albert_tf.training.pretraining.record_folders import Folders
+from albert_tf.training.runs.clock import CLOSING_SECONDS, BudgetClock
+from albert_tf.training.runs.run import Run
 from albert_tf.training.step.trainer import Trainer
 from albert_tf.training.step.training_config import TrainingConfig
 
@@ -91,7 +91,7 @@ def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
     batches = functools.partial(
         input_pipeline.train_batches, seed=trainer.training.random_seed
     )
-    iterator = trainer.iterator(phase.reader(batches), 0, phase)
+    iterator = trainer.iterator(phase.reader(batches), 0, phase.batch_size)
     trainer = trainer.at_depth(phase.layers)
 
     def seconds(steps: int) -> float:
@@ -139,7 +139,7 @@ class Workshop:
           seconds: for them.
           pace: seconds of a FLOP.
         """
-        work = mean_work(phases, 0, self.config) / phases[0].batch_size
+        work = mean_work(phases, self.config)
         left = round(max(seconds, 1.0) * MICROSECONDS)
         return Means(
             of_chief(self.strategy, left) / MICROSECONDS,
@@ -203,7 +203,7 @@ class Budget:
       said: the names of the settings that the user gave.
 
     Attributes:
-      keeper: the hook that meets the time, None before `settle`.
+      clock: of the run, None before `settle` and without a budget.
     """
 
     def __init__(self, hours: float, said: Set[str]):
@@ -211,7 +211,7 @@ class Budget:
         self.said = {ALSO.get(name, name) for name in said}
         self.kept: dict[str, Any] | None = None
         self.schedule_choices: dict[str, Choice] = {}
-        self.keeper: KeepTime | None = None
+        self.clock: BudgetClock | None = None
 
     def prepare(
         self,
@@ -233,7 +233,9 @@ class Budget:
                 "other; choose another folder.",
                 output_dir=f"{run.output_dir} with {prefix}",
             )
-            if checkpoint_files.number(prefix) >= self.kept["last"]:
+            # Checkpoints of version 0.0 have the last step instead.
+            step = checkpoint_files.number(prefix)
+            if self.kept.get("over", step == self.kept.get("last")):
                 print(
                     f"The time of {run.output_dir} is over, its rate has "
                     "fallen to its end. For more hours, give another "
@@ -300,20 +302,34 @@ class Budget:
         values = {k: v for k, v in values.items() if k not in self.said}
         optimizer, training = with_values(configs, values)
         last = workshop.phases_in(training)[-1]
-        table = Timetable(
-            self.hours * 3600,
-            seconds,
-            training.eval_steps if last.metadata.count(EVAL) else 0,
-            training.save_checkpoints_steps,
-        )
-        self.keeper = KeepTime(
-            table, self.began, workshop.config, self.kept, values
+        kept = self.kept or {}
+        step, place, pace = kept.get("course", (0, 0.0, 1.0))
+        self.clock = BudgetClock(
+            training.num_train_steps,
+            step,
+            place,
+            pace,
+            seconds=self.hours * 3600,
+            began=self.began,
+            step_seconds=seconds,
+            eval_steps=training.eval_steps if last.metadata.count(EVAL) else 0,
+            save_steps=training.save_checkpoints_steps,
+            kept=kept.get("seconds"),
+            choices=values,
+            agree=functools.partial(of_chief, workshop.strategy),
         )
         return optimizer, training
 
-    def closed(self, training: TrainingConfig) -> TrainingConfig:
+    def closed(self, training: TrainingConfig, run: Run) -> TrainingConfig:
         """Say how the time was met; return what makes as many steps again."""
-        if not self.keeper:
+        if not self.clock:
             return training
-        print(self.keeper.summary(), flush=True)
-        return dataclasses.replace(training, num_train_steps=self.keeper.last)
+        seconds, used = self.clock.seconds, self.clock.used()
+        rate = run.trainer.rate(max(run.step - 1, 0))
+        print(
+            f"budget_hours={self.hours:g}: {used:.1f} of {seconds:.0f} s "
+            f"({100 * used / seconds - 100:+.1f} %), {run.step} steps, the "
+            f"last at a rate of {rate:.2g}",
+            flush=True,
+        )
+        return dataclasses.replace(training, num_train_steps=run.last)

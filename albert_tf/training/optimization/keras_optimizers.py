@@ -1,7 +1,5 @@
-"""LAMB, AdamW and their schedule for `compile`: the same rules as in a run."""
+"""LAMB, AdamW and their schedule for `compile`, with Keras's keywords."""
 
-import dataclasses
-import re
 from typing import ClassVar
 
 import keras
@@ -10,16 +8,13 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
 from albert_tf.model.layers import registered
-from albert_tf.model.ops import freed_with_graph
-from albert_tf.training.machines.distribution import all_sum
 from albert_tf.training.optimization.learning_rate import (
     RATE_AT_4096,
     SCHEDULES,
 )
 from albert_tf.training.optimization.optimizers import (
-    EXCLUDED,
+    Optimizer,
     OptimizerConfig,
-    update_rule,
 )
 
 
@@ -65,8 +60,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return {"num_train_steps": self.num_train_steps, **self.values}
 
 
-class ReleasedOptimizer(keras.optimizers.Optimizer):
-    """What LAMB and AdamW share, see `optimizers.update_rule`.
+class Released(Optimizer):
+    """An optimizer for `compile`, with the keywords of Keras's own.
 
     Args:
       learning_rate: a number or a schedule.
@@ -76,10 +71,8 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
       epsilon: added to the root of the second moment.
       bias_correction: whether moments are divided by 1 - beta^t.
       decay_placement: "update", inside the trust ratio, or "decoupled".
-      excluded: pattern of paths of variables without decay and trust ratio;
-        as released, those of norms and biases.
       global_clipnorm: largest norm of all gradients, 1 as released.
-      **kwargs: as of any `keras.optimizers.Optimizer`.
+      **kwargs: see `Optimizer`.
     """
 
     rule: ClassVar[str]
@@ -93,16 +86,14 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
         epsilon: float = 1e-6,
         bias_correction: bool = False,
         decay_placement: str = "update",
-        excluded: str = EXCLUDED.pattern,
         global_clipnorm: float | None = 1.0,
         **kwargs,
     ):
         learning_rate = plain(learning_rate)
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
-        how = plain({"global_clipnorm": global_clipnorm} | kwargs)
-        super().__init__(learning_rate, **how)
-        self.hyperparameters = OptimizerConfig(
+        limit = plain(global_clipnorm) or 0.0
+        config = OptimizerConfig(
             optimizer=self.rule,
             weight_decay_rate=weight_decay,
             beta_1=beta_1,
@@ -110,70 +101,28 @@ class ReleasedOptimizer(keras.optimizers.Optimizer):
             epsilon=epsilon,
             bias_correction=bias_correction,
             decay_placement=decay_placement,
+            clip_norm=limit,
         )
-        self.excluded = excluded
-
-    def build(self, variables):
-        """Make the moments of the variables, at 0."""
-        if self.built:
-            return
-        super().build(variables)
-        names = ["m", "v"]
-        self.m, self.v = self.add_optimizer_variables(variables, names)
-        self.spared = [
-            re.search(self.excluded, v.path) is not None for v in variables
-        ]
-
-    def apply(self, grads, trainable_variables=None):
-        """Update the variables, as the project's own loop does.
-
-        The gradient of a table's rows counts as a whole one where it is
-        clipped; a variable without a gradient has one of 0, and decays.
-        """
-        grads = list(grads)
-        if trainable_variables is not None:
-            for i, variable in enumerate(trainable_variables):
-                if grads[i] is None:
-                    grads[i] = tf.zeros(variable.shape, variable.dtype)
-        grads = [None if g is None else tf.convert_to_tensor(g) for g in grads]
-        context = tf.distribute.get_replica_context()
-        if context and context.num_replicas_in_sync > 1:
-            # Keras clips what each replica has, and then adds that up.
-            grads = all_sum(grads)
-            clipped = self._clip_gradients(grads)
-            grads = [g / context.num_replicas_in_sync for g in clipped]
-        with freed_with_graph():  # Keras's all-reduce has a custom gradient
-            return super().apply(grads, trainable_variables)
-
-    def update_step(self, gradient, variable, learning_rate):
-        """Update one variable by the rule of the project's own loop."""
-        i = self._get_variable_index(variable)
-        slots = self.m[i], self.v[i]
-        values = map(tf.convert_to_tensor, (variable, gradient, *slots))
-        new_values = update_rule(
-            *(tf.cast(x, tf.float32) for x in values),
-            tf.cast(learning_rate, tf.float32),
-            tf.cast(self.iterations, tf.float32) + 1.0,
-            self.spared[i],
-            self.hyperparameters,
-        )
-        for target, value in zip((variable, *slots), new_values, strict=True):
-            self.assign(target, value)
+        super().__init__(config, learning_rate, **plain(kwargs))
 
     def get_config(self) -> dict:
         """Return the arguments."""
-        c = dataclasses.asdict(self.hyperparameters)
         names = """beta_1 beta_2 epsilon bias_correction
         decay_placement""".split()
-        config = super().get_config() | {name: c[name] for name in names}
-        return config | {
-            "weight_decay": c["weight_decay_rate"],
-            "excluded": self.excluded,
-        }
+        values = {name: getattr(self.config, name) for name in names}
+        return (
+            super().get_config()
+            | values
+            | {
+                "weight_decay": self.config.weight_decay_rate,
+                "global_clipnorm": self.config.clip_norm or None,
+                "excluded": self.excluded,
+            }
+        )
 
 
 @registered
-class Lamb(ReleasedOptimizer):
+class Lamb(Released):
     """LAMB as ALBERT was trained with; `keras.optimizers.Lamb` is another.
 
     Its rate is that of the paper's batches of 4,096.
@@ -186,7 +135,7 @@ class Lamb(ReleasedOptimizer):
 
 
 @registered
-class AdamW(ReleasedOptimizer):
+class AdamW(Released):
     """AdamW as the release fine-tunes with: without bias correction."""
 
     rule = "adamw"

@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import keras
 import tensorflow as tf
 
 # ALBERT's rate at its batch of 4096 sequences.
@@ -76,20 +77,37 @@ def corrected_schedule(
     return tf.where(step < start, decay(step, num_train_steps), rate)
 
 
-def on_course(course: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """Return the place in a schedule of a step, where the end moves.
-
-    Args:
-      course: [3] a step, its place, and how many places each step goes on.
-      step: from 0, float32.
-    """
-    known, place, pace = tf.unstack(course)
-    return place + (step - known) * pace
-
-
 SCHEDULES: dict[str, Callable] = {
     "corrected": corrected_schedule,
     "released": released_schedule,
     "cosine": functools.partial(corrected_schedule, share_left=cosine_decay),
     "constant": functools.partial(corrected_schedule, share_left=no_decay),
 }
+
+
+class RunRate(keras.optimizers.schedules.LearningRateSchedule):
+    """The rate of a run, at the place of its clock.
+
+    `factor`, 1 at first, is not part of a run's state; hooks may scale by it.
+
+    Args:
+      config: an `OptimizerConfig`.
+      num_train_steps: the place where the decay ends.
+    """
+
+    def __init__(self, config, num_train_steps: int):
+        self.config, self.end = config, num_train_steps
+        self.factor = tf.Variable(1.0, trainable=False)
+        # A step, its place, and how many places each step goes on.
+        self.clock = tf.Variable([0.0, 0.0, 1.0], trainable=False)
+
+    def __call__(self, step):
+        """Return the float32 rate of a step counted from 0."""
+        known, place, pace = tf.unstack(self.clock)
+        place += (tf.cast(step, tf.float32) - known) * pace
+        schedule = SCHEDULES[self.config.schedule]
+        return schedule(self.config, self.end, place) * self.factor
+
+    def follow(self, clock) -> None:
+        """Take the rate from the places of a `Clock` from here on."""
+        self.clock.assign([clock.step, clock.place, clock.pace])

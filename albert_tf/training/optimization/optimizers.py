@@ -1,4 +1,4 @@
-"""ALBERT's LAMB and AdamW, their learning-rate schedule, and clipping.
+"""ALBERT's LAMB and AdamW and Muon, for a run's own loop and for `fit`.
 
 The rules are those of the released `lamb_optimizer.py` and `optimization.py`:
 no bias correction, weight decay inside the trust ratio, neither decay nor
@@ -8,16 +8,18 @@ trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.ops import xla_compiled
 from albert_tf.training.machines.distribution import all_sum
-from albert_tf.training.optimization.learning_rate import SCHEDULES, on_course
+from albert_tf.training.optimization.learning_rate import SCHEDULES
 from albert_tf.training.optimization.muon import MATRICES, muon_rule
 from albert_tf.training.optimization.weight_average import WeightAverage
 
@@ -192,80 +194,75 @@ def clip(gradients: list[tf.Tensor], limit: float):
     return [g * scale for g in gradients], norm
 
 
-class Optimizer:
+def _native(variable) -> tf.Variable:
+    """Return the variable of TensorFlow that Keras's holds, or itself."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+# What Keras would do in its own `apply`.
+UNUSED = """clipnorm clipvalue use_ema loss_scale_factor
+gradient_accumulation_steps""".split()
+
+
+class Optimizer(keras.optimizers.Optimizer):
     """An update rule with its slots, on any `tf.distribute` strategy.
 
-    Must be made inside the strategy's scope. Slots are variables of their
-    own, named `optimizer/NAME/m` and `optimizer/NAME/v`; the step number is
-    `iterations`, and `average` has the weights' means.
+    A run's loop and Keras's `fit` both call `apply` in a replica. Keras's own
+    clips what each replica has, and adds that up; here the whole is clipped.
+    To be made and built inside the strategy's scope.
 
     Args:
-      config: rule, schedule and hyperparameters.
-      num_train_steps: the step at which the schedule reaches zero.
-      variables: {name: trainable variable}.
-      compiled: whether XLA may compile a part of the update.
-      dtype: of Muon's products.
+      config: rule and hyperparameters.
+      rate: of the learning, a number or a function of a step counted from 0.
+      excluded: pattern of names without weight decay and trust ratio.
+      **kwargs: as of any `keras.optimizers.Optimizer`, but for `UNUSED`.
 
-    `rate_factor`, 1 at first, scales the rate of all; it is not part of the
-    state. Nor is `course`, which is None or what moves the schedule's end.
+    Attributes:
+      names: of the variables, in their order; slots are `NAME/m`, `NAME/v`.
+      compiled: whether XLA may compile a part of the update.
+      products: the dtype of Muon's.
+      average: has the weights' means.
     """
 
     def __init__(
         self,
         config: OptimizerConfig,
-        num_train_steps: int,
-        variables: dict[str, tf.Variable],
-        compiled: bool = True,
-        dtype: str = "float32",
+        rate: float | Callable,
+        excluded: str = EXCLUDED.pattern,
+        **kwargs,
     ):
-        self.config = config
-        self.num_train_steps = num_train_steps
-        self.variables = variables
-        self.compiled, self.dtype = compiled, dtype
-        self.rate_factor = tf.Variable(1.0, trainable=False)
-        self.course: tf.Variable | None = None
-        self.iterations = tf.Variable(
-            0,
-            dtype=tf.int64,
-            trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            name="iterations",
+        asked = [name for name in UNUSED if kwargs.get(name)]
+        require(
+            not asked,
+            "These settings of Keras's optimizers must not be given: this one clips "
+            "and averages by its own rules.",
+            asked=asked,
         )
-        self.m = {n: self._slot(v, f"{n}/m") for n, v in variables.items()}
-        self.v = {n: self._slot(v, f"{n}/v") for n, v in variables.items()}
-        self.average = WeightAverage(config.ema_decay, variables)
+        super().__init__(rate, **kwargs)
+        self.config, self.excluded = config, excluded
+        self.compiled, self.products = True, "float32"
 
-    def _slot(self, variable: tf.Variable, name: str) -> tf.Variable:
-        zeros = tf.zeros(variable.shape, tf.float32)
-        return tf.Variable(zeros, trainable=False, name=name)
+    def build(self, variables, names: Sequence[str] = ()):
+        """Make the slots of the variables, at 0."""
+        if self.built:
+            return
+        super().build(variables)
+        self.names = list(names) or [v.path for v in variables]
+        self.m, self.v = self.add_optimizer_variables(variables, ("m", "v"))
+        weights = dict(zip(self.names, map(_native, variables), strict=True))
+        self.average = WeightAverage(self.config.ema_decay, weights)
 
     def state(self) -> dict[str, tf.Variable]:
         """Return {name: variable} of everything that a resume needs."""
-        slots = {"optimizer/iterations": self.iterations}
-        slots |= {f"optimizer/{n}/m": slot for n, slot in self.m.items()}
-        slots |= {f"optimizer/{n}/v": slot for n, slot in self.v.items()}
+        slots = {"optimizer/iterations": self.iterations.value}
+        for name, m, v in zip(self.names, self.m, self.v, strict=True):
+            slots[f"optimizer/{name}/m"] = m.value
+            slots[f"optimizer/{name}/v"] = v.value
         return slots | self.average.state()
 
-    def begin_course(self, course: Sequence[float]) -> None:
-        """Let the schedule follow a course, see `on_course`, that can change.
-
-        Call before the first step, in the scope of the strategy.
-        """
-        values = tf.constant(course, tf.float32)
-        self.course = tf.Variable(values, trainable=False)
-
-    def excluded(self) -> list[str]:
-        """Return the names without weight decay and trust ratio."""
-        return [name for name in self.variables if EXCLUDED.search(name)]
-
-    def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
-        """Return the float32 learning rate of a step counted from 0."""
-        schedule = SCHEDULES[self.config.schedule]
-        place = tf.cast(step, tf.float32)
-        if self.course is not None:
-            place = on_course(self.course, place)
-        rate = schedule(self.config, self.num_train_steps, place)
-        return rate * self.rate_factor
+    def spared(self, name: str) -> bool:
+        """Return whether a variable has no weight decay and trust ratio."""
+        return re.search(self.excluded, name) is not None
 
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped gradient of all replicas and its norm.
@@ -281,44 +278,54 @@ class Optimizer:
             limit = 0.0
         return clip(all_sum(gradients), limit)
 
-    def apply(
-        self, gradients: list[tf.Tensor], healthy: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def apply(self, grads, trainable_variables=None, healthy=None):
         """Update every variable in a replica; return the gradient's norm.
 
+        The gradient of a table's rows counts as a whole one where it is
+        clipped; a variable without a gradient has one of 0, and decays.
+
         Args:
-          gradients: this replica's share, in the order of `variables`.
+          grads: this replica's share, in the order of the variables.
+          trainable_variables: all of them, in the order in which they were
+            built, as `fit` gives them; None is the same.
           healthy: boolean; if it is given and false, or the norm not finite,
             the step is counted and nothing else changes.
         """
-        gradients, norm = self.reduce(gradients)
+        if trainable_variables is not None:
+            self.build(list(trainable_variables))
+        targets = list(map(_native, self._trainable_variables))
+        whole = [
+            tf.zeros_like(w) if g is None else tf.convert_to_tensor(g)
+            for g, w in zip(grads, targets, strict=True)
+        ]
+        gradients, norm = self.reduce(whole)
         if healthy is not None:
             healthy = tf.logical_and(healthy, tf.math.is_finite(norm))
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._update_all, args=(gradients, healthy))
+        context.merge_call(self._update_all, args=(gradients, targets, healthy))
         return norm
 
-    def _update_all(self, strategy, gradients, healthy):
+    def _update_all(self, strategy, gradients, targets, healthy):
         update = strategy.extended.update
-        rate = self.learning_rate(self.iterations)
-        t = tf.cast(self.iterations, tf.float32) + 1.0
-        for (name, variable), g in zip(
-            self.variables.items(), gradients, strict=True
+        rate = tf.convert_to_tensor(self.learning_rate)
+        t = tf.cast(self.iterations.value, tf.float32) + 1.0
+        for name, w, g, m, v in zip(
+            self.names, targets, gradients, self.m, self.v, strict=True
         ):
-            slots = (self.m[name], self.v[name])
-            excluded = EXCLUDED.search(name) is not None
-            rule = rule_of(name, self.config, self.dtype)
-            args = (g, *slots, rate, t, excluded, healthy, rule)
-            update(variable, self._update_one, args)
+            rule = rule_of(name, self.config, self.products)
+            slots = m.value, v.value
+            args = (g, *slots, rate, t, self.spared(name), healthy, rule)
+            update(w, self._update_one, args)
         with tf.control_dependencies([rate, t]):
-            update(self.iterations, lambda step: step.assign_add(1))
+            step = self.iterations.value
+            update(step, lambda step: step.assign_add(1))
         self.average.move(strategy, t)
 
-    def _update_one(self, w, g, m, v, rate, t, excluded, healthy, rule):
+    def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
         def assign():
-            values = map(tf.convert_to_tensor, (w, g, m, v))
+            values = (tf.cast(x, tf.float32) for x in (w, g, m, v))
             new_w, new_m, new_v = rule(
-                *values, rate, t, excluded, self.config, self.compiled
+                *values, rate, t, spared, self.config, self.compiled
             )
             return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
 
@@ -331,13 +338,14 @@ class Optimizer:
 
         Worked out from the weights and moments that the last step left.
         """
-        t, c = tf.cast(self.iterations, tf.float32), self.config
+        t, c = tf.cast(self.iterations.value, tf.float32), self.config
         inside = c.decay_placement == "update"
         decay = c.weight_decay_rate if inside else 0.0
-        ratios = []
-        for name, w in self.variables.items():
-            if not EXCLUDED.search(name):
-                moments = self.m[name], self.v[name]
-                u = adam_direction(*moments, t, Adam.of(c))
+        variables, ratios = map(_native, self._trainable_variables), []
+        for name, w, m, v in zip(
+            self.names, variables, self.m, self.v, strict=True
+        ):
+            if not self.spared(name):
+                u = adam_direction(m.value, v.value, t, Adam.of(c))
                 ratios.append(trust_ratio(w, u + decay * w))
         return tf.stack(ratios)

@@ -15,7 +15,7 @@ from albert_tf.base.console import table
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, training_flops
 
 # Where a value of a schedule ends. Values may have commas themselves, as
 # lists of globs do, and colons, as gs:// does.
@@ -122,37 +122,40 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps of a run over which nothing changes.
+    """A part of a run over which nothing changes.
 
     Attributes:
-      first_step: updates made before it.
-      last_step: updates made at its end.
+      begin: the place where it begins, see `clock`.
+      end: the place where it ends.
       batch_size: examples per step, over all replicas.
-      first_example: where it begins in the training stream of its records.
       data_dir: its records; empty where they are not the run's to choose.
       metadata: of the records, as they are read in this phase.
       layers: how many run; None is all.
       masked_lm_prob: a scheduled rate; None is that of the records.
     """
 
-    first_step: int
-    last_step: int
+    begin: int
+    end: int
     batch_size: int
-    first_example: int = 0
     data_dir: str = ""
     metadata: Metadata | None = None
     layers: int | None = None
     masked_lm_prob: float | None = None
 
     @property
-    def last_example(self) -> int:
-        """Where it ends in the training stream of its records."""
-        return self.example(self.last_step)
-
-    @property
     def tokens(self) -> int:
         """Tokens of a step, padding included."""
         return self.batch_size * self.metadata.max_seq_length
+
+    @property
+    def shape(self) -> tuple:
+        """The sizes of a step; phases of equal ones compile once."""
+        records = self.metadata
+        lengths = records and (
+            records.max_seq_length,
+            records.max_predictions_per_seq,
+        )
+        return self.batch_size, self.layers, lengths
 
     def reader(self, batches: Callable) -> Callable:
         """Return what makes batches of the records, if there are any.
@@ -173,14 +176,20 @@ class Phase:
             f"tokens of {self.data_dir}, {self.layers} layers{masks}"
         )
 
-    def example(self, step: int) -> int:
-        """Return where a step begins in the training stream."""
-        return self.first_example + (step - self.first_step) * self.batch_size
+
+def at(phases: Sequence[Phase], place: float) -> Phase:
+    """Return the phase of a place; the last one has no end."""
+    return next((p for p in phases if place < p.end), phases[-1])
 
 
-def at(phases: Sequence[Phase], step: int) -> Phase:
-    """Return the phase of a step counted from 0; the last one has no end."""
-    return next((p for p in phases if step < p.last_step), phases[-1])
+def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
+    """Return {folder: examples read} by a run of steps that was not changed."""
+    read = dict.fromkeys((phase.data_dir for phase in phases), 0)
+    for phase in phases:
+        last = steps if phase is phases[-1] else min(steps, phase.end)
+        made = max(last - phase.begin, 0)
+        read[phase.data_dir] += made * phase.batch_size
+    return read
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
@@ -218,8 +227,7 @@ def make_phases(
     """Return the phases of a run, which follow from nothing else.
 
     A batch has as many tokens in all of them. A folder that comes again goes
-    on where it was left, so that the position in the data is a function of
-    the step and the phases.
+    on where it was left.
 
     Args:
       schedules: what changes.
@@ -235,51 +243,21 @@ def make_phases(
     first_length = records[schedules.data_dir[0].value].max_seq_length
     phases: list[Phase] = []
     for last in sorted({end for _, ends in courses.values() for end in ends}):
-        first = phases[-1].last_step if phases else 0
+        first = phases[-1].end if phases else 0
         now = {
             name: next(
                 x.value for x, end in zip(*course, strict=True) if last <= end
             )
             for name, course in courses.items()
         }
-        read = [p for p in phases if p.data_dir == now["data_dir"]]
         metadata, rate = records[now["data_dir"]], now["masked_lm_prob"]
         if rate is not None:
             metadata = metadata.masked_at(rate)
         size = batch_in_tokens(
             batch_size, first_length, metadata.max_seq_length, unit
         )
-        start = read[-1].last_example if read else 0
-        phases.append(Phase(first, last, size, start, metadata=metadata, **now))
+        phases.append(Phase(first, last, size, metadata=metadata, **now))
     return tuple(phases)
-
-
-def moved(
-    phases: Sequence[Phase], step: int, ends: Sequence[int]
-) -> tuple[Phase, ...]:
-    """Move the ends of phases, except those that are over.
-
-    Each phase keeps at least one step, and none ends after the last of `ends`.
-
-    Args:
-      phases: of a run.
-      step: updates made.
-      ends: the new last step of each.
-    """
-    result: list[Phase] = []
-    for index, (phase, end) in enumerate(zip(phases, ends, strict=True), 1):
-        if phase.last_step > step:
-            end = min(end, ends[-1] - (len(phases) - index))
-            first = result[-1].last_step if result else 0
-            read = [p for p in result if p.data_dir == phase.data_dir]
-            phase = dataclasses.replace(
-                phase,
-                first_step=first,
-                last_step=max(end, first + 1, step + 1),
-                first_example=read[-1].last_example if read else 0,
-            )
-        result.append(phase)
-    return tuple(result)
 
 
 def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
@@ -298,29 +276,44 @@ def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
     )
 
 
+def step_work(phase: Phase, config: AlbertConfig) -> float:
+    """Return the FLOPs of a step of a phase."""
+    return phase.batch_size * training_flops(
+        config.with_layers(phase.layers),
+        phase.metadata.max_seq_length,
+        phase.metadata.max_predictions_per_seq,
+    )
+
+
 def facts(phases: Sequence[Phase]) -> list[list]:
     """Return what tells the phases of one run from those of another."""
-    return [
-        [p.last_step, p.batch_size, p.layers, p.masked_lm_prob] for p in phases
-    ]
+    return [[p.end, p.batch_size, p.layers, p.masked_lm_prob] for p in phases]
 
 
-COLUMNS = "steps layers batch tokens predicted masks first_example data".split()
+COLUMNS = "steps layers batch tokens predicted masks data".split()
 
 
 def row(phase: Phase) -> tuple[str, ...]:
     """Return a phase as a row below `COLUMNS`."""
     metadata, rate = phase.metadata, phase.masked_lm_prob
     return (
-        f"{phase.first_step:,} to {phase.last_step:,}",
+        f"{phase.begin:,} to {phase.end:,}",
         str(phase.layers),
         f"{phase.batch_size:,}",
         f"{metadata.max_seq_length:,}",
         str(metadata.max_predictions_per_seq),
         "" if rate is None else f"{rate:g}",
-        f"{phase.first_example:,}",
         phase.data_dir,
     )
+
+
+def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
+    """Return the mean FLOPs of an example, where shares are of the time."""
+    each = 0.0
+    for phase in phases:
+        share = (phase.end - phase.begin) / phases[-1].end
+        each += share * phase.batch_size / step_work(phase, config)
+    return 1.0 / each
 
 
 def table_of(phases: Sequence[Phase]) -> str:

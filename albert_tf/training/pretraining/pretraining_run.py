@@ -17,7 +17,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.budget import budget_start
-from albert_tf.training.budget.timetable import KeepTime, rehearse
+from albert_tf.training.budget.rehearsal import Rehearse
 from albert_tf.training.first_weights import warm_start
 from albert_tf.training.first_weights.new_model import start_new
 from albert_tf.training.first_weights.transplant import read_transplant
@@ -42,6 +42,7 @@ from albert_tf.training.pretraining.record_folders import (
     phases_of,
 )
 from albert_tf.training.runs.announcement import describe_run
+from albert_tf.training.runs.clock import BudgetClock, Clock
 from albert_tf.training.runs.hooks import make_monitor
 from albert_tf.training.runs.run import Hook, Run, last_good_named, train
 from albert_tf.training.step.objectives import PretrainingObjective
@@ -171,7 +172,6 @@ def run_job(
     folders: Folders,
     devices: DistributionConfig,
     hooks: Sequence[Hook],
-    keeper: KeepTime | None = None,
 ) -> dict[str, float]:
     """Train and evaluate as asked; return the last held-out metrics."""
     training = run.trainer.training
@@ -187,14 +187,13 @@ def run_job(
                 input_pipeline.train_batches, seed=training.random_seed
             )
             held_out = folders[run.phases[-1].data_dir].count(records.EVAL)
-            if keeper:
-                number = -(-held_out // training.eval_batch_size)
-                keeper.timetable.again = int(config.do_eval)
-                keeper.rehearse = lambda: rehearse(run, judge, number)
-            more = [*hooks, *([keeper] if keeper else [])]
             between = pretraining_hooks(
-                run, monitor_of, batches, judge if held_out else None, more
+                run, monitor_of, batches, judge if held_out else None, hooks
             )
+            if isinstance(run.clock, BudgetClock):
+                number = -(-held_out // training.eval_batch_size)
+                run.clock.again = int(config.do_eval)
+                between.insert(0, Rehearse(judge, number))
             train(run, batches, between)
         with run.trainer.evaluated_weights():
             return judge() if config.do_eval else run.metrics
@@ -220,6 +219,7 @@ def make_run(
     trainer: Trainer,
     folders: Folders,
     course: tuple[phases.Phase, ...],
+    clock: Clock | None,
 ) -> Run:
     """Return a run over its phases, and print what it trains."""
     describe_run(trainer, course)
@@ -230,7 +230,7 @@ def make_run(
             distribution.hosts(trainer.strategy), "another order of examples"
         ),
     }
-    return Run(trainer, output_dir, facts, course)
+    return Run(trainer, output_dir, facts, course, clock)
 
 
 @vanishing_explained()
@@ -276,11 +276,11 @@ def pretrain(
         shop = budget_start.Workshop(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)
         trainer, course = make(optimizer, training), phases_in(training)
-        job = make_run(run.output_dir, trainer, folders, course)
+        job = make_run(run.output_dir, trainer, folders, course, budget.clock)
         if chief:  # once nothing that the folder holds speaks against it
             write_flags(run, optimizer, training, devices)
-        metrics = run_job(run, job, folders, devices, hooks, budget.keeper)
+        metrics = run_job(run, job, folders, devices, hooks)
         if chief:
-            write_flags(run, optimizer, budget.closed(training), devices)
+            write_flags(run, optimizer, budget.closed(training, job), devices)
             write_card(run.output_dir, run.output_dir)
         return metrics

@@ -23,7 +23,7 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     first = run_phases[0]
     optimizer = trainer.optimizer
     size = sum(v.shape.num_elements() for v in trainer.weights.values())
-    excluded = optimizer.excluded()
+    excluded = list(filter(optimizer.spared, optimizer.names))
     replicas = trainer.strategy.num_replicas_in_sync
     has_ratio = optimizer.config.optimizer == "lamb"
     print(

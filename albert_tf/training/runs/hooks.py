@@ -76,7 +76,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         metadata.max_seq_length,
         flops,
         phase.batch_size,
-        max(trainer.optimizer.config.peak_step, phase.first_step),
+        max(trainer.optimizer.config.peak_step, run.phase_begun),
         peak_flops,
         masked if phase.masked_lm_prob is None else None,
     )
@@ -256,8 +256,7 @@ class Save(Hook):
         if run.chief and path != run.last_good:
             start = time.monotonic()
             state = run.trainer.state()
-            about = {name: fact.value for name, fact in run.facts.items()}
-            about |= {name: keep() for name, keep in run.kept.items()}
+            about = run.state()
             checkpoints.save(run.output_dir, state, run.step, self.keep, about)
             run.history.save()
             run.scalars.flush()

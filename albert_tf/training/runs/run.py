@@ -18,10 +18,10 @@ from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
 from albert_tf.base.settings import Fact
-from albert_tf.training.budget.phase_work import work_ahead
 from albert_tf.training.machines import distribution
 from albert_tf.training.model_directory import checkpoint_files, checkpoints
-from albert_tf.training.pretraining.phases import Phase, at
+from albert_tf.training.pretraining.phases import Phase, at, examples_read
+from albert_tf.training.runs.clock import Clock
 from albert_tf.training.runs.history import History, Scalars
 from albert_tf.training.runs.pace import Pace, next_stop
 from albert_tf.training.step.trainer import Trainer
@@ -61,18 +61,18 @@ class Run:
       output_dir: the model directory.
       facts: what the weights follow from beyond `Trainer.facts`.
       phases: of the whole run; none where nothing changes.
+      clock: says where in them the run is; None is one of `num_train_steps`.
 
     Attributes:
-      end: the last step of the schedule.
-      last: the step at which this run ends: `end`, or an earlier `stop_step`.
+      read: {folder: examples read}.
+      phase, phase_begun: of the last update, and its first step.
       last_good: the newest checkpoint, None before the first.
       history: what was measured up to now, also before a resume.
       chief: whether this process writes files.
       ended_early: whether there is nothing left to train before `last`.
       stopped_by: why the run ends for now, see `stop`.
-      kept: {name: function} of what stands beside checkpoints too.
       seconds: that the last "evaluation" and "checkpoint" took.
-      slack: the share of a cadence before the end in which it is not due.
+      compiled: shapes of phases whose step is compiled in this process.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Run:
         output_dir: str,
         facts: dict[str, Fact] | None = None,
         phases: Sequence[Phase] = (),
+        clock: Clock | None = None,
     ):
         training = trainer.training
         self.trainer, self.output_dir = trainer, output_dir
@@ -91,19 +92,18 @@ class Run:
                 output_dir, trainer.state()
             )
         self._require_same_step()
-        self.end = self.last = training.num_train_steps
-        self.phases = tuple(phases) or (
-            Phase(0, self.last, training.train_batch_size),
-        )
-        if training.stop_step:
-            self.last = min(self.last, training.stop_step)
+        self.clock = clock or Clock(training.num_train_steps)
+        whole = Phase(0, self.clock.end, training.train_batch_size)
+        self.phases = tuple(phases) or (whole,)
+        self.read: dict[str, int] = {}
+        self.phase = at(self.phases, self.clock.at(max(self.step - 1, 0)))
+        self.phase_begun = self.phase.begin
         self.pace = Pace(training.steps_per_loop)
         self.history = History(output_dir, trainer.step)
         self.scalars = Scalars(output_dir)
         self.ended_early, self.stopped_by = False, ""
-        self.kept: dict[str, Callable] = {}
         self.seconds: dict[str, float] = {}
-        self.slack = 0.0
+        self.compiled: set[tuple] = set()
 
     def _require_same_step(self) -> None:
         """Refuse workers of which some see no checkpoint, or another one."""
@@ -122,18 +122,14 @@ class Run:
         return self.trainer.step
 
     @property
-    def steps_left(self) -> float:
-        """The steps to come, as many of the present phase as take as long."""
-        left = self.last - self.step
-        if len(self.phases) == 1:
-            return left
-        config = self.trainer.model.config
-        return left * work_ahead(self.phases, self.step, self.phase, config)
+    def end(self) -> int:
+        """The last step of the schedule, as far as the clock knows it."""
+        return self.step + self.clock.steps_to(self.clock.end, self.step)
 
     @property
-    def phase(self) -> Phase:
-        """The phase of the last update, the first one before there is any."""
-        return at(self.phases, max(self.step - 1, 0))
+    def last(self) -> int:
+        """The step at which this run ends: `end`, or an earlier `stop_step`."""
+        return min(self.end, self.trainer.training.stop_step or self.end)
 
     @property
     def finished(self) -> bool:
@@ -145,15 +141,10 @@ class Run:
         """Where messages and the progress go to."""
         return Progress(self.last, self.step)
 
-    def move_end(self, step: int) -> None:
-        """End with another step than the one that was the last."""
-        self.end, stop_step = step, self.trainer.training.stop_step or step
-        self.last = self.progress.total = min(step, stop_step)
-
     def due(self, every: int) -> bool:
         """Return whether what comes each `every` steps, or 0, comes now."""
         left = self.last - self.step
-        due = self.step % (every or 1) == 0 and left >= self.slack * every
+        due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
         return due or not left
 
     def stop(self, reason: str) -> None:
@@ -192,7 +183,7 @@ class Run:
     @property
     def hours_left(self) -> float:
         """The hours of the steps to come; 0 until the pace is measured."""
-        return self.steps_left * self.pace.seconds / 3600
+        return (self.last - self.step) * self.pace.seconds / 3600
 
     def farewell(self) -> str:
         """Say why the run ends before its last step, and what is left."""
@@ -213,38 +204,89 @@ class Run:
           batches: see `Trainer.iterator` and `Phase.reader`.
           cadences: a stretch ends at each multiple of one of these steps.
         """
-        begun = trainer = iterator = None
+        kept = checkpoint_files.about(self.last_good) if self.last_good else {}
+        self.read = examples_read(self.phases, self.step) | kept.get("read", {})
+        self.phase_begun = kept.get("phase_begun", self.phase_begun)
+        trainer = iterator = None
         while not (self.finished or self.stopped_by):
-            phase = at(self.phases, self.step)
-            if phase.first_step != begun:
-                begun = phase.first_step
+            phase = self._due_phase()
+            if iterator is None or phase is not self.phase:
                 trainer, iterator = self._begin(phase, batches)
-            border = self.last if phase is self.phases[-1] else phase.last_step
-            last = min(self.last, border)
-            ahead = next_stop(self.step, last, cadences) - self.step
-            steps = self.pace.steps(self.seconds.get("checkpoint", 0.0))
-            steps = distribution.of_chief(trainer.strategy, min(steps, ahead))
+            steps = self._stretch(cadences)
+            self.trainer.rate.follow(self.clock)
             start = time.monotonic()
             sums = trainer.run_steps(iterator, tf.constant(steps))
             bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
             seconds = time.monotonic() - start
-            self.pace.measure(steps, seconds)
+            self._measure(steps, seconds)
+            self.read[phase.data_dir] += steps * phase.batch_size
             values = self._values(sums, steps / seconds)
+            self._turn(over=True)
+            self.progress.total = self.last
             yield Stretch(steps, seconds, values, bad, first_bad)
+            if not self.finished:
+                self._turn(over=False)
+
+    @property
+    def _ahead(self) -> Sequence[Phase]:
+        """The phases after the one of the last update."""
+        return self.phases[self.phases.index(self.phase) + 1 :]
+
+    def _due_phase(self) -> Phase:
+        """Return the phase of the next update; each one gets a step.
+
+        With few steps left, one step may cover the places of several phases.
+        """
+        steps_left = self.end - self.step
+        index = self.phases.index(at(self.phases, self.clock.at(self.step)))
+        index = max(index, len(self.phases) - steps_left)
+        now = self.phases.index(self.phase)
+        return self.phases[min(max(index, now), now + 1)]
+
+    def _stretch(self, cadences: Sequence[int]) -> int:
+        """Return how many steps to make at once, in all processes."""
+        step, clock = self.step, self.clock
+        last = min(self.last, step + clock.most(step))
+        if self._ahead:
+            border = step + max(clock.steps_to(self.phase.end, step), 1)
+            last = min(last, border, self.end - len(self._ahead))
+        steps = self.pace.steps(self.seconds.get("checkpoint", 0.0))
+        steps = min(steps, next_stop(step, last, cadences) - step)
+        return distribution.of_chief(self.trainer.strategy, max(steps, 1))
+
+    def _measure(self, steps: int, seconds: float) -> None:
+        """Tell the clock and the pace what some steps took."""
+        compiles = self.phase.shape not in self.compiled
+        self.compiled.add(self.phase.shape)
+        self.clock.measure(steps, seconds, not self.pace.compiled, compiles)
+        self.pace.measure(steps, seconds)
+
+    def _turn(self, over: bool) -> None:
+        """Let the clock choose its pace, see `Clock.turn`."""
+        shapes = {phase.shape for phase in self._ahead}
+        phases, to_compile = len(self._ahead), len(shapes - self.compiled)
+        self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return the trainer of a phase, and its batches from this step on."""
+        """Return the trainer of a phase, and its batches from here on."""
         self.pace = Pace(self.pace.fixed)
-        if 0 < phase.first_step == self.step:
+        if phase is not self.phase:
+            self.phase, self.phase_begun = phase, self.step
             self.progress.message(f"step {self.step}: {phase.summary()}")
-        read = phase.reader(batches)
-        iterator = self.trainer.iterator(read, self.step, phase)
+        read, first = phase.reader(batches), self.read[phase.data_dir]
+        iterator = self.trainer.iterator(read, first, phase.batch_size)
         return self.trainer.at_depth(phase.layers), iterator
+
+    def state(self) -> dict:
+        """Return what stands beside a checkpoint."""
+        about = {name: fact.value for name, fact in self.facts.items()}
+        about |= {"read": self.read, "phase_begun": self.phase_begun}
+        return about | self.clock.state()
 
     def _values(self, sums, pace: float) -> dict[str, float]:
         """Return what steps gave; `pace` is steps a second."""
         trainer = self.trainer
-        rate = trainer.optimizer.learning_rate(self.step - 1)
+        rate = trainer.rate(self.step - 1)
         left = {"hours_left": self.hours_left} if self.pace.seconds else {}
         return {
             **trainer.evaluator.summarize(sums.report.numpy()),

@@ -21,11 +21,11 @@ from albert_tf.training.machines.distribution import (
     distribute,
     on_devices,
 )
+from albert_tf.training.optimization.learning_rate import RunRate
 from albert_tf.training.optimization.optimizers import (
     Optimizer,
     OptimizerConfig,
 )
-from albert_tf.training.pretraining.phases import Phase
 from albert_tf.training.step.accumulation import accumulated
 from albert_tf.training.step.evaluator import Batch, Evaluator, Objective
 from albert_tf.training.step.step_sums import summed_steps
@@ -76,13 +76,13 @@ class Trainer:
         )
         self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
         with strategy.scope():
-            self.optimizer = Optimizer(
-                optimizer,
-                training.num_train_steps,
-                self.trained,
-                self.xla.pieces,
-                training.dtype,
+            self.rate = RunRate(optimizer, training.num_train_steps)
+            self.optimizer = Optimizer(optimizer, self.rate)
+            self.optimizer.build(
+                list(self.trained.values()), list(self.trained)
             )
+        self.optimizer.compiled = self.xla.pieces
+        self.optimizer.products = training.dtype
         self._gradients = self._compiled_gradients()
         every = self.model.albert.config.num_hidden_layers
         self._depths: dict[int | None, Trainer] = {None: self, every: self}
@@ -180,7 +180,7 @@ class Trainer:
         """Return the seed of this step on this replica."""
         context = tf.distribute.get_replica_context()
         seed = tf.constant([self.training.random_seed, 0])
-        seed = fold_in(seed, tf.cast(self.optimizer.iterations, tf.int32))
+        seed = fold_in(seed, tf.cast(self.optimizer.iterations.value, tf.int32))
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def replica_step(self, batch: Batch):
@@ -189,7 +189,7 @@ class Trainer:
         report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"
         healthy = tf.reduce_all(tf.math.is_finite(report)) if skips else None
-        return report, self.optimizer.apply(gradients, healthy)
+        return report, self.optimizer.apply(gradients, healthy=healthy)
 
     @functools.cached_property
     def run_steps(self):
@@ -197,7 +197,7 @@ class Trainer:
         return summed_steps(
             self.strategy,
             self.replica_step,
-            self.optimizer.iterations,
+            self.optimizer.iterations.value,
             len(self.evaluator.names),
         )
 
@@ -226,19 +226,18 @@ class Trainer:
         return self._depths[layers]
 
     def iterator(
-        self, batches: Callable, start_step: int, phase: Phase | None = None
+        self, batches: Callable, start: int, batch_size: int | None = None
     ):
-        """Return the distributed training batches from a step on.
+        """Return the distributed training batches from an example on.
 
         Args:
           batches: makes a dataset of keywords, a pure function of them:
             `start`, the first example; `num_shards`, hosts; `shard`, which
             of them; `batch_size` of a replica.
-          start_step: the first step.
-          phase: it is in; None where batches are the same in the whole run.
+          start: the first example.
+          batch_size: over all replicas; None is that of the settings.
         """
-        size = self.training.train_batch_size
-        phase = phase or Phase(0, self.training.num_train_steps, size)
+        size = batch_size or self.training.train_batch_size
         # Of others, workers would ask each other in each step whether there is
         # one more, and the shapes of batches would be unknown.
         endless = tf.data.experimental.assert_cardinality(
@@ -247,10 +246,10 @@ class Trainer:
 
         def host_dataset(context):
             return batches(
-                start=phase.example(start_step),
+                start=start,
                 num_shards=context.num_input_pipelines,
                 shard=context.input_pipeline_id,
-                batch_size=context.get_per_replica_batch_size(phase.batch_size),
+                batch_size=context.get_per_replica_batch_size(size),
             ).apply(endless)
 
         return iter(distribute(self.strategy, host_dataset))

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.budget.timetable import Course, KeepTime, Timetable
-from albert_tf.training.optimization.optimizers import (
-    Optimizer,
-    OptimizerConfig,
-)
+from albert_tf.training.optimization.keras_optimizers import WarmupDecay
+from albert_tf.training.optimization.learning_rate import RunRate
+from albert_tf.training.optimization.optimizers import OptimizerConfig
 from albert_tf.training.pretraining.phases import Phase, at
-from albert_tf.training.runs.pace import Pace, next_stop
-from albert_tf.training.runs.run import Run, Stretch
+from albert_tf.training.runs.clock import BudgetClock, Clock
+from albert_tf.training.runs.pace import Pace
+from albert_tf.training.runs.run import Run
 
 HOURS = 0.25
 PLANNED = 1000
@@ -42,14 +41,30 @@ class Killed(Exception):
     """The process ends without a word."""
 
 
+class SimulatedRun(Run):
+    """A run that trains nothing: its clock, phases and strides alone."""
+
+    step = 0
+
+    def __init__(self, clock, phases, step):
+        self.clock, self.phases, self.step = clock, phases, step
+        self.phase = at(phases, clock.at(max(step - 1, 0)))
+        self.pace, self.seconds, self.compiled = Pace(0), {}, set()
+        self.ended_early = False
+        self.trainer = types.SimpleNamespace(
+            training=types.SimpleNamespace(stop_step=0),
+            strategy=tf.distribute.get_strategy(),
+        )
+
+
 class Simulation:
-    """A run of `KeepTime` alone: the rest is a clock.
+    """A run on a machine, in one process after another.
 
     Args:
       machine: what things take.
       eval_steps, save_steps: cadences.
       hours: the budget.
-      layers: {last step: layers} of the phases, as planned.
+      layers: {place of the end: layers} of the phases.
 
     Attributes:
       made: steps of each number of layers.
@@ -61,80 +76,76 @@ class Simulation:
     def __init__(
         self, machine, eval_steps=100, save_steps=150, hours=HOURS, layers=None
     ):
-        self.machine, self.now, self.saved = machine, 0.0, (0, None)
+        self.machine, self.now, self.saved = machine, 0.0, (0, {})
         self.eval_steps, self.save_steps = eval_steps, save_steps
         ends = layers or {PLANNED: 1}
         self.hours, self.made = hours, dict.fromkeys(ends.values(), 0)
         self.phases = tuple(
-            Phase(first, last, 16, layers=ends[last])
-            for first, last in itertools.pairwise((0, *ends))
+            Phase(begin, end, 16, layers=ends[end])
+            for begin, end in itertools.pairwise((0, *ends))
         )
-        self.rates, self.paused = {}, 0.0
-        variables = {"w": tf.Variable([1.0])}
+        self.rates, self.paused, self.step = {}, 0.0, 0
         config = OptimizerConfig(learning_rate=1.0, num_warmup_steps=50)
-        self.optimizer = Optimizer(config, PLANNED, variables)
-        make = types.SimpleNamespace
-        training = make(num_train_steps=PLANNED, steps_per_loop=0)
-        trainer = make(optimizer=self.optimizer, training=training)
-        trainer.strategy = tf.distribute.get_strategy()
-        self.run = make(phases=self.phases, pace=Pace(0), kept={})
-        self.run.move_end, self.run.due = self.move_end, self.due
-        self.run.trainer = trainer
+        self.rate = RunRate(config, PLANNED)
 
-    def move_end(self, step):
-        self.run.last = step
+    def clock(self, known):
+        """Return the clock of a process that begins now."""
+        kept = self.saved[1]
+        return BudgetClock(
+            PLANNED,
+            *kept.get("course", ()),
+            seconds=self.hours * 3600,
+            began=self.now,
+            step_seconds=kept.get("step_seconds", known),
+            eval_steps=self.eval_steps,
+            save_steps=self.save_steps,
+            evaluation=2.0 / known,
+            closing=0.0,
+            kept=kept.get("seconds"),
+            now=lambda: self.now,
+        )
 
-    def due(self, every):
-        return Run.due(self.run, every)
+    def _train(self, run, share):
+        """Make a stretch of steps; return their number and seconds."""
+        phase = run._due_phase()
+        if phase is not run.phase:
+            run.phase, run.pace = phase, Pace(0)
+        steps = run._stretch([self.eval_steps, self.save_steps])
+        seconds = steps * self.machine.pace(share)
+        seconds += self.machine.compiling * (phase.shape not in run.compiled)
+        self.made[phase.layers] += steps
+        self.rate.follow(run.clock)
+        made = range(run.step, run.step + steps)
+        rates = self.rate(tf.constant([*made]))
+        self.rates |= dict(zip(made, rates.numpy().tolist(), strict=True))
+        self.now += seconds
+        run.step += steps
+        return steps, seconds
 
     def process(self, dies_at=None, known=0.8):
         """Run in one process from the last checkpoint, to the end or death."""
-        run, machine = self.run, self.machine
-        run.step, kept = self.saved
-        run.phases = self.phases
-        run.seconds, run.kept = {}, {}
-        table = Timetable(
-            self.hours * 3600,
-            known,
-            self.eval_steps,
-            self.save_steps,
-            closing=0.0,
-        )
-        keeper = KeepTime(table, self.now, None, kept, now=lambda: self.now)
-        keeper.rehearse = lambda: (2.0, 0.0)
-        keeper.begin(run)
-        compiled = set()
-        while run.step < run.last:
-            cadences = [self.eval_steps, self.save_steps]
-            run.phase = at(run.phases, run.step)
-            border = min(run.last, run.phase.last_step)
-            ahead = next_stop(run.step, border, cadences) - run.step
-            steps = min(run.pace.steps(), ahead)
-            layers = run.phase.layers
-            self.made[layers] += steps
+        machine, clock = self.machine, self.clock(known)
+        run = SimulatedRun(clock, self.phases, self.saved[0])
+        run._turn(over=False)
+        while not run.finished:
             share = (self.now - self.paused) / 3600 / self.hours
-            seconds = steps * machine.pace(share)
-            seconds += machine.compiling * (layers not in compiled)
-            compiled.add(layers)
-            made = range(run.step, run.step + steps)
-            rates = self.optimizer.learning_rate(tf.constant([*made]))
-            self.rates |= dict(zip(made, rates.numpy().tolist(), strict=True))
-            self.now += seconds
-            run.step += steps
+            steps, seconds = self._train(run, share)
             if dies_at and run.step >= dies_at:
                 raise Killed
-            if self.due(self.eval_steps):
+            run._measure(steps, seconds)
+            run._turn(over=True)
+            if run.due(self.eval_steps):
                 evaluation = machine.evaluation * machine.pace(share) / 0.8
-                self.now += evaluation
                 run.seconds["evaluation"] = evaluation
-            keeper.after(run, Stretch(steps, seconds, {}, 0, 0))
-            if self.due(self.save_steps):
-                state = run.kept["budget"]()
-                self.saved = run.step, {**state, "course": [*state["course"]]}
+                self.now += evaluation
+            if run.due(self.save_steps):
+                self.saved = run.step, clock.state()["budget"]
                 self.now += machine.checkpoint
                 run.seconds["checkpoint"] = machine.checkpoint
-        keeper.end(run)
-        return keeper
+            if not run.finished:
+                run._turn(over=False)
+        self.step = run.step
+        return clock
 
     def jump(self):
         """Return the largest change of the rate between two steps."""
@@ -161,12 +172,12 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     simulation = Simulation(MACHINES[name])
     simulation.process()
     assert simulation.now == pytest.approx(HOURS * 3600, rel=0.01)
-    last = simulation.rates[simulation.run.step - 1]
+    last = simulation.rates[simulation.step - 1]
     assert 0 < last < 0.01
     assert simulation.jump() < 0.08
 
 
-# {last step: layers}, of one schedule and of two with different borders.
+# {place of the end: layers}, of one schedule and of two with different borders.
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},
@@ -186,7 +197,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     ends = SCHEDULES[name]
     simulation = Simulation(machine, hours=seconds / 3600, layers=ends)
     simulation.process(known=0.05)
-    last = simulation.rates[simulation.run.step - 1]
+    last = simulation.rates[simulation.step - 1]
     assert 0 < last < 0.02
     assert all(simulation.made.values())
     late = simulation.now - seconds
@@ -201,7 +212,7 @@ def test_the_steps_follow_the_pace():
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
         simulation = Simulation(machine)
         simulation.process()
-        steps.append(simulation.run.step)
+        steps.append(simulation.step)
     assert steps[0] / steps[1] == pytest.approx(2, rel=0.02)
 
 
@@ -211,9 +222,9 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
     simulation.process(known=pace)
-    assert simulation.run.step == pytest.approx(PLANNED, abs=3)
-    ordinary = Optimizer(simulation.optimizer.config, PLANNED, {})
-    rates = ordinary.learning_rate(tf.constant([*simulation.rates]))
+    assert simulation.step == pytest.approx(PLANNED, abs=3)
+    ordinary = WarmupDecay(1.0, PLANNED, 50)
+    rates = ordinary(tf.constant([*simulation.rates]))
     np.testing.assert_allclose([*simulation.rates.values()], rates, atol=4e-3)
 
 
@@ -231,7 +242,7 @@ def test_a_kill_and_a_pause_take_no_time():
     broken.process()
     again = broken.now - before - broken.machine.compiling
     assert start + again == pytest.approx(HOURS * 3600, rel=0.01)
-    assert broken.run.step == pytest.approx(whole.run.step, rel=0.01)
+    assert broken.step == pytest.approx(whole.step, rel=0.01)
     assert broken.rates[451] == pytest.approx(whole.rates[451], abs=1e-6)
     assert broken.jump() < 0.04
     broken.now += 5000.0
@@ -239,34 +250,38 @@ def test_a_kill_and_a_pause_take_no_time():
     assert finished.used() == broken.saved[1]["seconds"]
 
 
-def test_other_phases_go_on_where_the_course_is():
-    """Borders that a run had stay where they were; new ones follow, by hand."""
-    layers = dict.fromkeys((100, 300, 1000), 1)
-    run = Simulation(Machine(), layers=layers).run
-    kept = {"course": [400, 200.0, 2.0], "borders": [[100, 150], [1000, 800]]}
-    keeper = KeepTime(Timetable(9.0, 1.0, 1, 1), 0.0, None, kept)
-    keeper.begin(run)
-    assert [phase.last_step for phase in run.phases] == [150, 450, 800]
-    assert keeper.state()["borders"] == [(100, 150), (300, 450), (1000, 800)]
+def test_a_run_of_steps_is_where_its_step_is():
+    """Its places are steps, and there are no others."""
+    clock = Clock(1000)
+    assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
+    assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
+    clock.turn(700, {"evaluation": 9.0}, over=True)
+    assert clock.at(701) == 701 and clock.state() == {}
 
 
-def test_more_hours_lengthen_what_is_left():
-    """A course turns without a jump, and ends where the schedule does."""
-    course = Course().turned(400, 700, 1000).turned(500, 2000, 1000)
-    assert course.place == pytest.approx(400 + 100 * 2)
-    assert course.place + 1500 * course.pace == pytest.approx(1000)
+def test_a_budget_counts_what_is_due():
+    """By hand: evaluations, checkpoints, and those of the end."""
+    clock = BudgetClock(
+        1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
+        save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,
+        compiling=14.0, now=lambda: 26.0,
+    )  # fmt: skip
+    assert clock.left() == 200 - 26 - 2 * 2 - 5 - 3
+    # A step takes 1 s, 0.2 of an evaluation and 0.2 of a checkpoint.
+    clock.turn(30, {}, over=False, to_compile=1)
+    assert clock.steps_to(1000, 30) == round((162 - 14) / 1.4)
+    clock.turn(30, {}, over=False)
+    steps = round(162 / 1.4)
+    assert clock.at(30) == 420 and clock.at(30 + steps) == pytest.approx(1000)
+    assert clock.steps_to(1000, 30) == steps and clock.most(30) == steps / 2
 
 
-def test_a_timetable_counts_what_is_due():
-    """By hand: steps, evaluations and checkpoints with those of the end."""
-    table = Timetable(100.0, 1.0, 10, 25, 2.0, 5.0, closing=3.0)
-    # Evaluations at 20, 30, 40 and 45, checkpoints at 25 and 45.
-    assert table.cost(11, 45) == 34 + 4 * 2 + 2 * 5 + 3
-    # Neither 40 nor 25 is half a cadence before these ends.
-    assert table.cost(11, 44) == 33 + 3 * 2 + 2 * 5 + 3
-    assert table.cost(11, 37) == 26 + 3 * 2 + 5 + 3
-    assert table.last(11, 55.0) == 45
-    assert table.last(11, 54.9) == 44
-    assert table.last(11, 0.0) == 12
-    assert table.stretch(1000) == 5 and table.stretch(7) == 4
-    assert table.stretch(1000, most=2) == 2 and table.stretch(1) == 1
+def test_a_run_out_of_time_lets_the_rate_decay():
+    """A step covers a hundredth of the schedule, and each phase has a step."""
+    clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
+    clock.turn(0, {}, over=True)
+    assert clock.steps_to(1000, 0) == 60
+    clock.turn(59, {}, over=True, phases=2)
+    assert clock.steps_to(1000, 59) == 2
+    clock.turn(60, {}, over=True)
+    assert clock.steps_to(1000, 60) == 0 and clock.state()["budget"]["over"]
