@@ -39,7 +39,7 @@ class Progress:
         self.bar.total = steps
 
     def advance(self, steps: int, text: str) -> None:
-        """Advance by some steps and show a short line of values."""
+        """Advance by a number of steps and show a line of values."""
         self.done += steps
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(steps)

@@ -219,7 +219,7 @@ class ConversionConfig(Checked):
     pairs: bool = setting(
         False,
         "Whether a classifier from Hugging Face or a TF1 checkpoint takes "
-        "text pairs; its files do not tell.",
+        "text pairs; its files do not specify it.",
     )
     task: str | None = setting(
         None,

@@ -165,7 +165,7 @@ class DescribeConfig:
 
 @program.command(DescribeConfig, positional="config")
 def describe(c: DescribeConfig) -> None:
-    """Print the size and cost of the models of some configs."""
+    """Print the size and cost of each config's model."""
     paths = files.listed(c.config)
     require(paths, "`config` must be given.", config=c.config)
     for i, path in enumerate(paths):

@@ -133,7 +133,7 @@ def task_in(
 ) -> Task:
     """Return the task that a `config.json` describes.
 
-    The file does not tell whether questions may be unanswerable. We assume
+    The file does not specify whether questions may be unanswerable. We assume
     that they may; `task=squad-1.1` answers every question.
 
     Args:
@@ -166,7 +166,7 @@ def read_task(
       folder: the folder; has a `task.json` if this package wrote it.
       values: its `config.json`.
       positions: the model's maximum number of tokens.
-      pairs: whether a classifier takes text pairs, if no file tells.
+      pairs: whether a classifier takes text pairs, if no file specifies it.
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:

@@ -62,7 +62,7 @@ class Reading:
 
     Attributes:
       config_file: a config to use instead of the one next to the weights.
-      pairs: whether a classifier takes text pairs, if no file tells.
+      pairs: whether a classifier takes text pairs, if no file specifies it.
       encoder_only: whether to keep only the encoder, whatever the head.
       strict: whether a tokenizer without an equivalent here is an error.
       task: the name of the task of a TF1 checkpoint's head.
@@ -101,7 +101,7 @@ class Source:
 
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
-    """Return the tokenizer of the first vocabulary in some folders, or None."""
+    """Return the tokenizer of the first vocabulary in `folders`, or None."""
     found = find_vocabulary(folders)
     if not found:
         return None

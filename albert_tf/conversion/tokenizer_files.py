@@ -62,7 +62,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
-    """Return the kind and path of the first vocabulary in some folders."""
+    """Return the kind and path of the first vocabulary found, or None."""
     for kind, patterns in VOCABULARIES.items():
         for pattern, folder in itertools.product(patterns, folders):
             paths = files.matches(pattern, folder)
@@ -139,7 +139,7 @@ class HubFiles:
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added after `size` pieces, sorted by id."""
+        """Return the pieces added to a vocabulary of `size`, sorted by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -167,7 +167,7 @@ class Like:
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {source name: our name} of special pieces to rename."""
+    """Return {source name: our name} for special pieces to rename."""
     ours, known, names = KINDS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)

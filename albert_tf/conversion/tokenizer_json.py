@@ -35,7 +35,7 @@ END = r" +$"
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return a regular expression that matches any of some characters."""
+    """Return a regular expression that matches any of the characters."""
     ranges: list[list[int]] = []
     for code in sorted(map(ord, set(characters))):
         if ranges and code == ranges[-1][1] + 1:

@@ -21,9 +21,9 @@ from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 # Score of the position that a head attends to, relative to the others. If all
 # others scored 0, the softmax over T positions would give it
 # exp(6) / (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512.
-# In a new model (E = 128) their standard deviation is 1.4, and the measured
-# shares are about 0.7 and 0.2. The value comes from trials, in which half of
-# it did as well (docs/experiments.md).
+# In a new model (E = 128, random words) their standard deviation is 1.4, and
+# the measured shares are about 0.7 and 0.2. A choice, not derived; half of it
+# did as well in trials (docs/experiments.md).
 PEAK = 6.0
 
 # Scores of the head for repeats. A word scores SAME_WORD with each occurrence

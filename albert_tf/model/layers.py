@@ -304,7 +304,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = drawn(self.seed_generator)
-        if places is not None:  # Keras keeps tensors apart from options
+        if places is not None:  # Keras separates tensors from options
             further["places"] = places
         return self.compute(**batch | further, seed=seed)
 

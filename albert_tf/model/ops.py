@@ -235,7 +235,8 @@ def _norm_gradient(upstream, standard, scale, gamma):
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
     """Return x [..., H] normalised along its last axis, times gamma, plus beta.
 
-    All float32; keeps x with mean 0 and variance 1, and one number per row.
+    All float32. The backward pass keeps x with mean 0 and variance 1, and one
+    number per row.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
 

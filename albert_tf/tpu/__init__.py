@@ -1,1 +1,1 @@
-"""What a train step needs on a TPU slice, by the TPU's own compiler."""
+"""The training step on a TPU slice, compiled without a TPU."""

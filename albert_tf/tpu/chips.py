@@ -72,7 +72,7 @@ class Topology:
 
     @property
     def replicas(self) -> int:
-        """The number of replicas that `TPUStrategy` has."""
+        """The number of `TPUStrategy` replicas."""
         return self.chips * self.chip.replicas
 
     @property

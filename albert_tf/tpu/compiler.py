@@ -120,7 +120,7 @@ def replica_program(strategy: CompileOnlyStrategy, step):
 
 
 def _use_own_generator(philox, ir, dialect) -> None:
-    """Replace Philox by the generator that `auto_select` uses on a TPU."""
+    """Replace Philox with the generator that `auto_select` uses on a TPU."""
     with ir.InsertionPoint(philox), philox.location:
         state = dialect.slice(philox.operands[0], [0], [2], [1])
         bits = philox.results[1]

@@ -49,7 +49,7 @@ class TpuCheckConfig(Checked):
     )
 
 
-# Settings of a check, which does not read records or write to `output_dir`.
+# Settings of a check, in which `data_dir` and `output_dir` are optional.
 SETTINGS = (
     *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
     *(TrainingConfig, DistributionConfig),

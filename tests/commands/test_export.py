@@ -243,10 +243,10 @@ def test_a_file_that_comes_during_an_export_stays(
 def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
     """TensorFlow takes it for a pattern, and finds no weights in it."""
     out = tmp_path / "run[1]"
-    with pytest.raises(InputError, match=r"export_dir.*no `\["):
+    with pytest.raises(InputError, match=r"export_dir.*not contain `\["):
         written(pretrained_dir, out)
     assert not out.exists()
-    with pytest.raises(InputError, match=r"saved_model.*no `\["):
+    with pytest.raises(InputError, match=r"saved_model.*not contain `\["):
         ExportedModel(str(out))
 
 

@@ -110,7 +110,7 @@ def test_inputs_that_are_no_model(golden, tmp_path):
         released_files.write_saver(str(two / name), golden.weights)
     (two / "checkpoint").touch()
     refuse(tmp_path, two, "several checkpoints.*a.ckpt.*b.ckpt")
-    refuse(tmp_path, two / "a.ckpt", "One albert_config.json must stand")
+    refuse(tmp_path, two / "a.ckpt", "one albert_config.json next to the")
     config_file = tmp_path / "config.json"
     released_files.write_config(config_file, golden.config)
     convert(

@@ -60,12 +60,12 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
         ("albert_xlarge_v2", {"num_attention_heads": 32}, "heads=16, not"),
         ("albert_xlarge_zh", {"num_attention_heads": 32}, "heads=16, not"),
         ("albert_large_zh", {"hidden_act": "gelu"}, "hidden_act=relu, not"),
-        ("albert_base_v1", {"hidden_act": "gelu_erf"}, "hidden_act=gelu and"),
-        ("albert_base_v2", {"num_hidden_layers": 24}, "layers=12 and not 24"),
+        ("albert_base_v1", {"hidden_act": "gelu_erf"}, "hidden_act=gelu, not"),
+        ("albert_base_v2", {"num_hidden_layers": 24}, "layers=12, not 24"),
         (
             "albert_large_zh_brightmart",
             {"hidden_act": "relu"},
-            "hidden_act=gelu and not relu",
+            "hidden_act=gelu, not relu",
         ),
     ],
 )

@@ -173,7 +173,7 @@ def test_rows_in_lists_are_ids(model):
     """Lists stand for arrays, if their rows are of one length."""
     ids = [[2, 5, 3], [2, 6, 3]]
     np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
-    with pytest.raises(InputError, match="`input_ids` must have rows of one"):
+    with pytest.raises(InputError, match="`input_ids` must have rows of equal"):
         model([[2, 5, 3], [2, 3]])
 
 

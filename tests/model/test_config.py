@@ -88,7 +88,7 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
 
 def test_a_folder_that_is_not_there_is_told_so(tmp_path):
     """There is nothing to convert."""
-    message = f"must exist. Received: model_dir={tmp_path}/gone$"
+    message = f"existing folder. Received: model_dir={tmp_path}/gone$"
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_model_dir(f"{tmp_path}/gone")
 
