@@ -1,4 +1,4 @@
-"""Masking in the graph against masking with NumPy and stated distributions."""
+"""Masking in the graph compared with NumPy and with probabilities."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ SHARES = (0.5, 0.2, 0.3)
 
 
 def splitmix64(state):
-    """Return the next number of SplitMix64 for a Python int, by its paper."""
+    """Return the next SplitMix64 number for a Python int, as in the paper."""
     state &= 2**64 - 1
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64
@@ -25,7 +25,7 @@ def splitmix64(state):
 
 
 class Draws:
-    """A generator that returns the draws that it was given."""
+    """A generator that returns given draws."""
 
     def __init__(self, uniform, picks):
         self.uniform, self.picks = uniform, picks
@@ -35,14 +35,14 @@ class Draws:
         return self.uniform
 
     def integers(self, low, high, shape):
-        """Return the given numbers, in the range asked for."""
+        """Return the given numbers, scaled to the range."""
         return self.picks % high
 
 
 @pytest.mark.parametrize("whole_words", [True, False])
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_numpy(budget, whole_words):
-    """Given order, n-grams and budget, the covered tokens are NumPy's."""
+    """With equal order, n-grams and budget, the covered tokens are NumPy's."""
     batch, order, ngrams, (expected, _, _) = spans(
         np.random.default_rng(budget), budget, whole_words
     )
@@ -62,7 +62,7 @@ def test_spans_equal_numpy(budget, whole_words):
 
 
 def test_cover_equals_numpy():
-    """Given the draws of each token, ids and labels are NumPy's."""
+    """With equal draws per token, ids and labels are NumPy's."""
     rng = np.random.default_rng(1)
     batch = instances(rng)
     ids = batch.input_ids
@@ -110,7 +110,7 @@ def test_draws_are_splitmix64():
 
 @functools.cache
 def compiled(seed, config):
-    """Return the masking of a seed as a graph, traced once for each shape."""
+    """Return the masking with a seed as a graph, traced once per shape."""
 
     def mask(positions, *arrays):
         slots = config.predictions(arrays[0].shape[1])
@@ -130,7 +130,7 @@ def graph_mask(rng, seed=3, batch=64, config=DEFAULT):
 
 
 def test_integers_are_not_transposed():
-    """On some processors oneDNN says on the console that it cannot."""
+    """Integers are not transposed, for which oneDNN may print a warning."""
     batch = dataclasses.astuple(instances(np.random.default_rng(0)))
     arrays = map(tf.constant, (np.arange(len(batch[0])), *batch))
     graph = compiled(3, DEFAULT).get_concrete_function(*arrays).graph
@@ -140,7 +140,7 @@ def test_integers_are_not_transposed():
 
 
 def test_masks_follow_from_the_seed():
-    """Another seed gives other masks of the same examples."""
+    """Another seed produces other masks of the same examples."""
     (_, left), (_, right) = (
         graph_mask(np.random.default_rng(2), seed=seed) for seed in (3, 4)
     )
@@ -161,7 +161,7 @@ def runs_of(positions, weights):
     ("rate", "asked"), [(0.15, (0.8, 0.1, 0.1)), (0.3, SHARES)]
 )
 def test_distribution_is_numpys(rate, asked):
-    """Kinds, runs and places of masks agree with NumPy's by chi-square."""
+    """Kinds, runs and positions of masks agree with NumPy's by chi-square."""
     batch, tokens = 3000, 48
     config = MaskingConfig(
         masked_lm_prob=rate, mask_same_random=tuple(map(str, asked))
@@ -183,7 +183,7 @@ def test_distribution_is_numpys(rate, asked):
         np.where(at == MASK_ID, 0, np.where(at == labels[used], 1, 2)),
         minlength=3,
     )
-    # A random word is the word itself once in V - 5 times.
+    # A random word is the original word once in V - 5 times.
     itself = asked[2] / (V - 5)
     shares = np.array(asked) + [0, itself, -itself]
     assert stats.chisquare(kinds, shares * kinds.sum()).pvalue > 1e-3
@@ -203,7 +203,7 @@ def test_distribution_is_numpys(rate, asked):
 
 
 def test_budgets_equal_numpy():
-    """Shares round to even halves, from 1 up to the slots."""
+    """Budgets round halves to even, from 1 up to the number of slots."""
     lengths = np.arange(3, 520)
     due = masking_graph.budgets(tf.constant(lengths), MaskingConfig(), 20)
     np.testing.assert_array_equal(
