@@ -107,9 +107,7 @@ def test_without_tokenizer(folder, capsys):
     """Where no tokenizer is beside the file, ids stand for pieces."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
-    assert (
-        "No tokenizer in the file" in text and "Example 1" not in text
-    )
+    assert "No tokenizer in the file" in text and "Example 1" not in text
     assert "2 5 [4 → 6] 8 7 3 9 5 [12 → 10] 11 3" in text
     tokenizer = TokenizerConfig(vocab_file=str(folder / "vocab.txt"))
     named = printed(capsys, folder / "a.tfrecord", tokenizer)

@@ -121,9 +121,7 @@ def test_bad_input(content, message, tmp_path):
 def test_a_models_folder_is_refused(tmp_path, name):
     """Before the text is read; so are records, whose ids it would change."""
     (tmp_path / name).touch()
-    with pytest.raises(
-        InputError, match="contain a model.*=.*test_a_models"
-    ):
+    with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))
 
 

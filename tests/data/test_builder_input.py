@@ -333,9 +333,7 @@ def test_one_document(corpus, tmp_path):
     assert share == pytest.approx(0.1, rel=1 / 3)
     assert made.count("train") and made.count("eval")
     (tmp_path / "x.txt").write_text("w1 w2 .\nw3 w4 .\n")
-    with pytest.raises(
-        InputError, match="two different documents.*one long"
-    ):
+    with pytest.raises(InputError, match="two different documents.*one long"):
         build.run(*settings(corpus, tmp_path / "short", **changes))
     assert set(contents(tmp_path / "short")) == TOKENIZER_FILES
     changes["eval_fraction"] = 0.0

@@ -192,7 +192,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
         ({"mask_schedule": "0.4:0.5,0.2"}, "mask_schedule=0.4.*with masks"),
         ({"positions": 8}, "max_seq_length=16"),
         ({"data_dir": "{short}:0.5,{bare}", "do_eval": True}, "held-out.*bare"),
-        ({"data_dir": "{short}:0.5,{empty}"}, "must contain train records.*empty"),
+        ({"data_dir": "{short}:0.5,{empty}"}, "contain train records.*empty"),
         ({"data_dir": "{dynamic}:0.5,{other}"}, "tokenizer beside.*other"),
         (
             {"data_dir": "{dynamic}", "mask_schedule": "0.95:0.5,0.15"},
