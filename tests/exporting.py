@@ -197,7 +197,7 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Count the operations of a kind in a signature, those in loops once."""
+    """Count the operations of a kind in a signature; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 

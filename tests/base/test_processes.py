@@ -62,7 +62,7 @@ def test_results_come_in_order_from_every_process(number):
 
 @pytest.mark.slow
 def test_a_killed_process():
-    """The error tells what to do, and earlier results are yielded."""
+    """The error explains what to do, and earlier results are yielded."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
         with Workers(2, __name__) as workers:

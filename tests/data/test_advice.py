@@ -93,7 +93,7 @@ def test_sound_data_warns_of_nothing():
     ],
 )
 def test_warnings(changes, message):
-    """Each warning contains the figure, and what to change."""
+    """Each warning contains the figure and advice."""
     (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
     assert message in warning
 
@@ -156,7 +156,7 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 def test_released_predictions_at_512(do_permutation):
     """A warning says that 20 predictions of 512 tokens are 3.9 %, not 15 %.
 
-    As many again, which permutation moves, are not masked.
+    Permuted tokens, an equal number, do not count as masked.
     """
     config = MaskingConfig(
         max_predictions_per_seq=20, do_permutation=do_permutation

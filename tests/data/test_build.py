@@ -47,7 +47,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines, whole, except those alone in their chunk.
+    """Records contain all lines, uncut, except lines alone in their chunk.
 
     Training lines occur twice, held-out lines once.
     """
@@ -219,7 +219,7 @@ def test_other_settings_are_refused(corpus, whole, changes):
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
     """Statistics and `metadata.json` contain the shares of mask kinds.
 
-    So do those of dynamic records. `--compat=google` has only its own shares.
+    This includes dynamic records. `--compat=google` allows only its own shares.
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):

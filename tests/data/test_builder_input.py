@@ -61,7 +61,7 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """Casing must be that of the tokenizer's training."""
+    """The casing setting must match the tokenizer's."""
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -85,7 +85,7 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
 def test_too_little_text(corpus, tmp_path, fraction):
     """Text without pairs, in documents of one sentence, is an error.
 
-    It is one without held-out text too.
+    This does not depend on the held-out share.
     """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
 
 
 def test_control_characters(corpus, tmp_path):
-    """Control characters are removed; lines of nothing else are counted."""
+    """Control characters are removed; lines without other text are counted."""
     clean = "w1 w2 .\nw3 w4 .\n\nw5 w6 .\n"
     dirty = "w1\x00 w2\x07 .\nw3\x1b w4 .\x7f\n\x01\x02\n\nw5 w6\u200b .\n"
     found = []
@@ -219,7 +219,7 @@ def full_remote(*args, **kwargs):
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):
-    """The error tells what to do; the next run then completes the build."""
+    """The error explains what to do; the next run completes the build."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, failure)

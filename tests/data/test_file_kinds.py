@@ -52,7 +52,7 @@ def test_compressed_text(tmp_path, packer, name):
 
 
 def test_a_compressed_name_of_plain_text(tmp_path):
-    """Plain text is read under a compressed name, as browsers may leave it."""
+    """Plain text is read under a compressed name, as browsers may save it."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
 
 

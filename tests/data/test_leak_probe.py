@@ -93,7 +93,7 @@ def test_random_documents_leak():
 
 
 def test_in_the_next_sentence_task_topics_are_the_task():
-    """In the next-sentence task, form reveals nothing, and words the topic."""
+    """In the next-sentence task, the topic counts as words, not as form."""
     found = examples(np.random.default_rng(1), random_documents=0.6)
     segments = leak_probe._segments(found, V)
     measured = leak_probe.measure(segments, next_sentence=True)

@@ -206,7 +206,7 @@ def test_budget_rounds_as_released():
 
 
 def test_permutation():
-    """As many other tokens are permuted; all are predicted, none twice."""
+    """An equal number of tokens is permuted; all are predicted, none twice."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)

@@ -82,7 +82,7 @@ def test_stream_can_begin_anywhere(data_dir, start):
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """The order is that of version 1, so that running jobs can resume.
+    """The order matches version 1, so that running jobs can resume.
 
     The numbers come from the release that read files one after another.
     """
@@ -170,7 +170,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """The error for a foreign or damaged metadata.json tells what to do."""
+    """The error for a foreign or damaged metadata.json explains what to do."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),

@@ -173,7 +173,7 @@ def test_a_damaged_file(tmp_path):
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
-    """Without a library, the error tells what to install."""
+    """Without a library, the error names the package to install."""
     path = parquet(ROWS, tmp_path)
     there = builtins.__import__
 

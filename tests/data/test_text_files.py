@@ -297,7 +297,7 @@ def test_what_is_no_language_code_is_refused(name):
 
 
 def test_missing_splitter_is_named(monkeypatch):
-    """Without the library, the error tells what to install."""
+    """Without the library, the error names the package to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="albert-tf.sentences.*=en"):
         ReadingConfig(split_sentences="en")

@@ -109,7 +109,7 @@ def test_every_architecture_agrees(variant, loop):
     [
         ({"jit": True}, 2e-6),
         ({"dtype": "mixed_bfloat16"}, 1e-5),
-        # bfloat16 has 8 bits, of which XLA sometimes keeps more.
+        # bfloat16 has 8 bits of precision; XLA sometimes keeps more.
         ({"dtype": "mixed_bfloat16", "jit": True}, 2e-2),
     ],
     ids=str,

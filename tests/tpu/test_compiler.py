@@ -53,7 +53,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error tells what to install, and which versions were found."""
+    """The error names the versions to install, and those found."""
 
     def version(package):
         if package in found:
