@@ -6,8 +6,8 @@
 Lines of the package are drawn with equal probability, and for each line one of
 Cosmic Ray's mutants (a changed number, comparison, operator, truth value, loop,
 exception or decorator). Mutants that change only annotations are skipped. In a
-copy of the last commit, the tests of the mutant's room run, those of its module
-first. "Survived" is an upper bound: other tests may detect a mutant.
+copy of the last commit, the tests of the mutant's room run, starting with those
+of its module. "Survived" is an upper bound: other tests may detect a mutant.
 """
 
 import argparse

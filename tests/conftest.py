@@ -1,4 +1,4 @@
-"""What every test shares: four logical CPUs, a tiny tokenizer and model."""
+"""Fixtures for all tests: four logical CPUs, a tiny tokenizer and model."""
 
 import dataclasses
 import fcntl
@@ -20,7 +20,7 @@ with program.quiet_start():
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
-    programs.server()  # while no device was looked for
+    programs.server()  # before TensorFlow looks for devices
     import goldens
     import tiny
     import tiny_pretraining
@@ -38,28 +38,28 @@ with program.quiet_start():
     from albert_tf.training.model_directory import checkpoints
     from albert_tf.training.runs import hooks
 
-# What is imported stays, and tracing makes many objects that stay for a while:
-# without this a tenth of the time goes into looking at them.
+# Imported objects are permanent, and tracing makes many long-lived ones. This
+# saves a tenth of the time, which the collector would spend on them.
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)
 
-# For the tests of replicas.
+# For tests with several replicas.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
 )
 
 
-# A shell ignores interrupts on behalf of what it runs in the background. The
-# processes that tests interrupt would inherit that.
+# A shell makes background jobs ignore interrupts. The processes that tests
+# interrupt would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_compilation(request):
-    """A graph that runs a few steps takes longer to improve than it saves.
+    """Disable graph optimizations, which cost more than a few steps save.
 
-    The slow tests, and what `programs.run` runs, compile as ever.
+    Slow tests and programs run by `programs.run` keep them.
     """
     if "not slow" in request.config.option.markexpr:
         flag = "--xla_backend_optimization_level=0"
@@ -71,7 +71,7 @@ def _quick_compilation(request):
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_drawing():
-    """Runs leave a file instead of curves, which take half a second."""
+    """Replace the drawing of curves, which takes half a second, by a file."""
 
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
@@ -87,13 +87,13 @@ def _same_weights_in_a_module():
 
 @pytest.fixture(autouse=True)
 def _same_weights():
-    """Keras draws the same first weights whatever ran before."""
+    """Make Keras draw the same initial weights whatever ran before."""
     random.seed(0)
 
 
 @pytest.fixture
 def golden():
-    """What was recorded of the first configuration."""
+    """Return the recorded first configuration."""
     return goldens.load("g1")
 
 
@@ -105,7 +105,7 @@ house houses street streets music played player playing night""".split()
 
 @pytest.fixture(scope="session")
 def tokenizer_dir(tmp_path_factory):
-    """A folder with a SentencePiece vocabulary of random sentences."""
+    """Return a folder with a SentencePiece vocabulary of random sentences."""
     folder = tmp_path_factory.mktemp("tokenizer")
     rng = np.random.default_rng(0)
     syllables = [c + v for c in "bcdfghklmnprstvw" for v in "aeiou"]
@@ -123,19 +123,19 @@ def tokenizer_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tokenizer(tokenizer_dir):
-    """The tokenizer of `tokenizer_dir`."""
+    """Return the tokenizer in `tokenizer_dir`."""
     return load_tokenizer(str(tokenizer_dir))
 
 
 @pytest.fixture(scope="session")
 def words(tmp_path_factory):
-    """The WordPiece tokenizer of whole words of `tiny_tasks`."""
+    """Return the WordPiece tokenizer of whole words in `tiny_tasks`."""
     return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
 @pytest.fixture(scope="session")
 def pretrained_dir(tmp_path_factory, tokenizer):
-    """A model directory; the weights are random, and far from 0."""
+    """Return a model directory with random weights far from 0."""
     config = AlbertConfig(
         vocab_size=tokenizer.vocab_size,
         embedding_size=8,
@@ -152,7 +152,7 @@ def pretrained_dir(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="session")
 def pretrained_model(pretrained_dir):
-    """The Python model of `pretrained_dir`."""
+    """Return the Python model in `pretrained_dir`."""
     model = AlbertForPretraining(AlbertConfig.from_model_dir(pretrained_dir))
     checkpoints.restore_weights(model, pretrained_dir)
     return model
@@ -160,9 +160,9 @@ def pretrained_model(pretrained_dir):
 
 @pytest.fixture(scope="session")
 def exported_dir(pretrained_dir, tmp_path_factory):
-    """The SavedModel of `pretrained_dir`, written by the command line.
+    """Return the SavedModel of `pretrained_dir`, written by the command.
 
-    One process of several writes it, for all of them.
+    One of several test processes writes it, for all of them.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -178,26 +178,26 @@ def exported_dir(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def signatures(exported_dir):
-    """The signatures of the export."""
+    """Return the signatures of the export."""
     return tf.saved_model.load(exported_dir).signatures
 
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """Return a model directory as pretraining leaves it."""
+    """Return a model directory as written by pretraining."""
     return tiny_tasks.make_model_dir(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory):
-    """Return a model directory of one layer, which is traced sooner."""
+    """Return a model directory with one layer, which is traced faster."""
     folder = tmp_path_factory.mktemp("shallow")
     return tiny_tasks.make_model_dir(folder, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="session")
 def opinions(tmp_path_factory):
-    """Return the flags of a learnable data set of the user's own."""
+    """Return the flags of a learnable user data set."""
     folder = tmp_path_factory.mktemp("data")
     return {
         "task": "classification",
@@ -209,7 +209,7 @@ def opinions(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(pretrained, opinions, tmp_path_factory):
-    """Return the output directory and the metrics of a whole run."""
+    """Return the output directory and the metrics of a complete run."""
     output = str(tmp_path_factory.mktemp("run") / "output")
     metrics = tiny_runs.run(
         model_dir=pretrained,
@@ -224,13 +224,13 @@ def finished(pretrained, opinions, tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """Return a copy of the finished output directory."""
+    """Return a copy of the output directory of `finished`."""
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory, tokenizer_dir):
-    """Records of 16 tokens: the tokenizer's own words as sentences."""
+    """Return records of 16 tokens, with the tokenizer's words as sentences."""
     folder = tmp_path_factory.mktemp("data")
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
     documents = ["\n".join(words[i : i + 80]) for i in range(0, 1600, 80)]

@@ -1,4 +1,4 @@
-"""Releases to convert, and how a refusal is checked."""
+"""Releases to convert, and a check of failed conversions."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from albert_tf.conversion.variable_names import ALBERT_ZH, places
 
 
 def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:
-    """Return TF1 variables with the slots of an optimizer and a step."""
+    """Return TF1 variables with optimizer slots and a step."""
     rng = np.random.default_rng(1)
     slots = {
         f"{name}/{slot}": rng.random(value.shape, np.float32)
@@ -36,7 +36,7 @@ def release(folder: pathlib.Path, config, table, **changes) -> str:
 
 
 def zh_table(config) -> dict[str, np.ndarray]:
-    """Return random weights with the names of albert_zh's first release."""
+    """Return random weights with the names in albert_zh's first release."""
     ours = goldens.random_weights(config)
     return {
         place.name: ours[name].T.copy() if place.transposed else ours[name]
@@ -55,7 +55,7 @@ def check_nothing_left(folder: pathlib.Path, before: set) -> None:
 
 
 def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
-    """Check that a conversion fails with a message and leaves nothing."""
+    """Check that a conversion fails with a message and leaves no files."""
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(InputError, match=message) as caught:
         convert(str(source), str(folder / "out"), to, config_file=config_file)
@@ -64,7 +64,7 @@ def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
 
 
 def huggingface(tmp_path, golden, **config) -> tuple[pathlib.Path, dict]:
-    """Return a Hugging Face folder of a golden, and its tensors."""
+    """Return a Hugging Face folder made from a golden, and its tensors."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     folder = tmp_path / "hf"
     convert(source, str(folder), "huggingface")
@@ -79,5 +79,5 @@ def rewrite(folder: pathlib.Path, tensors: dict) -> None:
 
 
 def edit(path: pathlib.Path, change) -> None:
-    """Rewrite a JSON file by a function of its content."""
+    """Rewrite a JSON file with a function of its content."""
     path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))

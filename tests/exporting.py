@@ -1,4 +1,4 @@
-"""What the tests of exported models share: texts, and Python's answers."""
+"""Texts, models and expected outputs for the tests of exported models."""
 
 import dataclasses
 import itertools
@@ -45,12 +45,12 @@ MASKED = [
 
 
 def strings(texts) -> tf.Tensor:
-    """Return texts as a tensor, [] too."""
+    """Return texts, possibly none, as a tensor."""
     return tf.constant([t.encode() for t in texts], tf.string, [len(texts)])
 
 
 def packed(tokenizer, first, second=None, length=LENGTH):
-    """Return the model's inputs as Python makes them, stacked."""
+    """Return stacked model inputs made by the Python tokenizer."""
     second = second or [""] * len(first)
     rows = [
         pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b), length)
@@ -60,16 +60,16 @@ def packed(tokenizer, first, second=None, length=LENGTH):
 
 
 def close(found, wanted, tolerance=1e-5):
-    """Assert that arrays agree within the tolerance of exports."""
+    """Check that arrays agree within the tolerance for exports."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
 
 
 def model_dir(folder, pretrained_dir, task):
-    """Write a fine-tuned model directory of a task; return its model.
+    """Write a fine-tuned model directory for a task; return its model.
 
-    Its weights are random.
+    The weights are random.
     """
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -92,12 +92,12 @@ def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
 
 
 def server_of(folder, **settings) -> Server:
-    """Return the server of a model directory."""
+    """Return the server for a model directory."""
     return load_server(str(folder), ServingConfig(**settings))
 
 
 def written(source, out, serving=DEFAULT_SERVING, **settings) -> str:
-    """Export a model directory; return the folder."""
+    """Export a model directory; return the export folder."""
     export(ExportConfig(str(source), str(out), **settings), serving)
     return str(out)
 
@@ -108,15 +108,15 @@ def loaded(folder):
 
 
 def copied(pretrained_dir, folder):
-    """Return a copy of a model directory that may be changed."""
+    """Return a copy of a model directory, to be changed."""
     shutil.copytree(pretrained_dir, folder)
     return str(folder)
 
 
 def question_task(head, impossible=True):
-    """Return a task of questions in short windows, scored as SQuAD 2.0.
+    """Return a question-answering task with short windows and SQuAD 2.0 scores.
 
-    Answers are so short that the limit cuts off many of them.
+    The limit on the length of answers excludes many of them.
     """
     config = TaskConfig(
         max_seq_length=20,
@@ -132,7 +132,7 @@ def question_task(head, impossible=True):
 
 
 def of_kind(kind, folder, pretrained_dir):
-    """Write a model directory of a kind of task; return its model."""
+    """Write a model directory for a kind of task; return its model."""
     task = find(kind)
     if kind == "multiple_choice":
         return model_dir(folder, pretrained_dir, task)
@@ -144,7 +144,7 @@ def of_kind(kind, folder, pretrained_dir):
 
 
 def with_threshold(task, odds):
-    """Return a task whose threshold tells odds apart that 0 does not."""
+    """Return a task whose threshold separates odds that 0 does not."""
     pairs = itertools.pairwise(np.sort(odds))
     low, high = next((a, b) for a, b in pairs if a * b > 0)
     threshold = float(low + high) / 2
@@ -152,33 +152,33 @@ def with_threshold(task, odds):
 
 
 def concrete(server, *names):
-    """Return {name: concrete function} of some signatures alone."""
+    """Return {name: concrete function} for some signatures."""
     signatures = {name: server.signatures[name] for name in names}
     chosen = {"signatures": signatures, "default": names[0]}
     return dataclasses.replace(server, **chosen).concrete()
 
 
 def without_tokenizer(pretrained_dir, folder):
-    """Return a copy of a model directory that serves `ids` alone."""
+    """Return a copy of a model directory that can serve only `ids`."""
     ignore = shutil.ignore_patterns("tokenizer.json", "spiece.model")
     return str(shutil.copytree(pretrained_dir, folder, ignore=ignore))
 
 
 def every_node(nodes, bodies) -> list:
-    """Return nodes and those of the functions that they call."""
+    """Return nodes, and the nodes of the functions that they call."""
     names = [v.func.name for n in nodes for v in n.attr.values()]
     inner = [every_node(bodies[name], bodies) for name in names if name]
     return sum(inner, list(nodes))
 
 
 def library(served) -> dict:
-    """Return {name: nodes} of the functions of a signature."""
+    """Return {name: nodes} of the functions in a signature."""
     functions = served.graph.as_graph_def().library.function
     return {f.signature.name: f.node_def for f in functions}
 
 
 def product_flops(graph) -> int:
-    """Return twice the multiply-adds of all matrix products in a graph."""
+    """Return twice the number of multiply-adds in all matrix products."""
     total = 0
     for op in graph.get_operations():
         left = op.inputs[0].shape if op.inputs else None
@@ -195,13 +195,13 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Return how many operations of a kind a signature has, in loops once."""
+    """Count the operations of a kind in a signature; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 
 
 def xla_operations(served) -> set[str]:
-    """Return the kinds of operations that XLA compiles in a signature."""
+    """Return the kinds of operations in a signature that XLA compiles."""
     return {
         node.op
         for function in served.graph.as_graph_def().library.function

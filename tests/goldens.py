@@ -1,8 +1,8 @@
 """Numbers recorded from google-research/albert at b772393, and random models.
 
-`testdata/released/gN.npz` hold a config, weights, inputs, outputs and
-gradients of the released code, `g1_train.npz` weights after 1 and 3 of its
-training steps; names are the released ones.
+`testdata/released/gN.npz` contain a config, weights, inputs, outputs and
+gradients of the released code; `g1_train.npz` contains weights after 1 and 3 of
+its training steps. Names are the released ones.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from albert_tf.training.model_directory.checkpoints import named_variables
 FOLDER = pathlib.Path(__file__).parent / "testdata" / "released"
 NAMES = ("g1", "g2", "g3", "g4", "g5")
 
-# A shape in which no two widths agree.
+# A shape in which all widths differ.
 CONFIG = AlbertConfig(
     vocab_size=60,
     embedding_size=6,
@@ -63,13 +63,13 @@ class Golden:
         return build(self.config, to_ours(self.weights, self.config), **kwargs)
 
     def outputs_of(self, model, **kwargs) -> dict:
-        """Return a model's outputs for the recorded inputs."""
+        """Return the outputs of a model for the recorded inputs."""
         names = "input_ids input_mask segment_ids masked_lm_positions".split()
         return model(*(self.inputs[name] for name in names), **kwargs)
 
 
 def section(arrays, prefix: str) -> dict[str, np.ndarray]:
-    """Return {rest of the name: array} of the names below a prefix."""
+    """Return {rest of the name: array} for names with a prefix."""
     return {
         name.removeprefix(prefix): arrays[name]
         for name in arrays
@@ -86,7 +86,7 @@ def load(name: str) -> Golden:
 
 
 def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Return arrays with released names under ours."""
+    """Rename arrays from released names to this project's."""
     return {
         name: table[place.name].T if place.transposed else table[place.name]
         for name, place in places(config, GOOGLE).items()
@@ -94,25 +94,25 @@ def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def assign(model, table: dict[str, np.ndarray]) -> None:
-    """Give every variable of a model its value."""
+    """Assign the variables of a model."""
     for name, variable in named_variables(model).items():
         variable.assign(table[name])
 
 
 def build(config: AlbertConfig, table: dict, **kwargs) -> AlbertForPretraining:
-    """Return a model with given weights."""
+    """Return a model with the given weights."""
     model = AlbertForPretraining(config, **kwargs)
     assign(model, table)
     return model
 
 
 def variant(name: str, **changes) -> AlbertConfig:
-    """Return `CONFIG` with the changes of a variant, and others."""
+    """Return `CONFIG` with the changes of a variant and further ones."""
     return dataclasses.replace(CONFIG, **VARIANTS[name] | changes)
 
 
 def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return weights in which nothing is 0 or 1 by default."""
+    """Return random weights without default values of 0 or 1."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0.5 * name.endswith("gamma"), 0.3, shape).astype("f4")
@@ -134,6 +134,6 @@ def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_model(name: str = "shared", **changes):
-    """Return a model of a variant with random weights, and inputs for it."""
+    """Return a variant's model with random weights, and inputs for it."""
     config = variant(name, **changes)
     return build(config, random_weights(config)), random_inputs(config)

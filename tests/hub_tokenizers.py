@@ -1,4 +1,4 @@
-"""Tokenizers as Hugging Face folders have them."""
+"""Tokenizers in the form of Hugging Face folders."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def write(folder, content, **settings) -> str:
-    """Write a `tokenizer.json`, and settings; return the folder."""
+    """Write `tokenizer.json` and settings; return the folder."""
     (folder / "tokenizer.json").write_text(json.dumps(content))
     if settings:
         path = folder / "tokenizer_config.json"
@@ -29,7 +29,7 @@ def write(folder, content, **settings) -> str:
 
 
 def with_symbols() -> SentencePieceTokenizer:
-    """Return a tokenizer with user-defined pieces, as the released one has."""
+    """Return a tokenizer with user-defined pieces, like the released one."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -43,7 +43,7 @@ def replace(text: str, content: str) -> dict:
 
 
 def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
-    """Return the `tokenizer.json` of transformers 5 for a tokenizer."""
+    """Return the `tokenizer.json` of a tokenizer as in transformers 5."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
@@ -65,5 +65,5 @@ def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
 
 
 def word_pieces(**content) -> dict:
-    """Return a `tokenizer.json` of a WordPiece vocabulary."""
+    """Return a `tokenizer.json` for a WordPiece vocabulary."""
     return tokenizer_json(vocabularies.chinese()) | content

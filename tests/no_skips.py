@@ -1,17 +1,17 @@
-"""Pytest's plugin `-p tests.no_skips`: a run that skips a test fails."""
+"""Pytest plugin `-p tests.no_skips`: a run that skips a test fails."""
 
 import pytest
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    """Fail a run that would have passed."""
+    """Fail a run that skipped a test."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter.stats.get("skipped") and not session.exitstatus:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Name what was skipped, and why."""
+    """List the skipped tests and the reasons."""
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.line(f"SKIPPED {report.nodeid}: {report.longrepr[2]}")

@@ -1,4 +1,4 @@
-"""Functions of a module that must not be imported in this process."""
+"""Call functions of a module that this process must not import."""
 
 import concurrent.futures
 import contextlib
@@ -13,7 +13,7 @@ def _call(module: str, name: str, *arguments):
 
 @contextlib.contextmanager
 def calling(module: str) -> Iterator[Callable]:
-    """Yield what calls a module's function, by its name, in a new process."""
+    """Yield a caller of the module's functions, by name, in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as process:
         yield lambda *call: process.submit(_call, module, *call).result()

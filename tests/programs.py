@@ -1,7 +1,8 @@
-"""Programs in processes of their own that need not import TensorFlow.
+"""Run programs in processes that have already imported TensorFlow.
 
-A server, forked when TensorFlow is imported, forks a process for each program;
-there, all else is as after `python`: no device was looked for, no flag known.
+A server, forked right after the import of TensorFlow, forks a process for each
+program. Otherwise its state is that of a new `python`, without devices and
+flags.
 """
 
 import functools
@@ -15,7 +16,7 @@ import traceback
 
 
 def _execute(arguments: list[str]) -> int:
-    """Do what `python` does with these arguments; return its exit status."""
+    """Act like `python` with these arguments; return the exit status."""
     kind, *sys.argv = arguments if arguments[0][0] == "-" else ("", *arguments)
     name = sys.argv[0]
     try:
@@ -48,7 +49,7 @@ def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
 
 
 def _serve(asked, answers) -> None:
-    """Run what stands in lines; answer with exit statuses."""
+    """Run the programs in request lines; reply with exit statuses."""
     for name in [n for n in sys.modules if n.split(".")[0] == "albert_tf"]:
         del sys.modules[name]
     for line in asked:
@@ -60,7 +61,7 @@ def _serve(asked, answers) -> None:
 
 @functools.cache
 def server():
-    """Fork the server; return what it is asked with, and what it answers."""
+    """Fork the server; return its request pipe and its reply pipe."""
     (asked, asks), (answered, answers) = os.pipe(), os.pipe()
     if not os.fork():
         os.close(asks)
@@ -91,7 +92,7 @@ def run(*arguments: object, cwd: object = ".", stdin: str = ""):
 
 
 def fresh(*arguments: object, **how: object) -> str:
-    """Run `python` with arguments, which imports anew; return its output."""
+    """Run a new `python` with arguments; return its output."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr

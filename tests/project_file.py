@@ -1,10 +1,10 @@
-"""What `pyproject.toml` says of the project."""
+"""The content of `pyproject.toml`."""
 
 from pathlib import Path
 
 try:
     import tomllib
-except ModuleNotFoundError:  # Python 3.10, where pytest brings it
+except ModuleNotFoundError:  # Python 3.10, where pytest installs it
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Writes the files that others release, without the code under test."""
+"""Write files in the formats of releases, without the code under test."""
 
 import json
 
@@ -26,14 +26,14 @@ def write_saver(prefix: str, table: dict[str, np.ndarray]) -> None:
 
 
 def read_all(prefix: str) -> dict[str, np.ndarray]:
-    """Return everything that a checkpoint holds."""
+    """Return all variables in a checkpoint."""
     reader = tf.train.load_checkpoint(prefix)
     names = reader.get_variable_to_shape_map()
     return {name: reader.get_tensor(name) for name in names}
 
 
 def write_config(path, config, **changes) -> None:
-    """Write the released JSON of a config; None removes a key."""
+    """Write a config as released JSON; None removes a key."""
     values = json.loads(config.to_json()) | HISTORICAL | changes
     for key in ("sharing", "embedding_norm"):
         del values[key]

@@ -1,8 +1,8 @@
-"""Evaluate on two hosts that are servers, driven by this one program.
+"""Evaluate on two hosts, simulated by servers and driven by this program.
 
-TensorFlow has no strategy for CPUs of other hosts, only for their TPUs. One
-for local devices, told that its replicas and its inputs are on the servers,
-sends data sets, variables and steps to them as a TPU's does.
+TensorFlow has a strategy for TPUs on other hosts, but none for their CPUs. A
+local strategy is therefore configured with replicas and inputs on the servers.
+It sends them data sets, variables and steps, like a TPU strategy.
 """
 
 import json
@@ -52,7 +52,7 @@ def echo(model, batch):
 
 
 def figures(strategy):
-    """Return the metrics and the order of the examples."""
+    """Return the metrics, and the order of the examples."""
     keras.utils.set_random_seed(3)
     evaluator = Evaluator(
         strategy,

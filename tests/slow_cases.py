@@ -1,4 +1,4 @@
-"""The mark `slow_after(n)`: the cases of a test after the first n are slow."""
+"""The mark `slow_after(n)`: cases of a test after the first n are slow."""
 
 import collections
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark them, before pytest selects by marks."""
+    """Mark the slow cases before pytest selects tests by marks."""
     seen = collections.Counter()
     for item in items:
         if mark := item.get_closest_marker("slow_after"):

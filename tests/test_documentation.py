@@ -1,8 +1,8 @@
-"""What README.md, docs/ and the notebooks show in Python runs.
+"""Python code in README.md, docs/ and the notebooks runs.
 
-The three guides run first, in one folder and one after the other as a reader
-would, on a corpus of a few sentences; the other pages find there what the
-guides made. A block that cannot run here has `<!-- skip: next "why" -->` above.
+The three guides run first, one after another in the same folder, on a corpus
+of a few sentences; the other pages use the files that the guides write. A block
+that cannot run here is preceded by `<!-- skip: next "why" -->`.
 """
 
 import os
@@ -29,7 +29,7 @@ PAGES = {
     if "```python" in path.read_text(encoding="utf-8")
 }
 
-# What makes a run long or a model large, and what the tests take instead.
+# Settings that make a run long or a model large, with their values in tests.
 SMALLER = {
     "vocab_size": 150,
     "embedding_size": 8,
@@ -53,7 +53,7 @@ def smaller(text: str) -> str:
     return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
 
 
-# Of each notebook, the cell of parameters with a small run's.
+# {notebook: its parameter cell for a small run}
 PARAMETERS = {
     "look_into_a_model": 'MODEL = "pretrained"',
     "finetune_a_table": """
@@ -71,14 +71,14 @@ EPOCHS = 1
 
 
 class SmallerPage(Document):
-    """A page whose settings are small ones."""
+    """A page with small settings, line by line."""
 
     def __init__(self, text: str, path: str):
         super().__init__(smaller(text), path)
 
 
 def run(page: Path) -> int:
-    """Run a page's blocks here, in one namespace; return how many did."""
+    """Run the blocks of a page in one namespace; return their number."""
     ran = 0
     parsers = PythonCodeBlockParser(), SkipParser()
     for example in SmallerPage.parse(str(page), *parsers).examples():
@@ -92,7 +92,7 @@ def run(page: Path) -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tokenizer_dir):
-    """Return the folder in which the guides have run."""
+    """Return the folder in which the guides ran."""
     folder = tmp_path_factory.mktemp("reader")
     task = folder / "demo/corpus/task"
     task.mkdir(parents=True)
@@ -114,7 +114,7 @@ def folder(tmp_path_factory, tokenizer_dir):
 
 @pytest.mark.slow
 def test_the_guides_run(folder):
-    """Each makes what the next one takes."""
+    """The guides run in sequence, each with the files of the last."""
     made = "tokenizer records pretrained finetuned tested models/library/1 lite"
     assert [x for x in made.split() if not os.listdir(folder / x)] == []
 
@@ -122,7 +122,7 @@ def test_the_guides_run(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
-    """In order, in one namespace, where the guides have run."""
+    """The blocks of a page run in order, in the folder of the guides."""
     monkeypatch.chdir(folder)
     assert run(PAGES[page])
 
@@ -132,7 +132,7 @@ def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     "path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda p: p.stem
 )
 def test_a_notebook_runs(path, folder):
-    """With small parameters; without an error in any cell."""
+    """A notebook runs with small parameters, without an error in any cell."""
     notebook = nbformat.read(path, as_version=4)
     [cell] = [
         c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())

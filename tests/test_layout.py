@@ -1,4 +1,4 @@
-"""The rules of the project's layout, checked on the source alone."""
+"""The rules of the project's layout, checked on the source code."""
 
 import ast
 import graphlib
@@ -11,25 +11,25 @@ PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 MAX_LINES = 500
 
-# A module imports from its own room and from rooms to its left; what lies
-# directly in the package is a command, which imports from all of them.
+# A module imports from its own room and from rooms to its left. A module
+# directly in the package is a command, which may import from all rooms.
 ROOMS = """base text model data training tasks conversion finetuning serving tpu
 library""".split()
 
 
 def room(module: str) -> str:
-    """Return the room of a module named without `albert_tf.`, "" if none."""
+    """Return the room of a module name without `albert_tf.`, "" if none."""
     return module.rpartition(".")[0].split(".")[0]
 
 
 def height(module: str) -> int:
-    """Return the place of a module's room; a command's is above all."""
+    """Return the height of a module's room; commands are above all rooms."""
     name = room(module)
     return ROOMS.index(name) if name else len(ROOMS)
 
 
 def module_files() -> dict[str, Path]:
-    """Return the library's modules; packages' `__init__` are not modules."""
+    """Return the modules of the library, without `__init__` files."""
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -42,7 +42,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Return the full names that a file imports, functions' inside too."""
+    """Return the full names that a file imports, in functions too."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -63,7 +63,7 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """`python -m albert_tf.NAME` runs `cli` of a room's module `NAME`."""
+    """`python -m albert_tf.NAME` runs each module outside the rooms."""
     for name in COMMANDS:
         assert {n.rpartition(".")[2] for n in own_imports(TREES[name])} == {
             "program",
@@ -81,7 +81,7 @@ def test_no_two_modules_of_rooms_have_one_name():
 
 
 def test_imports_point_down():
-    """No module imports from a higher room, or a command."""
+    """No module imports from a higher room or a command."""
     upward = [
         f"{name} imports {other}"
         for name, tree in TREES.items()
@@ -93,13 +93,13 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """What is tested tells where its tests lie."""
+    """The tests of a room are in the folder of the same name."""
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 
 
 def test_imports_make_no_circle():
-    """The imports of the library can be put in an order."""
+    """The imports of the library contain no cycle."""
     graph = {name: own_imports(tree) for name, tree in TREES.items()}
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(
         MODULES
@@ -107,13 +107,13 @@ def test_imports_make_no_circle():
 
 
 def test_the_library_does_not_import_scripts():
-    """The command-line scripts are on top: nothing imports them."""
+    """No module imports the command-line scripts."""
     users = [n for n, t in TREES.items() if imported(t) & set(SCRIPTS)]
     assert users == []
 
 
 def test_only_one_module_knows_absl():
-    """Library modules read no flags: `base.program` imports absl."""
+    """Library modules do not read flags; only `base.program` imports absl."""
     users = [
         name
         for name, tree in TREES.items()
@@ -123,14 +123,14 @@ def test_only_one_module_knows_absl():
 
 
 def test_modules_are_short():
-    """No module or script is over 500 lines."""
+    """No module or script has more than 500 lines."""
     paths = [*MODULES.values(), *ROOT.glob("*.py")]
     lengths = {p.name: len(p.read_text().splitlines()) for p in paths}
     assert {k: n for k, n in lengths.items() if n > MAX_LINES} == {}
 
 
 def test_the_library_does_not_assert():
-    """`assert` vanishes under `python -O`, so only tests use it."""
+    """Only tests use `assert`, which `python -O` removes."""
     users = [
         name
         for name, tree in TREES.items()
@@ -154,7 +154,7 @@ def test_every_test_states_its_property():
 
 @pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())
 def test_console_scripts_exist(command, target):
-    """Each installed command names a function of a module that is there."""
+    """Each installed command names a function in an existing module."""
     module, function = target.split(":")
     path = ROOT / (module.replace(".", "/") + ".py")
     assert path.exists(), command

@@ -1,4 +1,4 @@
-"""`make interchange` counts a test that was skipped as one that failed."""
+"""`make interchange` counts a skipped test as a failure."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CASES = {
 
 @pytest.mark.parametrize("skipped", CASES)
 def test_a_run_that_skips_fails(pytester, skipped):
-    """A missing package fails the run, in a test or in a whole module."""
+    """A missing package in a test or a module fails the run."""
     code, status = CASES[skipped]
     pytester.makepyfile(test_whole=WHOLE, test_other=code)
     assert pytester.runpytest("-p", "no:cacheprovider").ret == 0

@@ -1,4 +1,4 @@
-"""What `import albert_tf` offers, and what importing it costs."""
+"""The names in `albert_tf`, and the cost of importing it."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs/python.md"
 
 
 def test_the_names_are_those_of_the_page():
-    """Every public name is documented, and none that is not there."""
+    """The documented names are exactly the public names."""
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(albert_tf.PUBLIC)
     assert albert_tf.__all__ == sorted(albert_tf.PUBLIC)
@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """A public name is what its module defines, and says what it is."""
+    """A public name is the object of its module, and has a docstring."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
@@ -32,7 +32,7 @@ def test_every_name_loads(name):
 
 
 def test_type_checkers_see_the_names(tmp_path):
-    """A wheel has a stub that imports each name from where it is."""
+    """The wheel has a stub that imports each name from its module."""
     setup = [sys.executable, "setup.py", "-q", "build_py", f"-d{tmp_path}"]
     subprocess.run(setup, check=True, cwd=PAGE.parents[1], capture_output=True)
     tree = ast.parse((tmp_path / "albert_tf/__init__.pyi").read_text())
@@ -42,18 +42,18 @@ def test_type_checkers_see_the_names(tmp_path):
 
 
 def test_an_unknown_name_is_missing():
-    """Other names are no attributes, as of any module."""
+    """An unknown name raises AttributeError, as in any module."""
     with pytest.raises(AttributeError, match="no attribute 'AlbertMobel'"):
         albert_tf.AlbertMobel  # noqa: B018
 
 
 def test_an_input_error_is_a_value_error():
-    """Whoever knows nothing of this package can catch its errors."""
+    """Code that does not know this package can catch its errors."""
     assert issubclass(albert_tf.InputError, ValueError)
 
 
 def test_a_command_does_not_hide_a_name(monkeypatch):
-    """Importing a command's module leaves a function of its name in place."""
+    """Importing a command's module does not hide the function of that name."""
     monkeypatch.delitem(sys.modules, "albert_tf.describe", raising=False)
     monkeypatch.setitem(albert_tf.PUBLIC, "describe", "albert_tf.base.errors")
     function = lambda: None  # noqa: E731
@@ -63,7 +63,7 @@ def test_a_command_does_not_hide_a_name(monkeypatch):
 
 
 def test_the_import_alone_does_nothing():
-    """`import albert_tf` writes no environment and imports no TensorFlow."""
+    """`import albert_tf` neither sets variables nor imports TensorFlow."""
     program = (
         "import os, sys; before = dict(os.environ); import albert_tf;"
         "assert dict(os.environ) == before;"

@@ -1,4 +1,4 @@
-"""The comparison of loss traces, and that each recipe has one."""
+"""The comparison of loss traces, and their completeness."""
 
 import dataclasses
 
@@ -23,14 +23,14 @@ RECORDED = comparison.Recorded(
 
 
 def changed(step, name, factor, machine=HERE):
-    """Return a run whose value of one step is another one."""
+    """Return a run in which one value of one step is changed."""
     rows = [dict(row) for row in RECORDED.rows]
     rows[step][name] *= factor
     return dataclasses.replace(RECORDED, rows=rows, machine=machine)
 
 
 def test_the_recording_machine_compares_bits():
-    """The least change of one value is found, with its step and name."""
+    """The smallest change of a value is found, with its step and name."""
     least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
     found = comparison.first_difference(RECORDED, changed(3, "rate", least))
     assert found.startswith("step 4: rate is 0.5000000596")
@@ -38,7 +38,7 @@ def test_the_recording_machine_compares_bits():
 
 
 def test_another_machine_compares_to_a_tolerance():
-    """Rounding passes elsewhere; what no rounding explains does not."""
+    """Other machines may differ by rounding, but not by more."""
     for name, near, far in (
         ("loss", 1.001, 1.02),
         ("rate", 0.999, 0.98),
@@ -53,7 +53,7 @@ def test_another_machine_compares_to_a_tolerance():
 
 @pytest.mark.parametrize("machine", [HERE, ELSEWHERE])
 def test_what_is_missing_is_a_difference(machine):
-    """A lost step, value, evaluation or NaN is found on every machine."""
+    """A missing step, value or evaluation, or a NaN, is always a difference."""
     short = dataclasses.replace(RECORDED, rows=RECORDED.rows[:4])
     unnamed = changed(2, "loss", 1)
     del unnamed.rows[2]["loss"]
@@ -64,7 +64,7 @@ def test_what_is_missing_is_a_difference(machine):
 
 
 def test_a_record_is_read_as_it_was_saved(tmp_path, monkeypatch):
-    """A file holds every bit of a trace."""
+    """A file stores every bit of a trace."""
     monkeypatch.setattr(comparison, "FOLDER", tmp_path)
     run = changed(2, "loss", 1 / 3)
     run.save("run")
@@ -76,7 +76,7 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """Elsewhere a tie may fall the other way; a loss has to lie near."""
+    """On other machines, scores may differ by ties, but losses are close."""
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
     assert not comparison.first_difference(
@@ -87,7 +87,7 @@ def test_scores_that_count_are_compared_where_bits_are():
 
 
 def test_each_run_is_recorded():
-    """So is each flagfile of pretraining, with all of its steps."""
+    """Each run and each pretraining flagfile has a trace of all its steps."""
     names = {path.stem for path in comparison.FOLDER.glob("*.jsonl")}
     assert names == set(runs.all_runs())
     traced = {name for n in names for name in comparison.read(n).recipes}
@@ -97,6 +97,6 @@ def test_each_run_is_recorded():
 
 
 def test_each_kind_of_task_is_traced():
-    """A kind brings a head and a loss of its own, whatever its data sets."""
+    """Each kind of task, with its own head and loss, has a trace."""
     traced = {TASKS[name].kind for name in runs.TASKS}
     assert traced == {task.kind for task in TASKS.values()}

@@ -1,4 +1,4 @@
-"""A model and data small enough for a test to train them in seconds."""
+"""A model and data small enough to train in a test within seconds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,7 +31,7 @@ EXAMPLES = 48
 
 
 def make_data(seed: int = 0) -> dict[str, np.ndarray]:
-    """Return random pretraining examples with 8 tokens, 3 predictions."""
+    """Return random pretraining examples with 8 tokens and 3 predictions."""
     rng = np.random.default_rng(seed)
     n, t, p, v = EXAMPLES, 8, 3, CONFIG.vocab_size
     lengths = rng.integers(4, t + 1, (n, 1))
@@ -48,7 +48,7 @@ def make_data(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def train_batches(start, num_shards, shard, batch_size):
-    """Return the endless training batches from an example on."""
+    """Return an infinite data set of training batches from an example on."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
     dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
     return dataset.batch(batch_size, drop_remainder=True)
@@ -88,7 +88,7 @@ def make_trainer(
 
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
-    """Train for some steps from the trainer's own step; return the report."""
+    """Train for some steps from the trainer's step; return the report."""
     iterator = trainer.iterator(
         train_batches, trainer.step * trainer.training.train_batch_size
     )
@@ -96,11 +96,11 @@ def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
 
 
 def values(trainer: Trainer) -> dict[str, np.ndarray]:
-    """Return {name: value} of everything that a resume needs."""
+    """Return {name: value} of all state that resuming needs."""
     return {name: v.numpy() for name, v in trainer.state().items()}
 
 
-# What is done between stretches: a trainer's graphs do not depend on it.
+# Settings that a trainer's graphs do not depend on.
 CADENCE = (
     *("stop_step", "max_hours", "steps_per_loop", "eval_steps"),
     *("save_checkpoints_steps", "keep_checkpoint_max"),
@@ -111,12 +111,12 @@ _TRAINERS: dict[tuple, tuple[Trainer, dict]] = {}
 def traced_once(
     make: Callable[[], Trainer], training: TrainingConfig, *more
 ) -> Trainer:
-    """Return a trainer as it was when new; its graphs may be there already.
+    """Return a trainer in its initial state, if possible with traced graphs.
 
     Args:
-      make: makes it; tracing takes seconds.
+      make: makes the trainer; tracing takes seconds.
       training: its settings.
-      more: what else its graphs and first weights follow from.
+      more: all else that its graphs and initial weights depend on.
     """
     cadence = {name: getattr(training, name) for name in CADENCE}
     fields = TrainingConfig.__dataclass_fields__
@@ -138,7 +138,7 @@ def new_trainer(
     optimizer: OptimizerConfig | None = None,
     **training,
 ) -> Trainer:
-    """Return what `make_trainer` does, see `traced_once`."""
+    """Do the same as `make_trainer`; see `traced_once`."""
     return traced_once(
         lambda: make_trainer(replicas, config, optimizer, **training),
         TrainingConfig(**(TRAINING | training)),

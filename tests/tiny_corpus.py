@@ -1,4 +1,4 @@
-"""A corpus of random words, and builds of it that take a moment."""
+"""A corpus of random words, and fast builds of it."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def write_corpus(folder):
 
 
 def settings(corpus, output, **changes):
-    """Return the arguments of `build.run`; changes go to any of them."""
+    """Return the arguments of `build.run`, with changes to any of them."""
     configs = (
         BuildConfig(
             input_file=f"{corpus}/a.txt,{corpus}/b.txt",
@@ -71,14 +71,14 @@ def settings(corpus, output, **changes):
 
 
 def contents(folder):
-    """Return the bytes of every file of a folder, by name."""
+    """Return {name: bytes} of the files in a folder."""
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def unmasked_features(path):
-    """Yield the features of every record of a file, masks taken away.
+    """Yield the unmasked features of the records in a file.
 
-    `masked` are the positions that were masked.
+    `masked` contains the masked positions.
     """
     for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         feature = tf.train.Example.FromString(data).features.feature
@@ -93,7 +93,7 @@ def unmasked_features(path):
 
 
 def unmasked_pairs(path):
-    """Return A, B and the label of every record of a file."""
+    """Return A, B and the label of each record in a file."""
     found = []
     for arrays in unmasked_features(path):
         ids, mask = arrays["input_ids"], arrays["input_mask"] == 1
@@ -104,7 +104,7 @@ def unmasked_pairs(path):
 
 
 def unmasked(path):
-    """Return A + B in the order of the text, for every record of a file."""
+    """Return A + B in text order for each record in a file."""
     return [
         tuple(b + a if swapped else a + b)
         for a, b, swapped in unmasked_pairs(path)
@@ -113,7 +113,7 @@ def unmasked(path):
 
 @contextlib.contextmanager
 def small_blocks():
-    """Cut the text into many blocks, and write the shards often."""
+    """Cut the text into many blocks, and flush the shards often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "BLOCK_BYTES", 500)
         patch.setattr(shards, "BUFFER_BYTES", 2000)

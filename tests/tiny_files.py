@@ -1,4 +1,4 @@
-"""Text, and files of all kinds that have it."""
+"""A text, and files of all kinds that contain it."""
 
 import bz2
 import csv
@@ -37,7 +37,7 @@ PACKERS = {
 
 
 def read(path, **settings):
-    """Return the documents of a file, and the counts."""
+    """Return the documents in a file, and the counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     for block in text_blocks.blocks(str(path), 1, config):
         documents = text_blocks.read_documents(block, config, counts)

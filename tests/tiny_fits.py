@@ -1,4 +1,4 @@
-"""What the tests of `fit` share: labels, and how tiny models learn."""
+"""Labels and an optimizer for the tests of `fit`."""
 
 from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
 
@@ -7,5 +7,5 @@ RATE = 0.01
 
 
 def optimizer(steps: int, rate: float = 0.003) -> AdamW:
-    """Return AdamW with the schedule of a run of some steps."""
+    """Return AdamW with the schedule for a number of steps."""
     return AdamW(WarmupDecay(rate, steps, num_warmup_steps=5))

@@ -1,4 +1,4 @@
-"""Tiny pretraining runs, and the values of the variables they leave."""
+"""Tiny pretraining runs, and the variables in their checkpoints."""
 
 import functools
 from unittest import mock
@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 class Look(Hook):
-    """Looks at a run, and stops it before its first step is traced."""
+    """Inspects a run, and stops it before its first step is traced."""
 
     def __init__(self, look):
         self.look = look
@@ -40,18 +40,18 @@ class Look(Hook):
 
 
 def table(prefix):
-    """Return {name: value} of a checkpoint."""
+    """Return {name: value} of the variables in a checkpoint."""
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
 def values(output_dir):
-    """Return {name: value} of the last checkpoint of a model directory."""
+    """Return {name: value} of the last checkpoint in a model directory."""
     return table(checkpoints.latest(str(output_dir)))
 
 
 def assert_same_bits(left, right):
-    """Compare the last checkpoints of two model directories."""
+    """Compare the last checkpoints in two model directories."""
     expected, found = values(left), values(right)
     assert expected.keys() == found.keys()
     for name, value in expected.items():
@@ -62,7 +62,7 @@ make_trainer = pretraining_run.make_trainer
 
 
 def traced_once(config, compat, optimizer, training, strategy):
-    """Return what `make_trainer` does, see `tiny.traced_once`."""
+    """Do the same as `make_trainer`; see `tiny.traced_once`."""
     key = config, compat, optimizer
     make = functools.partial(make_trainer, *key, training, strategy)
     return tiny.traced_once(make, training, *key)
@@ -81,7 +81,7 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
 
 
 def build_records(text, output, model, tokens, **masking):
-    """Build records of a text file, with a tenth of them held out."""
+    """Build records from a text file, and hold out a tenth."""
     settings = {"dupe_factor": 1, "eval_fraction": 0.1, "num_processes": 1}
     build.run(
         BuildConfig(input_file=str(text), output_dir=str(output), **settings),

@@ -1,4 +1,4 @@
-"""Questions about a short text, and the task they belong to."""
+"""Questions about a short text, and their task."""
 
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad_files import Question
@@ -8,7 +8,7 @@ CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 
 
 def asked(name, text, answer=None, context=CONTEXT):
-    """Return a question; "" as the answer means that there is none."""
+    """Return a question; the answer "" marks it as impossible."""
     if answer is None:
         return Question(name, text, context, None)
     start = context.index(answer)
@@ -26,7 +26,7 @@ EXAMPLES = [
 
 
 def make_task(head="simple", **config):
-    """Return SQuAD 2.0 with rows of 16 tokens, fitted to `EXAMPLES`."""
+    """Return a SQuAD 2.0 task with rows of 16 tokens, fitted to `EXAMPLES`."""
     values = {"max_seq_length": 16, "max_query_length": 4, "doc_stride": 3}
     task = find("squad-2.0")
     settings = TaskConfig(answer_head=head, **values | config)

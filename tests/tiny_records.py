@@ -1,4 +1,4 @@
-"""Numbered records that `tf.train.Example` wrote, value by value."""
+"""Numbered records, written with `tf.train.Example`."""
 
 import itertools
 
@@ -18,7 +18,7 @@ KINDS = {
 
 
 def serialized(**features):
-    """Serialise an example of features of integers, floats, bytes or texts."""
+    """Serialise an example with integer, float, bytes or text features."""
     example = tf.train.Example()
     for key, values in features.items():
         values = [x.encode() if isinstance(x, str) else x for x in values]
@@ -46,7 +46,7 @@ def example(number, tokens=TOKENS, slots=SLOTS, without=()):
 
 
 def write(path, content):
-    """Write a file of records."""
+    """Write a record file."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in content:
             writer.write(record)
@@ -58,7 +58,7 @@ def first_file(folder, split="train"):
 
 
 def write_records(folder):
-    """Write files of examples, numbered through, and their metadata."""
+    """Write files of consecutively numbered examples, and their metadata."""
     numbering, splits = itertools.count(), {}
     for split, counts in COUNTS.items():
         splits[split] = []

@@ -1,4 +1,4 @@
-"""Whole fine-tuning runs small enough for tests."""
+"""Complete fine-tuning runs, small enough for tests."""
 
 import contextlib
 import os
@@ -49,19 +49,19 @@ def run(**values):
 
 
 def refusal(**values):
-    """Return the message of the error that a run must raise."""
+    """Return the message of the error that a run raises."""
     with pytest.raises(InputError) as error:
         run(**values)
     return str(error.value)
 
 
 def predictions(path):
-    """Return the rows of a file of predictions."""
+    """Return the rows in a file of predictions."""
     return [row.values for row in read_rows(str(path), Columns())]
 
 
 def weights(model_dir, name):
-    """Return a variable of the newest checkpoint of a model directory."""
+    """Return a variable in the latest checkpoint of a model directory."""
     prefix = checkpoints.latest(model_dir)
     key = f"variables/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
     return checkpoints.tf.train.load_checkpoint(prefix).get_tensor(key)

@@ -1,4 +1,4 @@
-"""A model directory and tables small enough for tests of fine-tuning."""
+"""A model directory and tables, small enough for tests of fine-tuning."""
 
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ PIECES = [*SPECIAL, *GOOD, *BAD, *FILLERS]
 
 
 def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
-    """Return a WordPiece tokenizer of the words that the tables use."""
+    """Return a WordPiece tokenizer for the words in the tables."""
     spare = [f"spare{i}" for i in range(tiny.CONFIG.vocab_size - len(PIECES))]
     path = directory / "words.txt"
     files.write_text(str(path), "\n".join(PIECES + spare) + "\n")
@@ -27,7 +27,7 @@ def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
 
 
 def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
-    """Write a model directory as pretraining leaves it; return its path."""
+    """Write a model directory as pretraining does; return its path."""
     keras.utils.set_random_seed(1)
     model = AlbertForPretraining(config)
     config.save(str(folder))
@@ -39,8 +39,8 @@ def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
 def make_model_dir(directory: pathlib.Path, **changes) -> str:
     """Return a model directory with the words of the tables.
 
-    With `initializer_range=0.2` its weights are far enough from 0 for tasks to
-    be learnt at once; else that is a matter of the seed.
+    With `initializer_range=0.2`, weights are far enough from 0 to learn tasks
+    quickly; with smaller values, this depends on the seed.
     """
     config = dataclasses.replace(tiny.CONFIG, **changes)
     tokenizer = make_tokenizer(directory)
@@ -48,14 +48,14 @@ def make_model_dir(directory: pathlib.Path, **changes) -> str:
 
 
 def opinion(rng: np.random.Generator, word: str) -> str:
-    """Return a sentence of fillers with a word somewhere in it."""
+    """Return a sentence of fillers with a word at a random position."""
     words = rng.choice(FILLERS, rng.integers(3, 8)).tolist()
     words.insert(rng.integers(len(words) + 1), word)
     return " ".join(words)
 
 
 def opinions(number: int, seed: int) -> list[tuple[str, str]]:
-    """Return (text, label) whose label follows from one word of the text."""
+    """Return (text, label) pairs; one word of the text decides the label."""
     rng = np.random.default_rng(seed)
     chosen = [
         [("good", GOOD), ("bad", BAD)][i] for i in rng.integers(0, 2, number)

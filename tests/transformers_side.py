@@ -1,7 +1,7 @@
-"""transformers' half of a comparison, for a process of its own.
+"""The part of a comparison that runs transformers, in a separate process.
 
-TensorFlow 2.20 and the default build of PyTorch abort in one process as soon
-as transformers loads its compiler.
+TensorFlow 2.20 and the default build of PyTorch abort in the same process when
+transformers loads its compiler.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ INDEX |= {"token_type_ids": "segment_ids"}
 
 
 def make(folder: str, values: dict, identity: bool) -> None:
-    """Write a random model; with `identity` its projection does nothing."""
+    """Write a random model; `identity` makes its projection an identity."""
     torch.manual_seed(3)
     model = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(**values)
@@ -41,21 +41,21 @@ def make_head(folder: str, name: str, values: dict) -> None:
 
 
 def pickle_weights(folder: str) -> None:
-    """Write the weights again, in the older format."""
+    """Write the weights in the older format too."""
     state = safetensors.torch.load_file(f"{folder}/model.safetensors")
     torch.save(state, f"{folder}/pytorch_model.bin")
 
 
 def read_config(values: dict) -> dict:
-    """Return what transformers makes of the values of a `config.json`."""
+    """Return the config that transformers reads from `config.json` values."""
     return transformers.AlbertConfig(**values).to_dict()
 
 
 def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
-    """Load a model and return its outputs, and gradients of both losses.
+    """Load a model; return its outputs and the gradients of both losses.
 
-    Returns `loading`, the lists of names that did not fit, `mlm_logits`,
-    `sop_logits`, `layers`, `loss` and `gradients`, as arrays.
+    Returns `loading`, the lists of names that did not match, and `mlm_logits`,
+    `sop_logits`, `layers`, `loss` and `gradients` as arrays.
     """
     model, loading = transformers.AlbertForPreTraining.from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager"
@@ -84,24 +84,24 @@ def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
 
 
 def ids(folder: str, texts: list[str]) -> list[list[int]]:
-    """Return the ids of texts by the tokenizer of a folder."""
+    """Return the ids of texts with the tokenizer in a folder."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 
 def save_tokenizer(folder: str, output: str) -> None:
-    """Write the tokenizer of a folder as transformers does."""
+    """Write the tokenizer in a folder again with transformers."""
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(output)
 
 
 def packed(folder: str, first: list[str], second: list[str]) -> dict:
-    """Return a model's inputs for pairs of texts, padded to the longest."""
+    """Return model inputs for pairs of texts, padded to the longest."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return dict(tokenizer(first, second, padding=True, return_tensors="np"))
 
 
 def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
-    """Return the likeliest pieces for the mask of a text."""
+    """Return the likeliest pieces for the mask in a text."""
     fill = transformers.pipeline("fill-mask", model=folder, top_k=5)
     return [(row["token_str"], row["score"]) for row in fill(text)]
 
@@ -116,7 +116,7 @@ def labels(folder: str, text: str) -> dict[str, float]:
 
 
 def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
-    """Return the outputs of a class for ids, mask and segments."""
+    """Return the outputs of a model class for ids, mask and segments."""
     model, loading = getattr(transformers, name).from_pretrained(
         folder, output_loading_info=True
     )
@@ -128,7 +128,7 @@ def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
 
 
 def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts by sentence-transformers."""
+    """Return the vectors of texts with sentence-transformers."""
     import sentence_transformers
 
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
@@ -136,7 +136,7 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
 
 def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
-    """Return the sums of log p of each piece that alone is masked."""
+    """Return the sums of log p over pieces that are masked one at a time."""
     model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []

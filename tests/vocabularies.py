@@ -1,4 +1,4 @@
-"""Vocabularies small enough to make in a test."""
+"""Vocabularies that are small enough to make in a test."""
 
 import functools
 import io
@@ -18,7 +18,7 @@ NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
 
-# Texts with something that a tokenizer may get wrong.
+# Texts that a tokenizer may get wrong.
 TEXTS = (
     "",
     " ",
@@ -33,13 +33,13 @@ WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()
 
-# Marks that have an order, in every place of a word.
+# Marks with a canonical order, at each position in a word.
 MARKS = "\u302e\U0001d165\U0001d16d"
 WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Return a trained model; `settings` are those of the trainer."""
+    """Train and return a SentencePiece model with trainer settings."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,
@@ -57,8 +57,8 @@ def trained(**settings) -> bytes:
 
 @functools.cache
 def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
-    """Return a model of chosen pieces, in which longer pieces win."""
-    # For the settings that trainers write.
+    """Return a model of chosen pieces that prefers longer pieces."""
+    # For settings that trainers write.
     content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     del proto.pieces[:]
@@ -67,7 +67,7 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
         kind = kinds.UNKNOWN if piece == "<unk>" else kinds.CONTROL
         proto.pieces.add(piece=piece, score=0.0, type=kind)
     for i, piece in enumerate([*CHARACTERS, *NUMBERS, *WORDS]):
-        # Scores that no two segmentations share.
+        # Scores that differ for all segmentations.
         score = -10.0 - i / 1024 + len(piece) / 4
         proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
     return proto.SerializeToString()

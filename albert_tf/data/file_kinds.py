@@ -243,7 +243,7 @@ def _looks_16_bits_wide(head: bytes) -> bool:
 
 
 def _require_native(head: bytes, path: str) -> None:
-    """Raise `InputError` unless a file holds text or a table."""
+    """Raise `InputError` unless a file contains text or a table."""
     if head.startswith((*TABLES,)):
         return
     for offset, magic, name, command in FOREIGN:
@@ -351,9 +351,9 @@ def opened(path: str) -> Iterator[Source]:
     """Open a text file, a table or standard input for reading.
 
     Raises:
-      InputError: it is neither text nor a table, or its compression needs a
-        library that is not installed.
-      BadData: it is damaged; may also be raised later, while reading.
+      InputError: the file is neither text nor a table, or its compression
+        needs a library that is not installed.
+      BadData: the file is damaged; may also be raised later, while reading.
     """
     with raw(path) as packed_file:
         head, file = _read_head(packed_file, path)

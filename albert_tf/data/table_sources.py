@@ -358,7 +358,7 @@ def rows_of(
       bad: handles unreadable rows of text files; see `Handler`.
 
     Raises:
-      InputError: it is not a table, or damaged; the message names the source.
+      InputError: the source is not a table or is damaged; the message names it.
     """
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)

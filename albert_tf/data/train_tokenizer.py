@@ -132,7 +132,7 @@ def cut(line: str) -> Iterator[str]:
 
 
 class Sentences:
-    """Iterate over the corpus, normalised as the tokenizer will do it.
+    """Iterate over the corpus, normalised like the tokenizer's input.
 
     The trainer treats an exception of its input as the end, so it is stored.
 

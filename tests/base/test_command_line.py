@@ -1,4 +1,4 @@
-"""A program's keywords are its flags, checked as they are."""
+"""A program's keywords equal its flags, with the same checks."""
 
 import dataclasses
 import inspect
@@ -40,7 +40,7 @@ class Kinds:
 
 
 def collect(config, *, hooks=()):
-    """Return what a program is called with."""
+    """Return the arguments of a program."""
     return config, hooks
 
 
@@ -52,7 +52,7 @@ program = command(
 
 
 def test_keywords_become_what_flags_would_be(tmp_path):
-    """Types, defaults of the program and other names are those of flags."""
+    """Keywords have the types, defaults and aliases of flags."""
     config, hooks = program(
         model_dir=tmp_path,
         train_step=np.int64(3),
@@ -81,7 +81,7 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     ],
 )
 def test_a_switch_may_take_a_word(word, value):
-    """Flags work with and without `no`; keywords take the same values."""
+    """Boolean flags accept `no` and words; keywords accept the same values."""
 
     @dataclasses.dataclass(frozen=True)
     class Either:
@@ -104,7 +104,7 @@ def test_a_switch_may_take_a_word(word, value):
 
 
 def test_home_is_found_in_every_path(monkeypatch):
-    """No shell puts it into `--flag=~/x`; elsewhere a tilde is a tilde."""
+    """`~` expands in paths, even in `--flag=~/x`, but not elsewhere."""
     monkeypatch.setenv("HOME", "/home/me")
     values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
@@ -116,7 +116,7 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """Names of keywords, by their own names; the signature has them not."""
+    """A program can ask for the names of passed settings, without aliases."""
 
     def tell(config, *, hooks=(), said=frozenset()):
         return said
@@ -170,7 +170,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
     ids=str,
 )
 def test_a_wrong_keyword_is_named(values, said):
-    """The message has the rule, and what was passed."""
+    """The message contains the rule and the value."""
     known = {"model_dir": "m"} if values and "model_dir" not in values else {}
     with pytest.raises(InputError) as error:
         program(**known | values)
@@ -185,7 +185,7 @@ def test_a_wrong_keyword_is_named(values, said):
     ],
 )
 def test_a_program_ends_with_a_line(line, status, said):
-    """No stack trace, and after Ctrl-C the status that shells have for it."""
+    """Errors print one line; Ctrl-C exits with the status used by shells."""
     code = (
         "import sys\n"
         "from albert_tf.base import program\n"
@@ -203,7 +203,7 @@ def test_a_program_ends_with_a_line(line, status, said):
 
 
 def test_a_flagfile_is_utf_8(tmp_path):
-    """Some shells of Windows write another code."""
+    """A flagfile in another encoding, as from Windows shells, is an error."""
     path = tmp_path / "run.flags"
     path.write_text("--steps=1\n", "utf-16")
     code = "from albert_tf.base.program import run; run(print)"
@@ -218,7 +218,7 @@ def test_a_flagfile_is_utf_8(tmp_path):
 
 
 def test_a_reader_may_leave_early():
-    """`program | head` is no mistake: nothing is said, as of other tools."""
+    """`program | head` ends silently, as with other tools."""
     code = (
         "from albert_tf.base import program\n"
         "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
@@ -235,7 +235,7 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """Commas part it, spaces around them are none of it, nothing is empty."""
+    """As in flags, a text is split at commas, without spaces or empty items."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
@@ -250,14 +250,14 @@ def test_a_text_is_the_list_that_the_flag_would_have():
     ],
 )
 def test_a_list_may_be_of_paths(monkeypatch, paths, names):
-    """Folders of several models are often paths; a comma parts none of them."""
+    """A list may contain paths, which are not split at commas."""
     monkeypatch.setenv("HOME", "/home/me")
     config, _ = program(model_dir="m", names=paths, depth=None)
     assert config.names == names
 
 
 def test_the_signature_has_the_settings():
-    """Whoever asks Python for the keywords sees names and defaults."""
+    """A program's Python signature has the names and defaults of settings."""
     parameters = inspect.signature(program).parameters
     assert [*parameters] == [*program.program.fields(), "hooks"]
     assert parameters["rate"].default == 2.0
@@ -265,13 +265,13 @@ def test_the_signature_has_the_settings():
 
 
 def test_a_setting_has_one_home():
-    """Two classes may not have a setting of one name."""
+    """Two classes must not have a setting with the same name."""
     with pytest.raises(InputError, match="declared once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):
-    """A table in memory is a comment, for no flag can replay it."""
+    """A flagfile records a table in memory as a comment; no flag replays it."""
     table = as_source("table", {"a": [1]})
     config = Kinds(model_dir="m", table=table, names=("a", "b"), train=True)
     lines = flagfile(config).splitlines()
@@ -283,7 +283,7 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
 )
 def test_a_flagfile_replays_lists(names):
-    """An entry of a list may have commas and quotes, as headers do."""
+    """List entries may contain commas and quotes, as table headers do."""
     lines = flagfile(Kinds(model_dir="m", names=names)).splitlines()
     (flag,) = (x[8:] for x in lines if x.startswith("--names="))
     assert tuple(flags.ListParser().parse(flag)) == names
@@ -291,7 +291,7 @@ def test_a_flagfile_replays_lists(names):
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])
 def test_hooks_must_be_hooks(name):
-    """A class instead of an object is named, before anything is read."""
+    """A hook that is a class or another object is an error at the start."""
     values = {"albert_config_file": "x", "data_dir": "x"}
     if name == "finetune":
         values = {"model_dir": "x", "do_train": True}
@@ -303,7 +303,7 @@ def test_hooks_must_be_hooks(name):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_names_that_the_console_cannot_print(encoding):
-    """They become escapes, in output and in errors."""
+    """Names that the console cannot print are escaped in output and errors."""
     name = "a é 文 \udce9"
     code = (
         "from albert_tf.base import program\n"

@@ -1,4 +1,4 @@
-"""What a user reads about a mistake."""
+"""Error messages for users."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from albert_tf.base.errors import InputError, require
 
 
 def test_a_broken_rule_is_said_with_what_was_received():
-    """The rule, then the values by name; a rule that holds says nothing."""
+    """A broken rule raises an error with the rule, then the named values."""
     require(2, "`n` must not be 0.", n=2)
     with pytest.raises(InputError) as raised:
         require(0, "`n` must not be 0.", n=0, path="a.tsv")

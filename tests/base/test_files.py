@@ -1,4 +1,4 @@
-"""Local files through the standard library, as TensorFlow's do it."""
+"""Local file operations behave like TensorFlow's."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from albert_tf.base.errors import InputError
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with two files, a hidden one, and a folder with one."""
+    """Return a folder with two files, a hidden file and a subfolder."""
     for name in ("b.txt", "a.txt", ".hidden.txt"):
         (tmp_path / name).write_text(name)
     (tmp_path / "sub").mkdir()
@@ -27,13 +27,13 @@ def folder(tmp_path):
     "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
 )
 def test_matches_are_those_of_tensorflow(folder, pattern):
-    """A pattern matches the same paths, sorted."""
+    """A pattern matches the same paths as in TensorFlow, sorted."""
     pattern = f"{folder}/{pattern}"
     assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
 
 
 def test_two_stars_reach_every_depth(folder):
-    """No file is silently left out; TensorFlow, which would, is not asked."""
+    """`**` matches any depth, unlike TensorFlow, which omits files."""
     (folder / "sub" / "x").mkdir()
     (folder / "sub" / "x" / "d.txt").touch()
     names = ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
@@ -46,14 +46,14 @@ def test_two_stars_reach_every_depth(folder):
 
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
-    """One with brackets or stars is looked into as any other."""
+    """A folder's name may contain brackets or stars."""
     place = scheme.format(folder / "b[1]*?")
     files.write_text(files.join(place, "a.txt"), "a")
     assert files.matches("*.txt", place) == [files.join(place, "a.txt")]
 
 
 def test_hidden_files(folder):
-    """They are matched by a pattern with their dot alone, as in a shell."""
+    """Only a pattern with a dot matches hidden files, as in a shell."""
     assert files.matches(f"{folder}/*.txt") == [
         f"{folder}/a.txt",
         f"{folder}/b.txt",
@@ -63,7 +63,7 @@ def test_hidden_files(folder):
 
 @pytest.mark.parametrize("name", ["a.txt", "sub", "nothing", "sub/nothing"])
 def test_what_stands_at_a_path(folder, name):
-    """Files and folders are told apart, as TensorFlow tells them."""
+    """Files and folders are distinguished as in TensorFlow."""
     path = f"{folder}/{name}"
     assert files.exists(path) == tf.io.gfile.exists(path)
     assert files.is_folder(path) == tf.io.gfile.isdir(path)
@@ -73,7 +73,7 @@ def test_what_stands_at_a_path(folder, name):
 @pytest.mark.parametrize("root", ["gs://bucket/", "", "/"])
 @pytest.mark.parametrize("end", ["", "/"])
 def test_what_is_inside_a_folder(root, end):
-    """Not what lies beside it, though the name begins alike."""
+    """A sibling with the same prefix is not inside a folder."""
     place = f"{root}data/out{end}"
     inside = ["data/out", "data/out/a", "data/out/a/b.txt"]
     outside = ["data", "data/out2", "data/out2/a", "data/a/out", "out/a"]
@@ -82,7 +82,7 @@ def test_what_is_inside_a_folder(root, end):
 
 
 def test_walking_a_folder(folder):
-    """Every folder is met with its names, as TensorFlow meets them."""
+    """Walking yields each folder with its names, as in TensorFlow."""
 
     def met(found):
         return {place: sorted(names) for place, _, names in found}
@@ -91,21 +91,21 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """They are TensorFlow's, hidden ones too, sorted."""
+    """Names in a folder equal TensorFlow's, sorted, including hidden files."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
 
 
 def test_a_copy_takes_the_place_of_what_was_there(folder):
-    """The bytes are those of the source, which stays."""
+    """A copy overwrites its target, and the source is unchanged."""
     files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
     assert files.read_bytes(f"{folder}/a.txt") == b"c"
     assert files.exists(f"{folder}/sub/c.txt")
 
 
 def test_folders_are_made_and_removed(folder):
-    """Making a folder that is there is no error; removing takes what is in."""
+    """Making an existing folder is not an error; removing is recursive."""
     for _ in range(2):
         files.make_folder(f"{folder}/x/y")
     files.write_bytes(f"{folder}/x/y/file", b"abc")
@@ -116,29 +116,29 @@ def test_folders_are_made_and_removed(folder):
 
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
-    """That is a mistake like others, and the file stays."""
+    """Making a folder where a file is raises an error and keeps the file."""
     with pytest.raises(InputError, match=f"path of a file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
 
 
 def test_json_may_begin_with_a_byte_order_mark(folder):
-    """As editors of Windows write it."""
+    """JSON may start with a BOM, as written by Windows editors."""
     (folder / "x.json").write_text("\ufeff[1]", "utf-8")
     assert files.read_json(f"{folder}/x.json", "It") == [1]
 
 
 def test_a_file_is_not_written_where_a_folder_is(folder):
-    """That is said before the body, which may take hours."""
+    """Writing to a folder fails before the block runs, which may take hours."""
     with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
         with files.atomic_path(f"{folder}/sub"):
             pytest.fail("the body began")
 
 
 def test_a_pipe_stays_a_pipe(folder):
-    """A file in its place would be no `/dev/stdout`, or `/dev/null`, any more.
+    """Writing to a pipe such as `/dev/stdout` does not replace it by a file.
 
-    What is written comes out of it.
+    The output can be read from the pipe.
     """
     os.mkfifo(folder / "pipe")
     end = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -148,7 +148,7 @@ def test_a_pipe_stays_a_pipe(folder):
 
 
 def test_only_unfinished_files_are_left_out(folder):
-    """A user's own file may end in `.tmp` or a number; globs find it."""
+    """Globs skip only unfinished files, not all names in `.tmp` or a number."""
     for name in ("a.tmp", "a.tmp1", "a.tmp1-2"):
         (folder / name).write_text("")
     (folder / os.path.basename(files.unfinished("a"))).write_text("")
@@ -160,7 +160,7 @@ def test_only_unfinished_files_are_left_out(folder):
 
 @pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
 def test_what_exists_by_its_name_is_no_pattern(folder, name):
-    """Names have commas, and marks of patterns, also in a list."""
+    """An existing name is not a pattern, even with commas or stars."""
     (folder / name).touch()
     path = f"{folder}/{name}"
     assert files.glob(path, "`input_file`") == [path]
@@ -171,7 +171,7 @@ def test_what_exists_by_its_name_is_no_pattern(folder, name):
 
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
-    """A failure leaves what was there, and nothing beside it."""
+    """A failed write keeps the old file and leaves no other file."""
     before = {path.name: path.is_file() for path in folder.iterdir()}
     with pytest.raises(RuntimeError):
         with files.atomic_path(f"{folder}/{name}") as temporary:
@@ -184,7 +184,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, name):
 
 
 def test_a_folder_replaces_another(folder):
-    """The old folder stays until the new one is whole, and then goes."""
+    """The old folder is removed only when the new one is complete."""
     path = folder / "sub"
     with pytest.raises(RuntimeError):
         with files.atomic_folder(str(path)) as temporary:
@@ -198,7 +198,7 @@ def test_a_folder_replaces_another(folder):
 
 
 def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """What it left has this process's number, as it may in a container."""
+    """Files left by a killed process with the same number are not used."""
     for kind in ("tmp", "old"):
         stale = folder / f"sub.{kind}{os.getpid()}"
         stale.mkdir()
@@ -210,7 +210,7 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
 def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
-    """The folder itself is replaced; a link still leads to it."""
+    """A folder with a trailing slash is replaced; a link to it stays."""
     (folder / "link").symlink_to(folder / "sub")
     with files.atomic_folder(f"{folder}/{path}") as temporary:
         files.write_bytes(f"{temporary}/new", b"")
@@ -229,7 +229,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """A volume of a container, and one's own folder inside another user's."""
+    """A folder that cannot be renamed, such as a mounted volume, is filled."""
     path = str(folder / "sub")
 
     def rename(name, to):
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
 
 
 def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
-    """A disk that is full after one file leaves the old ones, and no others."""
+    """If the disk is full after one file, only the old files remain."""
     path, copied = folder / "sub", []
     (path / "inner").mkdir()
     (path / "inner" / "old").write_text("old")
@@ -272,7 +272,7 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
 
 
 def test_glob_says_what_is_wrong(folder):
-    """Patterns without a file, folders, and nothing at all are errors."""
+    """A pattern without matches, a folder and an empty list are errors."""
     both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
     assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
     with pytest.raises(InputError, match="match at least one file.*no"):
@@ -293,7 +293,7 @@ with files.held(sys.argv[1], "output_dir"):
 
 
 def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
-    """Even one that is killed lets go; another folder is not concerned."""
+    """A folder is locked until its process ends, even if it is killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         cwd=ROOT,
@@ -314,7 +314,7 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """They become escapes, which JSON reads as the same name."""
+    """Names not in UTF-8 are escaped, so that JSON restores them."""
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}

@@ -1,4 +1,4 @@
-"""Signals are noticed while C++ runs; a second Ctrl-C ends a program."""
+"""Signals are detected while C++ runs; a second Ctrl-C ends a program."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from albert_tf.base.interrupts import seen_at_once
 
 
 def stay_in_c(rounds):
-    """Work for some time without returning to Python."""
+    """Run for some time without returning to Python."""
     hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
 
 
@@ -28,7 +28,7 @@ def handled():
 
 
 def test_a_signal_is_seen_before_it_is_handled(handled):
-    """The inner and the outer block see it while the main thread is in C."""
+    """Inner and outer blocks see a signal while the main thread runs C."""
     seen = []
 
     def see(number):
@@ -47,7 +47,7 @@ def test_a_signal_is_seen_before_it_is_handled(handled):
 
 
 def test_an_earlier_block_is_back_after_an_inner_one(handled):
-    """Signals after the inner block has ended reach the outer one."""
+    """After an inner block has ended, signals reach the outer block."""
     inner, outer = [], []
     with seen_at_once(outer.append):
         with seen_at_once(inner.append):
@@ -57,7 +57,7 @@ def test_an_earlier_block_is_back_after_an_inner_one(handled):
     assert signal.set_wakeup_fd(-1) == -1
 
 
-# A program that no Python code can end.
+# A program that Python code cannot interrupt.
 STUCK = """
 import hashlib
 from albert_tf.base import program
@@ -69,7 +69,7 @@ program.run(main)
 
 
 def test_a_second_interrupt_ends_a_program_at_once():
-    """Also inside C++, with the status that shells use for Ctrl-C."""
+    """A second Ctrl-C ends a program in C++ with the status used by shells."""
     program = subprocess.Popen(
         [sys.executable, "-c", STUCK],
         stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def test_a_second_interrupt_ends_a_program_at_once():
         text=True,
     )
     assert program.stdout.readline() == "ready\n"
-    # Until it is in C++; before that one interrupt ends it.
+    # Wait until it runs C++; before that, one interrupt would end it.
     time.sleep(1)
     program.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Keras knows our classes, whatever is imported or looked for first."""
+"""Keras finds this package's classes in any order of imports."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import types
 known = {}
 saving = types.SimpleNamespace(get_custom_objects=lambda: known)
 """
-FIND = "importlib.util.find_spec('keras')"  # as others do that can use it
+FIND = "importlib.util.find_spec('keras')"  # as optional users do
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ FIND = "importlib.util.find_spec('keras')"  # as others do that can use it
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """A look for Keras is no import of it."""
+    """Names are registered once Keras is imported, not when it is looked up."""
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(
         [

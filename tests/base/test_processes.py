@@ -1,4 +1,4 @@
-"""Work spread over processes is the work of one."""
+"""Several processes produce the results of one."""
 
 import concurrent.futures
 import contextlib
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
-    """Return n squared and who worked it out."""
+    """Return n squared and the id of the process."""
     time.sleep(0.01)
     return n * n, os.getpid()
 
@@ -30,20 +30,20 @@ def fail_at_three(n: int) -> int:
 
 
 def late_first(n: int) -> int:
-    """Be slow with the first item, so that others are done before it."""
+    """Delay the first item, so that others are done before it."""
     time.sleep(0.3 * (n == 0))
     return fail_at_three(n)
 
 
 def die_at_three(n: int) -> int:
-    """End as a process ends that the system kills for its memory."""
+    """End like a process that the system kills for lack of memory."""
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
 
 
 def work(function, items):
-    """Yield what two threads make."""
+    """Yield the results of two threads."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         yield from in_order(functools.partial(pool.submit, function), items, 4)
 
@@ -51,7 +51,7 @@ def work(function, items):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
-    """Order and number do not depend on who is faster; all of them work."""
+    """All processes work, and results come in order despite their speed."""
     with Workers(number, __name__) as workers:
         found = list(workers.map(square, range(300)))
         found += workers.map(square, range(300, 500))
@@ -62,7 +62,7 @@ def test_results_come_in_order_from_every_process(number):
 
 @pytest.mark.slow
 def test_a_killed_process():
-    """The error says what to do; what came before is given."""
+    """The error explains what to do, and earlier results are yielded."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
         with Workers(2, __name__) as workers:
@@ -72,14 +72,14 @@ def test_a_killed_process():
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs; one that only waits to be met does not."""
+    """Return whether a process runs; zombies do not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     return False
 
 
 def start(code: str, **settings) -> subprocess.Popen:
-    """Start a program that finds this module and the package."""
+    """Start a program that can import this module and the package."""
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
@@ -91,7 +91,7 @@ def start(code: str, **settings) -> subprocess.Popen:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="asks Linux")
 def test_processes_end_with_the_one_that_uses_them():
-    """Killed, a program leaves no process behind that works or waits."""
+    """A killed program leaves no worker processes behind."""
     code = (
         "import test_processes as here\n"
         "workers = here.Workers(2, here.__name__)\n"
@@ -111,14 +111,14 @@ def test_processes_end_with_the_one_that_uses_them():
 
 
 def never(n: int) -> None:
-    """Print a line, and work for longer than any test waits."""
+    """Print a line, and run longer than any test waits."""
     print("begun", flush=True)
     time.sleep(3600)
 
 
 @pytest.mark.parametrize("whom", ["all", "the program"])
 def test_an_interrupt_ends_all_processes_quietly(whom):
-    """It ends them at once, while they work; only the program prints a line.
+    """An interrupt ends busy workers at once; only the program prints a line.
 
     A terminal sends Ctrl-C to all processes, `kill` to one.
     """
@@ -141,7 +141,7 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
 
 
 def test_a_users_script_needs_no_guard(tmp_path):
-    """What is called at the top of a script is done once, not in each child."""
+    """The top level of a script runs once, not in each worker."""
     script = tmp_path / "script.py"
     script.write_text(
         "import math\n"
@@ -157,18 +157,18 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
-    """Neither one process nor a single item needs another process."""
+    """One process, or a single item, does not start another process."""
     found = list(Workers(number, __name__).map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
 
 
 def test_results_come_in_order():
-    """An item that takes long holds the later ones back."""
+    """Results wait for a slow earlier item."""
     assert list(work(late_first, [0, 1, 2])) == [0, 1, 2]
 
 
 def test_items_are_read_only_a_little_ahead():
-    """While the first item takes long, only a few are worked on."""
+    """While the first item is slow, only a few others are read."""
     read = []
     items = (read.append(n) or min(n, 1) for n in range(1000))
     next(work(late_first, items))
@@ -176,7 +176,7 @@ def test_items_are_read_only_a_little_ahead():
 
 
 def test_the_first_error_in_order_is_met():
-    """What came before an error is given, whoever made the error."""
+    """Results before the first error are yielded, whichever worker failed."""
     found = []
     with pytest.raises(ValueError, match="item 3"):
         for n in work(late_first, range(9)):

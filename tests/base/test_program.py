@@ -1,4 +1,4 @@
-"""What a program writes and does when it starts, and when it ends."""
+"""The start and end of programs."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from albert_tf.base import processes, program
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
-    """Standard error is left alone, so that a crash of an import is seen."""
+    """Standard error is not redirected, so that import crashes are visible."""
     with program.quiet_start():
         os.write(2, b"a library\n")
         assert capfd.readouterr().err == "a library\n"
@@ -20,7 +20,7 @@ def test_messages_of_libraries_are_there_at_once(capfd):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collector_rests_while_libraries_are_imported(enabled):
-    """It is as before afterwards, also after an error."""
+    """Garbage collection is disabled during imports and then restored."""
     (gc.enable if enabled else gc.disable)()
     try:
         with program.quiet_start():
@@ -34,7 +34,7 @@ def test_collector_rests_while_libraries_are_imported(enabled):
 
 
 def test_nothing_is_collected_at_the_end():
-    """All objects are then out of the collector's sight."""
+    """At exit, no objects are left for the garbage collector."""
     code = (
         "import atexit, gc\n"
         "atexit.register(lambda: print(len(gc.get_objects())))\n"
@@ -48,7 +48,7 @@ def test_nothing_is_collected_at_the_end():
 
 
 def test_a_users_environment_wins(monkeypatch):
-    """What a program sets for TensorFlow is set where a user did not."""
+    """A program sets TensorFlow's variables only if the user has not."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with program.quiet_start():
@@ -56,7 +56,7 @@ def test_a_users_environment_wins(monkeypatch):
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-# A stand-in for a library whose import is slow and swallows exceptions.
+# Imitates a library whose import is slow and swallows exceptions.
 SLOW_LIBRARY = """
 import os, time
 os.write(1, b"importing\\n")
@@ -76,7 +76,7 @@ except KeyboardInterrupt:
 
 
 def _interrupted(folder, library, arguments):
-    """Return a process that Ctrl-C ended while it imported a library."""
+    """Return a process that Ctrl-C ended during an import."""
     (folder / library).mkdir()
     (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
     places = os.pathsep.join([str(folder), os.getcwd()])
@@ -104,13 +104,13 @@ def _interrupted(folder, library, arguments):
     ],
 )
 def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
-    """Ctrl-C while a command imports ends it at once, with 130 and no trace."""
+    """Ctrl-C during a command's imports ends it at once with status 130."""
     process, _, stderr = _interrupted(tmp_path, library, arguments)
     assert (process.returncode, stderr) == (130, "error: interrupted\n")
 
 
 def test_an_installed_command_is_one_too(tmp_path):
-    """The scripts that pip installs end like the others."""
+    """Scripts installed by pip end in the same way."""
     script = tmp_path / "albert-export"
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])
@@ -118,7 +118,7 @@ def test_an_installed_command_is_one_too(tmp_path):
 
 
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
-    """A user's own program gets the exception that Python raises."""
+    """In a user's program, Ctrl-C during an import raises KeyboardInterrupt."""
     library = "import os\nos.kill(os.getpid(), 2)\n"
     (tmp_path / "tensorflow.py").write_text(library)
     done = subprocess.run(

@@ -1,8 +1,8 @@
-"""Every program reads and writes behind `://` what it does on a disk.
+"""Every program reads and writes paths with `://` like local ones.
 
-`file://` and `ram://` are file systems of TensorFlow as `gs://` is one: to
-the programs they are remote, and neither needs a network. TensorFlow cannot
-read checkpoints in `ram://`, which takes their prefixes for folders.
+`file://` and `ram://` are TensorFlow file systems like `gs://`: remote to the
+programs, without a network. TensorFlow cannot read checkpoints in `ram://`,
+which mistakes their prefixes for folders.
 """
 
 import os
@@ -37,7 +37,7 @@ from albert_tf.training.runs.history import History
 
 @pytest.fixture(autouse=True)
 def _nothing_in_the_working_folder(tmp_path, monkeypatch):
-    """A path that is taken for a local one would make a folder `file:`."""
+    """Change to a folder where a path mistaken for local makes `file:`."""
     folder = tmp_path / "working"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -47,20 +47,20 @@ def _nothing_in_the_working_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model_dir(pretrained_dir, tmp_path):
-    """A model directory on the disk, and the same as a remote path."""
+    """Return a model directory on disk, and the same as a remote path."""
     folder = shutil.copytree(pretrained_dir, tmp_path / "model")
     return str(folder), f"file://{folder}"
 
 
 def tree(folder: pathlib.Path) -> dict[str, bytes]:
-    """Return every file of a local folder but the card, which names it."""
+    """Return {name: bytes} of a local folder, without the model card."""
     paths = [p for p in folder.rglob("*") if p.is_file()]
     paths = [path for path in paths if path.name != "README.md"]
     return {str(p.relative_to(folder)): p.read_bytes() for p in paths}
 
 
 def test_weights_are_converted(model_dir, tmp_path):
-    """A model goes round through all formats and is the same bytes."""
+    """Conversion to each format and back restores the same bytes."""
     local, there = model_dir[0], f"file://{tmp_path}/remote"
     convert(local, f"{tmp_path}/hf", "huggingface")
     convert(local, f"{there}/a", "model_dir")
@@ -75,7 +75,7 @@ def test_weights_are_converted(model_dir, tmp_path):
 
 
 def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
-    """safetensors libraries read and write disks only; we need not."""
+    """Conversion works without a disk, which safetensors libraries need."""
     convert(model_dir[0], f"{tmp_path}/hf", "huggingface")
     convert(model_dir[0], "ram://folder/hf", "huggingface")
     convert("ram://folder/hf", f"{tmp_path}/model_dir", "model_dir")
@@ -84,7 +84,7 @@ def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
 
 
 def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
-    """From remote text, the same bytes as from local text."""
+    """Remote text makes the same bytes as local text."""
     shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""
@@ -129,7 +129,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
 
 
 def test_a_model_is_described_and_embeds(model_dir, tmp_path):
-    """What is printed and written is that of the local model."""
+    """A remote model has the same description and vectors as a local one."""
     local, there = model_dir
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")
@@ -144,7 +144,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """The folders hold what they hold on a disk."""
+    """Export and shrinking write the same files as on a disk."""
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
@@ -162,7 +162,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
 
 @pytest.mark.parametrize("program", [describe.size_report, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
-    """A scheme that TensorFlow does not know is named, as a line can say."""
+    """An unknown scheme is an error of one line that names it."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
         program("nowhere://bucket/model")
 
@@ -171,7 +171,7 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining and fine-tuning, with metrics of a disk's."""
+    """Pretraining and fine-tuning have the same metrics as on a disk."""
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""

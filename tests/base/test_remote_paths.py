@@ -1,4 +1,4 @@
-"""Paths behind `://`, through TensorFlow, and what cannot be reached."""
+"""Paths with `://`, through TensorFlow, and unreachable ones."""
 
 import gzip
 import re
@@ -31,18 +31,18 @@ from albert_tf.base.errors import InputError
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
-    """One line gives the path and TensorFlow's first line, everywhere."""
+    """The error has the path and TensorFlow's first line, in all functions."""
     path = "nowhere://folder/file"
     with pytest.raises(InputError) as caught:
         touch(path)
-    assert isinstance(caught.value, OSError)  # as of local files
+    assert isinstance(caught.value, OSError)  # as for local files
     message = str(caught.value)
     assert re.search(f"(not implemented|not find).*Received: .*{path}", message)
     assert "\n" not in message
 
 
 def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
-    """Also after the file was opened; an error without a message has one."""
+    """An error while reading is explained, even if it has no message."""
     path = tmp_path / "a"
     path.write_bytes(b"abc\ndef\n")
     with files.opened(f"file://{path}", "rb") as file:
@@ -59,7 +59,7 @@ def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
 def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
-    """It replaces what was there with its folders; a failure changes it not."""
+    """A remote folder is made locally, and replaces the old one on success."""
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):
@@ -75,7 +75,7 @@ def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
 
 
 def test_a_remote_file_is_a_python_file(tmp_path):
-    """It can be read in parts, by lines and at a place, as a local one."""
+    """A remote file supports partial reads, lines and seeking."""
     path = tmp_path / "a.gz"
     lines = [f"line {i}\n".encode() for i in range(5000)]
     with files.opened(f"file://{path}", "wb") as file:
@@ -88,7 +88,7 @@ def test_a_remote_file_is_a_python_file(tmp_path):
 
 
 def test_remote_paths_go_through_tensorflow(tmp_path):
-    """A path with `://` is read, written, listed and renamed too."""
+    """Paths with `://` can be read, written, listed and renamed."""
     remote = f"file://{tmp_path}/sub"
     files.make_folder(remote)
     files.write_text(files.join(remote, "a.txt"), "naïve")
@@ -106,7 +106,7 @@ def test_remote_paths_go_through_tensorflow(tmp_path):
 
 
 def test_local_files_need_no_tensorflow(tmp_path):
-    """TensorFlow is imported for the first remote path, not before."""
+    """TensorFlow is imported only for the first remote path."""
     code = (
         "import sys; from albert_tf.base import files\n"
         f"files.write_text({str(tmp_path / 'x' / 'a')!r}, 'a')\n"

@@ -1,4 +1,4 @@
-"""Files `run.flags` of older versions go on, or are refused by name."""
+"""Old `run.flags` files work, or are errors that name the removed flag."""
 
 import pathlib
 import subprocess
@@ -12,7 +12,7 @@ from albert_tf.base.program import REMOVED, without_removed
 
 
 def replay(path, *lines):
-    """Run a program that has `Kinds` with the flagfile of these lines."""
+    """Run a program that has `Kinds` with a flagfile of these lines."""
     path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
@@ -23,7 +23,7 @@ def replay(path, *lines):
 
 
 def test_a_removed_flag_is_refused_by_name(tmp_path):
-    """The only line names the flag, its value and what to do."""
+    """The error is one line with the flag, its value and what to do."""
     ended = replay(tmp_path / "run.flags", "--feature_cache_dir=/c")
     assert ended.returncode == 1 and not ended.stdout
     assert ended.stderr == (
@@ -36,7 +36,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 
 
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
-    """Every run wrote all its flags; those at their old default go on."""
+    """Runs wrote all flags; a removed one with its old default is ignored."""
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
     ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")
@@ -45,7 +45,7 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """What another program lost is this one's, and values are no flags."""
+    """A flag that another program lost may exist here; values are not flags."""
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments
     assert without_removed(arguments[1:], ()) == arguments[1:]

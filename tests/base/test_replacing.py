@@ -1,4 +1,4 @@
-"""Which folders may be replaced: those that only programs wrote."""
+"""A folder may be replaced only if programs wrote all of its files."""
 
 import os
 
@@ -14,7 +14,7 @@ FORMS = (
 
 
 def write(folder, *names):
-    """Write files; a name that ends in a slash is an empty folder."""
+    """Write files; a name with a trailing slash is an empty folder."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """Optional files may be missing; new and empty folders are free."""
+    """A program's folder without optional files, or an empty one, may go."""
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
 
@@ -48,9 +48,9 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):
-    """Foreign paths are listed, as the form sees them that leaves the fewest.
+    """The error lists foreign paths, by the form with the fewest of them.
 
-    A pattern does not reach into folders.
+    A pattern does not match inside subfolders.
     """
     folder = write(tmp_path, *names)
     with pytest.raises(InputError) as error:
@@ -60,7 +60,7 @@ def test_anything_else_stays(names, foreign, tmp_path):
 
 
 def test_a_link_to_a_folder_is_foreign(tmp_path):
-    """Its files are not looked at, and would be lost with it."""
+    """A link to a folder is foreign, as its files are not checked."""
     write(tmp_path / "mine", "ckpt-1.json")
     folder = write(tmp_path / "out", "state")
     os.symlink(tmp_path / "mine", f"{folder}/link")
@@ -69,7 +69,7 @@ def test_a_link_to_a_folder_is_foreign(tmp_path):
 
 
 def test_few_of_many_are_listed(tmp_path):
-    """The others are counted."""
+    """The error lists a few foreign paths and counts the others."""
     folder = write(tmp_path, "state", *"vwxyz")
     with pytest.raises(InputError, match="with v, w, x and 2 more$"):
         check(folder)

@@ -1,4 +1,4 @@
-"""Settings: one home, early errors, replayable flags."""
+"""Settings have one home, early errors and replayable flags."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ program.Program(print, (OptimizerConfig,)).cli()
     ],
 )
 def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
-    """Pretraining, fine-tuning and records say so in one line."""
+    """A seed too large for its generator is an error in all programs."""
     with pytest.raises(InputError, match=f"at least 0. Received: {name}=-1"):
         config(**{name: -1})
     assert config(**{name: 0})
@@ -58,7 +58,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
     ],
 )
 def test_a_value_out_of_range_is_named(values, message):
-    """The error gives the rule, the legal values and what was received."""
+    """The error has the rule, the legal values and the received value."""
     with pytest.raises(InputError, match=message):
         OptimizerConfig(**values)
 
@@ -74,13 +74,13 @@ def test_a_value_out_of_range_is_named(values, message):
     ],
 )
 def test_what_no_machine_holds_is_refused(cls, name):
-    """Before it is tried."""
+    """A value too large for any machine is an early error."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
 
 
 def test_a_users_mistake_is_one_line_and_status_1():
-    """A wrong flag prints no stack trace."""
+    """A wrong flag prints one line, without stack trace, and exits with 1."""
     result = programs.run("-c", SCRIPT, "--optimizer=sgd")
     assert result.returncode == 1
     lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
@@ -89,7 +89,7 @@ def test_a_users_mistake_is_one_line_and_status_1():
 
 
 def test_a_flagfile_replays_its_settings(tmp_path):
-    """Settings written as a flagfile come back equal."""
+    """Settings written to a flagfile are read back unchanged."""
     config = OptimizerConfig(
         learning_rate=1.25e-4, bias_correction=True, schedule="released"
     )
@@ -100,7 +100,7 @@ def test_a_flagfile_replays_its_settings(tmp_path):
 
 
 def test_settings_are_frozen():
-    """A setting cannot change after it was checked."""
+    """A setting cannot change after the checks."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         OptimizerConfig().learning_rate = 1.0
 
@@ -117,7 +117,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_setting_takes_scalars_of_numpy(cls):
-    """They become plain Python values, which can be written to files."""
+    """NumPy scalars become plain Python values, which can be serialised."""
     for field in dataclasses.fields(cls):
         value = field.default
         if value in (None, (), "") or value is dataclasses.MISSING:
@@ -129,7 +129,7 @@ def test_every_setting_takes_scalars_of_numpy(cls):
 
 
 def test_lists_of_numpy_are_lists():
-    """A column's names may be an array, or a text as its flag has it."""
+    """A list may be a NumPy array, or a text as in its flag."""
     for value in (np.array(["a", "b"]), ["a", "b"], "a,b", ("a", "b")):
         assert DataConfig(label_column=value).label_column == ("a", "b")
 
@@ -146,6 +146,6 @@ def test_lists_of_numpy_are_lists():
     ],
 )
 def test_python_gets_the_checks_of_flags(cls, values, message):
-    """A setting of another type is an error when the object is made."""
+    """A setting of another type is an error on construction."""
     with pytest.raises(InputError, match=message):
         cls(**values)

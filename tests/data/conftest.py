@@ -1,4 +1,4 @@
-"""What the builder's tests share: a corpus, and an unbroken build of it."""
+"""Fixtures for the builder's tests: a corpus, and an uninterrupted build."""
 
 import pytest
 from tiny_corpus import settings, write_corpus
@@ -8,7 +8,7 @@ from albert_tf.data.builder import build
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """A folder with a vocabulary and two text files of random words."""
+    """Return a folder with a vocabulary and two text files of random words."""
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder)
     return folder
@@ -16,6 +16,6 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def whole(corpus, tmp_path_factory):
-    """The output of an unbroken build in one process, and its metadata."""
+    """Return the output folder and metadata of an uninterrupted build."""
     output = tmp_path_factory.mktemp("whole") / "out"
     return output, build.run(*settings(corpus, output))

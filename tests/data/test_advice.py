@@ -1,4 +1,4 @@
-"""What is counted and warned of, on numbers made up by hand."""
+"""Statistics and warnings for made-up counts."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ MADE = Counter(
 
 
 def statistics(text=None, made=None, held_out=None):
-    """Return the statistics of a sound data set with some counts changed."""
+    """Return the statistics of a good data set with some counts changed."""
     made = {
         "train": Counter(dict(MADE) | (made or {})),
         "eval": Counter(dict(MADE) | (held_out or {})),
@@ -39,7 +39,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """Shares are the counts' quotients, for both splits."""
+    """Shares are quotients of counts, for both splits."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -58,7 +58,7 @@ def test_statistics_by_hand():
 
 
 def test_report_names_every_group():
-    """The report has a line for each number, held-out ones too."""
+    """The report has a line for each number, including held-out numbers."""
     text = report(statistics())
     for words in (
         "documents                 10",
@@ -70,7 +70,7 @@ def test_report_names_every_group():
 
 
 def test_sound_data_warns_of_nothing():
-    """Nothing is wrong with sound statistics."""
+    """Good statistics produce no warnings."""
     assert not list(warnings(statistics(), MaskingConfig(), 128))
 
 
@@ -80,7 +80,7 @@ def test_sound_data_warns_of_nothing():
         ({"made": {"swapped": 90}}, "90.0% of the examples are labelled"),
         (
             {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
-            "60% of the chunks are one line, and 100 of 200 were left",
+            "60% of the chunks are one line, and 100 of 200 were dropped",
         ),
         (
             {"made": {"one_segment_chunks": 60, "paired": 60, "swapped": 30}},
@@ -96,20 +96,20 @@ def test_sound_data_warns_of_nothing():
     ],
 )
 def test_warnings(changes, message):
-    """Each fault is named with its number, and with what to change."""
+    """Each warning contains the figure and advice."""
     (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
     assert message in warning
 
 
 def test_groups_of_earlier_records_are_reported():
-    """Finished records keep the statistics that their builder wrote."""
+    """The report includes statistics that only earlier builders wrote."""
     found = statistics() | {"leak_probe": {"balanced_accuracy": 0.51}}
     assert not list(warnings(found, MaskingConfig(), 128))
     assert "balanced accuracy         0.51" in report(found)
 
 
 def test_few_held_out_records():
-    """A held-out split too small to measure on is named."""
+    """A held-out split that is too small for measurements causes a warning."""
     few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
     found = summarize(TEXT, few, MaskingConfig(), 0.0)
     (warning,) = warnings(found, MaskingConfig(), 128)
@@ -117,7 +117,7 @@ def test_few_held_out_records():
 
 
 def held_out_warnings(asked, share, records, **text):
-    """Return the warnings for some held-out records, a share of the text."""
+    """Return the warnings for a number and share of held-out records."""
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
         split: Counter(dict(MADE) | {"tokens": round(number)})
@@ -130,7 +130,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A warning names both shares if they differ by more than half."""
+    """A warning contains both shares if they differ by more than half."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -140,7 +140,7 @@ def test_held_out_share_is_compared():
     (warning,) = held_out_warnings(0.02, 0.02, 100, **big)
     assert "one document has 80% of the tokens" in warning
     assert not held_out_warnings(0.9, 0.9, 100, **big)
-    copies = {"duplicate_tokens": 200_000}  # that were left out
+    copies = {"duplicate_tokens": 200_000}  # dropped from the records
     (warning,) = held_out_warnings(0.02, 0.02, 100, **big, **copies)
     assert "one document has 100% of the tokens" in warning
 
@@ -150,16 +150,16 @@ def test_held_out_share_is_compared():
     [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """For few examples, a small share is raised; a large one needs text."""
+    """For few examples, advise a larger share, or more text if it is large."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 
 
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
-    """20 predictions of 512 tokens are said to be 3.9 % instead of 15 %.
+    """A warning says that 20 predictions of 512 tokens are 3.9 %, not 15 %.
 
-    As many again, which exchange their places, are not masked.
+    Permuted tokens, an equal number, do not count as masked.
     """
     config = MaskingConfig(
         max_predictions_per_seq=20, do_permutation=do_permutation

@@ -1,4 +1,4 @@
-"""Builds as Apache Beam pipelines: the same records as without Beam."""
+"""Builds as Apache Beam pipelines make the same records as without Beam."""
 
 import builtins
 import sys
@@ -14,7 +14,7 @@ from albert_tf.data.builder.build_settings import BuildConfig
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """A folder with a vocabulary and two texts of several blocks and pieces."""
+    """Return a folder with a vocabulary and two texts of several blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(build_folder, "PIECE_BYTES", 3000)
     write_corpus(tmp_path)
@@ -39,7 +39,7 @@ def files_in(folder):
 def test_beam_writes_the_same_bytes(corpus, changes, number):
     """A pipeline of whole shards writes the same files as one process.
 
-    Also if a document is divided to hold out part of it.
+    This includes a build that divides a document to hold out part of it.
     """
     pytest.importorskip("apache_beam")
     here = run(corpus, "here", **changes)
@@ -51,9 +51,9 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """What is read, by file name: by the `launcher` and by `workers`.
+    """Record the names of files that the `launcher` and the `workers` read.
 
-    Everything that is read while no pipeline runs is read by the launcher.
+    Reads while no pipeline runs are the launcher's.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}
@@ -79,7 +79,7 @@ def readers(monkeypatch):
 
 @pytest.mark.interchange
 def test_launcher_reads_no_text(corpus, readers):
-    """Text and shards, which grow with the corpus, are read by workers."""
+    """Only workers read text and shards, which grow with the corpus."""
     run(corpus, "beam", runner="DirectRunner")
     grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
     assert grows <= readers["workers"]
@@ -89,15 +89,16 @@ def test_launcher_reads_no_text(corpus, readers):
 
 @pytest.mark.interchange
 def test_beam_goes_on(corpus, monkeypatch):
-    """A build that failed in its second pass keeps both passes' work.
+    """A build that failed in its second pass keeps the work of both passes.
 
-    It goes on with the same text alone; another is refused and costs nothing.
+    It resumes only with the same text; another text is an error, without
+    loss of work.
     """
     beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
 
     class Interrupted(Exception):
-        """Stands for a lost pipeline."""
+        """Simulates the failure of a pipeline."""
 
     def interrupted(runner, jobs):
         list(whole(runner, jobs[:4]))
@@ -125,7 +126,7 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 
 def test_runner_without_beam(corpus, monkeypatch):
-    """Without the extra, `runner` is refused with what to install."""
+    """Without Beam, `runner` raises an error that names the package."""
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(
         sys.modules, "albert_tf.data.builder.beam_runner", raising=False
@@ -135,7 +136,7 @@ def test_runner_without_beam(corpus, monkeypatch):
 
 
 def test_settings_that_contradict():
-    """Options without a runner, and a remote folder without one, are wrong."""
+    """Pipeline options and remote folders need a runner."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
     with pytest.raises(InputError, match="needs a `runner`"):
         BuildConfig(**paths, pipeline_options="--project=p")

@@ -1,4 +1,4 @@
-"""Word boundaries by every rule, against words found by hand or by text."""
+"""Word boundaries by each rule, against words found by hand or in text."""
 
 import re
 
@@ -16,7 +16,7 @@ SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
 
 class Characters:
-    """A vocabulary whose pieces are given strings, ▁ before a word."""
+    """A tokenizer with the given pieces, where ▁ marks the start of a word."""
 
     kind = "sentencepiece"
     not_words = np.array([0], np.int32)
@@ -30,7 +30,7 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Cut a text at | into pieces, or else into its characters."""
+        """Cut a text into pieces at |, or else into characters."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")
@@ -41,7 +41,7 @@ class Characters:
         return [self._pieces[i] for i in ids]
 
     def encode_joined(self, texts):
-        """Return the ids of all texts, and where each ends."""
+        """Return the ids of all texts, and the end of each text."""
         rows = [[self._pieces.index(p) for p in self.cut(t)] for t in texts]
         return np.array(sum(rows, []), np.int32), np.cumsum([*map(len, rows)])
 
@@ -84,13 +84,13 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words are those of UAX #29 without signs, over any pieces of the text."""
+    """Words are those of UAX #29 except signs, for any segmentation."""
     words_found = [word for word in unicode_words(text) if word]
     assert words_found == words
 
 
 def broken(tokenizer, text):
-    """Return the sentences of a text, as their pieces."""
+    """Return the sentences in a text as lists of pieces."""
     ids, _ = tokenizer.encode_joined([text])
     places = boundaries.sentence_breaks(ids, tokenizer)
     parts = np.split(np.array(tokenizer.pieces(ids)), places)
@@ -111,14 +111,14 @@ def broken(tokenizer, text):
     ],
 )
 def test_sentences_break_after_an_end_and_a_space(text, sentences):
-    """Without a space only letters of scripts that have none begin one."""
+    """Without a space, only letters of unspaced scripts begin a sentence."""
     assert broken(Characters(text), text) == sentences
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
-    """After an end a letter begins a sentence, a number or a sign does not.
+    """After an end, a letter begins a sentence; a digit or sign does not.
 
-    Nor does a blank line of the vocabulary, which is a piece.
+    A blank line in the vocabulary, which is a piece, does not either.
     """
     vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
@@ -131,7 +131,7 @@ def test_sentences_break_at_any_whole_word_of_wordpiece():
 
 
 def chinese(texts):
-    """Return a WordPiece tokenizer of the characters of texts."""
+    """Return a WordPiece tokenizer of the characters in texts."""
     characters = sorted({c for text in texts for c in text if c.strip()})
     pieces = [*SPECIAL, *characters, *(f"##{c}" for c in characters)]
     return WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
@@ -158,7 +158,7 @@ ZH = ["我在北京大学学习。", "2010年 abc 很好", "\u3000他说：“�
 
 
 def test_chinese_words_are_those_of_jieba():
-    """The tokens of a word are those of one word of jieba."""
+    """Each word consists of the tokens in one jieba word."""
     jieba = pytest.importorskip("jieba")
     expected = [[w for w in jieba.cut(t) if w.strip()] for t in ZH]
     assert grouped(chinese(ZH), "chinese", ZH) == expected
@@ -166,14 +166,14 @@ def test_chinese_words_are_those_of_jieba():
 
 
 def test_segmented_words_are_parted_by_spaces():
-    """In segmented text a word is what stands between spaces."""
+    """In segmented text, spaces separate words."""
     texts = ["我 在 北京大学  学习 。", " abc,d 很好 ", ""]
     expected = [text.split() for text in texts]
     assert grouped(chinese(texts), "segmented", texts) == expected
 
 
 def test_segmented_english_pieces():
-    """With SentencePiece too; its word mark belongs to the word behind it."""
+    """The word mark of SentencePiece belongs to the word after it."""
     texts = ["the cat 1,000 sat. [x] naïve", "a"]
     assert grouped(vocabularies.english(), "segmented", texts) == [
         ["▁the", "▁cat", "▁1,000", "▁sat.", "▁[x]", "▁naive"],
@@ -183,7 +183,7 @@ def test_segmented_english_pieces():
 
 @pytest.mark.parametrize("make", [vocabularies.english, vocabularies.chinese])
 def test_every_rule_gives_the_same_ids(make):
-    """Rules differ in boundaries only; each sentence begins a word."""
+    """Rules affect only boundaries; the start of a sentence begins a word."""
     tokenizer = make()
     texts = ["The cat's 1,000 unaffable cafés", "中文 un", "[ ] -"]
     expected = np.concatenate(tokenizer.encode_batch(texts))
@@ -199,7 +199,7 @@ def test_every_rule_gives_the_same_ids(make):
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
-    """A rule of the other vocabulary, and a missing library, are named."""
+    """Errors name a rule for the other kind of tokenizer, or a lost library."""
     with pytest.raises(InputError, match="english with a wordpiece"):
         boundaries.check("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):
@@ -213,7 +213,7 @@ def test_rules_that_do_not_fit_are_refused(monkeypatch):
 
 
 def test_records_keep_the_boundaries(corpus, tmp_path):
-    """`token_boundary` follows the rule, and whole words are masked."""
+    """`token_boundary` follows the rule, and masking covers whole words."""
     text = (corpus / "a.txt").read_text().replace(" .", ".")
     (tmp_path / "a.txt").write_text(text)
     changes = {

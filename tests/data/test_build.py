@@ -1,4 +1,4 @@
-"""The builder as a whole: what it writes, and what it refuses."""
+"""The entire builder: its output and its errors."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return the ids of every line of every document, read naively."""
+    """Return the ids of each line of each document, read naively."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -38,7 +38,7 @@ def documents_of(corpus):
 
 
 def lines_of(chunk, document):
-    """Return the lines of a document that a chunk of ids is made of."""
+    """Return the lines of a document that form a chunk of ids."""
     for first in range(len(document)):
         for last in range(first + 1, len(document) + 1):
             if tuple(sum(document[first:last], [])) == chunk:
@@ -47,9 +47,9 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records are whole lines: all but those that stood alone in a chunk.
+    """Records contain all lines, uncut, except lines alone in their chunk.
 
-    Train lines are used twice, held-out ones once.
+    Training lines occur twice, held-out lines once.
     """
     output, metadata = whole
     documents = documents_of(corpus)
@@ -71,7 +71,7 @@ def test_every_line_once_per_duplicate(corpus, whole):
         alone = due - used.total()
         assert 0 < alone <= statistics[split]["dropped_chunks"] < due / 2
     assert not dealt["train"] & dealt["eval"]
-    # A document of one line gives no pair.
+    # A document of one line yields no pair.
     assert dealt["train"] | dealt["eval"] == {
         number for number, lines in enumerate(documents) if len(lines) > 1
     }
@@ -84,7 +84,7 @@ def test_every_line_once_per_duplicate(corpus, whole):
 
 
 def test_files_and_metadata(whole):
-    """Names, tokenizer, metadata and statistics are as documented."""
+    """File names, tokenizer, metadata and statistics are as documented."""
     output, metadata = whole
     assert metadata == read_metadata(str(output))
     names = {entry.file for e in metadata.splits.values() for entry in e}
@@ -102,7 +102,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` has each piece of the text once, over processes."""
+    """`piece_counts.json` counts each piece once, with several processes."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids
@@ -114,14 +114,14 @@ def test_pieces_are_counted(corpus, whole):
 
 @pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
 def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
-    """Before a bias is made of them."""
+    """Invalid piece counts are an error before they become a bias."""
     (tmp_path / "piece_counts.json").write_text(counts)
     with pytest.raises(InputError, match="an integer for each piece"):
         read_piece_counts(str(tmp_path), 3)
 
 
 def test_duplicates_differ(whole):
-    """The duplicates of a shard have other masks, and mostly other pairs."""
+    """Duplicates of a shard have different masks, and mostly other pairs."""
     output, metadata = whole
     first, second = (
         (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
@@ -144,7 +144,7 @@ RELEASED = {"compat": "google", "do_permutation": True}
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     """Two processes write the same bytes as one.
 
-    Also if a document is divided, and if other documents are drawn.
+    This includes builds that divide a document or draw other documents.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
@@ -157,13 +157,13 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
 
 
 def test_seed_changes_records(corpus, whole, tmp_path):
-    """Another seed gives other records of the same text."""
+    """Another seed produces other records from the same text."""
     build.run(*settings(corpus, tmp_path / "out", random_seed=7))
     assert contents(tmp_path / "out") != contents(whole[0])
 
 
 def test_complete_build_is_left_alone(corpus, whole, tmp_path):
-    """Running again after the end makes nothing."""
+    """Running a complete build again writes nothing."""
     output = whole[0]
     before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
     metadata = build.run(*settings(corpus, output, num_processes=2))
@@ -173,7 +173,7 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["*", "**"])
 def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
-    """The same command finds the same text where records lie below it."""
+    """The same command finds the same text if records are below it."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/{pattern}"
@@ -182,7 +182,7 @@ def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
 
 
 def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
-    """A pattern for files of the output's own folder means those."""
+    """A pattern inside the output folder matches the text files there."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/?.txt"
@@ -210,16 +210,16 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """A folder made with other flags is refused, and the flag is named."""
+    """In a folder made with other flags, an error names the flag."""
     (name,) = changes
     with pytest.raises(InputError, match=f"other settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
 
 
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
-    """Statistics and `metadata.json` have them, for masks while training too.
+    """Statistics and `metadata.json` contain the shares of mask kinds.
 
-    The released code knows no others.
+    This includes dynamic records. `--compat=google` allows only its own shares.
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):
@@ -240,7 +240,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
-    """Another corpus, and a folder with foreign records, are refused."""
+    """Another corpus, and a folder with foreign records, are errors."""
     with pytest.raises(InputError, match="other settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
@@ -250,7 +250,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):
-    """The records of another builder are refused for that reason alone."""
+    """Records of another builder version are an error for that reason alone."""
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
@@ -260,13 +260,13 @@ def test_another_version_is_refused(corpus, whole, tmp_path):
 
 
 def records_of(folder):
-    """Return the bytes of all files but `metadata.json`, by name."""
+    """Return {name: bytes} of all files except `metadata.json`."""
     found = contents(folder)
     return {k: v for k, v in found.items() if k != "metadata.json"}
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
-    """Copies of documents change no byte of the records, and are counted."""
+    """Dropped copies of documents are counted and do not change the records."""
     copied = (corpus / "a.txt").read_text()
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
@@ -286,7 +286,7 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
 
 
 def test_short_documents_are_left_out(corpus, tmp_path):
-    """`min_document_tokens` gives what a text without short ones gives."""
+    """`min_document_tokens` has the effect of removing short documents."""
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
@@ -311,7 +311,7 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """One file for each document does, and lines of several sentences."""
+    """One file per document, or several sentences per line, are equivalent."""
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")
     texts = [text.replace("w", "W").replace(" .", ".") for text in texts]

@@ -1,4 +1,4 @@
-"""The builder works where TensorFlow is not: it costs seconds and memory."""
+"""The builder does not import TensorFlow, which takes time and memory."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 from tiny_corpus import ROOT, command, write_corpus
 
-# Stands before the real one, and tells who imports it.
+# Replaces TensorFlow, and records the processes that import it.
 TENSORFLOW = """
 import os
 with open(os.environ["IMPORTED"], "a") as file:
@@ -18,7 +18,7 @@ raise ImportError("TensorFlow")
 
 @pytest.fixture
 def without_tensorflow(tmp_path):
-    """Return a way to run a command, and the file of those who imported it."""
+    """Return a function that runs a command, and the file of importers."""
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     imported = tmp_path / "imported"
@@ -41,7 +41,7 @@ def without_tensorflow(tmp_path):
 def test_no_process_of_a_build_imports_tensorflow(
     tmp_path, without_tensorflow, flags
 ):
-    """Neither the builder's processes nor the one that shows records do."""
+    """Neither the builder nor the inspection of records imports TensorFlow."""
     write_corpus(tmp_path)
     build = command(
         tmp_path,
@@ -63,7 +63,7 @@ def test_no_process_of_a_build_imports_tensorflow(
 
 
 def test_workers_import_little(without_tensorflow):
-    """What a worker needs imports neither TensorFlow nor scikit-learn."""
+    """A worker imports neither TensorFlow nor scikit-learn."""
     names = without_tensorflow(
         sys.executable,
         "-c",

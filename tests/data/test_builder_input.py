@@ -1,4 +1,4 @@
-"""Text that cannot be used: the error says what and where."""
+"""For unusable text, the error states the problem and its position."""
 
 import dataclasses
 import errno
@@ -34,7 +34,7 @@ from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
     [("\n \n\n", "0 of 0 documents"), ("w1 .\n\n\x01\n", "1 of 2 documents")],
 )
 def test_no_text(corpus, tmp_path, text, received, fraction):
-    """Blank lines only, or short documents only, are an error."""
+    """Text with only blank lines or only short documents is an error."""
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
     with pytest.raises(InputError, match=f"must contain text.*{received}"):
@@ -47,7 +47,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """Under any name, braces and names of fields are not text."""
+    """JSON lines are parsed, not read as text, whatever the file name."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
@@ -61,7 +61,7 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """A vocabulary that was trained on capitals is not used without them."""
+    """The casing setting must match the tokenizer's."""
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -83,9 +83,9 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
 def test_too_little_text(corpus, tmp_path, fraction):
-    """Documents of one sentence give no pair, and that is an error.
+    """Text without pairs, in documents of one sentence, is an error.
 
-    Also where none is held out.
+    This does not depend on the held-out share.
     """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
@@ -98,7 +98,7 @@ def test_too_little_text(corpus, tmp_path, fraction):
 
 
 def test_a_models_folder_keeps_its_files(corpus, tmp_path):
-    """One with another tokenizer is refused, and nothing is left in it."""
+    """A folder with another tokenizer is an error and stays unchanged."""
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
     before = contents(tmp_path)
@@ -108,9 +108,9 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 
 
 def test_mended_text_is_taken(corpus, tmp_path):
-    """After an error in the text, the mended text builds in the same folder.
+    """After an error, the corrected text builds in the same folder.
 
-    Its lines hold two sentences each.
+    Its lines contain two sentences each.
     """
     path = tmp_path / "x.txt"
     changes = {"input_file": str(path)}
@@ -124,7 +124,7 @@ def test_mended_text_is_taken(corpus, tmp_path):
 
 
 def test_script_reports_a_mistake(corpus, tmp_path):
-    """A user's mistake is one line on stderr and exit status 1."""
+    """A user error prints one line on stderr and exits with status 1."""
     flags = f"--vocab_file={corpus}/vocab.txt", "--max_seq_length=4"
     script = command(corpus, tmp_path / "out", *flags)
     done = subprocess.run(script, capture_output=True, text=True)
@@ -139,19 +139,19 @@ def test_script_reports_a_mistake(corpus, tmp_path):
     "name", ["max_seq_length", "max_predictions_per_seq", "ngram"]
 )
 def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
-    """They are refused before anything is read."""
+    """Excessive numbers are an error before any text is read."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         settings(corpus, tmp_path / "out", **{name: 2**31})
 
 
 def test_more_predictions_than_tokens(corpus, tmp_path):
-    """The head would compute slots that no example can fill."""
+    """More predictions than tokens are an error."""
     changes = {"max_predictions_per_seq": 33}
     with pytest.raises(InputError, match="at most `max_seq_length`, 32"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
 
 
-# Without the time, which would make a name of the test that changes.
+# A fixed time, so that the test's name is constant.
 CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
 
 
@@ -167,7 +167,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     ],
 )
 def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
-    """What is wrong with a file is said, and no record is left behind."""
+    """The error states what is wrong with a file; no record is left."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
 
 
 def test_control_characters(corpus, tmp_path):
-    """They are no text: lines of them are counted, others read without."""
+    """Control characters are removed; lines without other text are counted."""
     clean = "w1 w2 .\nw3 w4 .\n\nw5 w6 .\n"
     dirty = "w1\x00 w2\x07 .\nw3\x1b w4 .\x7f\n\x01\x02\n\nw5 w6\u200b .\n"
     found = []
@@ -199,12 +199,12 @@ def test_control_characters(corpus, tmp_path):
 
 
 def full(*args, **kwargs):
-    """Fail as a write to a full disk does."""
+    """Fail like a write to a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def full_remote(*args, **kwargs):
-    """Fail as files do that TensorFlow writes."""
+    """Fail like files that TensorFlow writes."""
     raise RemoteError("No space left")
 
 
@@ -219,7 +219,7 @@ def full_remote(*args, **kwargs):
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):
-    """One line says what to do, and the run then ends as if unbroken."""
+    """The error explains what to do; the next run completes the build."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, failure)
@@ -234,7 +234,7 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
 
 @pytest.fixture
 def bad_in_the_middle(corpus, tmp_path):
-    """Return a file of JSON lines; line 21 has no text."""
+    """Return a file of JSON lines whose line 21 has no text."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"text": text}) for text in texts]
     path = tmp_path / "x"
@@ -246,9 +246,9 @@ def bad_in_the_middle(corpus, tmp_path):
 def test_one_bad_row_costs_no_work(
     corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
 ):
-    """A run that skips it continues from earlier shards, to the same bytes.
+    """A run that skips a bad row resumes from earlier shards, bit for bit.
 
-    The warning names it.
+    The warning names the row.
     """
     changes = {"input_file": bad_in_the_middle, "num_processes": processes}
     skip = changes | {"on_bad_text": "skip"}
@@ -274,7 +274,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """A corrected text starts again, and nothing of the first pass stays."""
+    """Corrected text starts a new first pass, and the old one is removed."""
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):
@@ -290,7 +290,7 @@ def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(corpus, tmp_path, monkeypatch, pack):
-    """Text from a pipe makes the same records as from a file."""
+    """Text from a pipe makes the same records as text from a file."""
     text = (corpus / "a.txt").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
     shared = {
@@ -309,7 +309,7 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
 
 @pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
 def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
-    """A build in the folder of its text is resumed and repeated unchanged."""
+    """A build in the folder of its text resumes and repeats unchanged."""
     shutil.copy(corpus / "a.txt", tmp_path)
     changes = {"input_file": f"{tmp_path}/**"}
     if scratch:
@@ -324,7 +324,7 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
 
 
 def test_one_document(corpus, tmp_path):
-    """It is divided; if it is too short for that, it is an error."""
+    """A single document is divided, or an error if it is too short."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
@@ -333,7 +333,7 @@ def test_one_document(corpus, tmp_path):
     assert share == pytest.approx(0.1, rel=1 / 3)
     assert made.count("train") and made.count("eval")
     (tmp_path / "x.txt").write_text("w1 w2 .\nw3 w4 .\n")
-    with pytest.raises(InputError, match="two documents.*or one that is long"):
+    with pytest.raises(InputError, match="two different documents.*one long"):
         build.run(*settings(corpus, tmp_path / "short", **changes))
     assert set(contents(tmp_path / "short")) == TOKENIZER_FILES
     changes["eval_fraction"] = 0.0
@@ -350,7 +350,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """A bad row's error names its value, and what to do, once."""
+    """The error for a bad row contains its value, and the advice once."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

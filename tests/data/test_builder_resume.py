@@ -1,4 +1,4 @@
-"""A build that was interrupted goes on, and ends with the same bytes."""
+"""An interrupted build resumes and writes the same bytes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from albert_tf.data.builder.build_folder import BuildFolder
 
 @pytest.fixture(scope="module")
 def whole_of_blocks(corpus, tmp_path_factory):
-    """The output of an unbroken build with small blocks."""
+    """Return the output of an uninterrupted build with small blocks."""
     output = tmp_path_factory.mktemp("whole_of_blocks") / "out"
     with small_blocks():
         build.run(*settings(corpus, output))
@@ -27,11 +27,11 @@ def whole_of_blocks(corpus, tmp_path_factory):
 
 
 class Interrupted(Exception):
-    """Stands for a kill."""
+    """Simulates a kill."""
 
 
 def interrupt(monkeypatch, module, name, calls):
-    """Let a function of a module fail after some calls."""
+    """Make a function of a module fail after some calls."""
     function, made = getattr(module, name), []
 
     def failing(*args):
@@ -57,7 +57,7 @@ def interrupt(monkeypatch, module, name, calls):
 def test_interrupted_build_goes_on(
     corpus, whole_of_blocks, tmp_path, module, name, calls
 ):
-    """After an interruption at any stage the same bytes are written."""
+    """After an interruption at any stage, the same bytes are written."""
     output = tmp_path / "out"
     with small_blocks() as patch:
         interrupt(patch, module, name, calls)
@@ -75,7 +75,7 @@ def test_interrupted_build_goes_on(
 
 
 def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
-    """A resumed build reads no text again and makes only missing files."""
+    """A resumed build does not read the text, and makes only missing files."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", 3)
@@ -99,7 +99,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
 def test_shards_that_were_cleared_away_are_made_again(
     corpus, whole, tmp_path, calls
 ):
-    """As a system does with the oldest files of its temporary folder."""
+    """Shards deleted from the temporary folder are made again."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path / "tmp")}
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", calls)
@@ -112,7 +112,7 @@ def test_shards_that_were_cleared_away_are_made_again(
 
 
 def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
-    """A build of other shares goes on, and is left alone when it is whole."""
+    """A build with its own mask shares resumes, and is unchanged when done."""
     output = tmp_path / "out"
     configs = settings(corpus, output, mask_same_random=("0.9", "0", "0.1"))
     with pytest.MonkeyPatch.context() as patch:
@@ -123,14 +123,14 @@ def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
 
 
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
-    """The second is refused, and leaves the first one's files alone."""
+    """The second build fails and does not touch the files of the first."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}
 
     def run_again(*_):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
             build.run(*settings(corpus, output, **scratch))
-        with monkeypatch.context() as patch:  # a store that has no locks
+        with monkeypatch.context() as patch:  # storage without locks
             patch.setattr(build.files, "held", remote_is_not_held)
             with pytest.raises(InputError, match="`scratch_dir` must not be"):
                 build.run(*settings(corpus, output, **scratch))
@@ -147,7 +147,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
 
 
 def test_builds_that_differ_share_no_scratch(tmp_path):
-    """One of the same settings into another folder has its own."""
+    """Builds into different folders have different scratch folders."""
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
     first, again, other = (folder.scratch for folder in folders)
     assert first == again != other
@@ -155,7 +155,7 @@ def test_builds_that_differ_share_no_scratch(tmp_path):
 
 @pytest.mark.slow
 def test_killed_build_goes_on(corpus, tmp_path):
-    """Killed at random moments and run again, the script ends the same."""
+    """The script, killed at random times and restarted, has the same result."""
     big = tmp_path / "big.txt"
     big.write_text(
         "\n\n".join((corpus / "a.txt").read_text() for _ in "x" * 99)

@@ -1,4 +1,4 @@
-"""Text in tables makes the records that the same text in JSON lines makes."""
+"""Text in tables makes the same records as in JSON lines."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def table(texts):
 
 @pytest.fixture(scope="module")
 def parquet(table, tmp_path_factory):
-    """Return two Parquet files of the documents, with small row groups."""
+    """Return two Parquet files with the documents, in small row groups."""
     from pyarrow.parquet import write_table
 
     folder = tmp_path_factory.mktemp("parquet")
@@ -63,7 +63,7 @@ def build(corpus, output, source, **changes):
 
 @pytest.fixture(scope="module")
 def wanted(corpus, texts, tmp_path_factory):
-    """Return the records of the documents as JSON lines."""
+    """Return the records made from the documents as JSON lines."""
     folder = tmp_path_factory.mktemp("jsonl")
     lines = [json.dumps({"body": text}) + "\n" for text in texts]
     (folder / "t.jsonl").write_text("".join(lines))
@@ -80,7 +80,7 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Bytes are equal, also over small blocks and with two processes."""
+    """Bytes are equal, with small blocks and with two processes too."""
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
@@ -93,7 +93,7 @@ def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
 
 @pytest.mark.parametrize("kind", ["frame", "folder"])
 def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
-    """Frames and saved data sets do; nothing else stays behind."""
+    """Frames and saved data sets make equal records and leave nothing else."""
     if kind == "frame":
         pytest.importorskip("pandas")
         source = table.to_pandas()
@@ -110,7 +110,7 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
-    """The second is refused, and leaves the first one's text alone."""
+    """The second build fails and does not touch the text of the first."""
     run = build_program.build.run
 
     def build_again(*configs):
@@ -127,14 +127,14 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 
 
 def test_rows_without_a_text(corpus, tmp_path):
-    """The file, or the argument, and the row are named; nothing stays."""
+    """The error names the file or argument, and the row; no file is left."""
     from pyarrow.parquet import write_table
 
     bad = pyarrow.table({"body": ["w1 w2 .\nw3 .", None], "n": [1, 2]})
     path = tmp_path / "bad.parquet"
     write_table(bad, path)
     for source, name in ((bad, r"input_file \(Table\)"), (path, "bad.parquet")):
-        with pytest.raises(InputError, match=f"{name}, row 1: .*hold text"):
+        with pytest.raises(InputError, match=f"{name}, row 1: .*contain text"):
             build(corpus, tmp_path / "out", source)
         with pytest.raises(InputError, match=f"{name}.*columns body, n. Rec"):
             build(corpus, tmp_path / "out", source, text_field="text")
@@ -147,9 +147,9 @@ def test_rows_without_a_text(corpus, tmp_path):
 
 
 def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
-    """`train_tokenizer` reads rows as documents, one sentence a line.
+    """`train_tokenizer` reads rows as documents with one sentence per line.
 
-    So it does objects of JSON.
+    It reads JSON objects in the same way.
     """
     words = "the cat dog sees hears finds a mouse in its old house".split()
     lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]
@@ -179,9 +179,9 @@ def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
 def test_rows_without_a_text_are_skipped(
     corpus, texts, wanted, tmp_path, capsys
 ):
-    """In memory and in files they are counted; the records are the same.
+    """Rows without text are counted, in memory and in files, and skipped.
 
-    The warning names the first by its table, not by a file made of it.
+    The warning names the first row by its table, not by a temporary file.
     """
     from pyarrow.parquet import write_table
 
@@ -203,7 +203,7 @@ def test_rows_without_a_text_are_skipped(
 
 
 def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
-    """With `lines`, empty rows separate documents, also in memory."""
+    """With `lines`, empty rows separate documents, in memory too."""
     rows = "\n\n".join(texts).split("\n")
     made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
     assert records(made.output_dir) == wanted

@@ -1,4 +1,4 @@
-"""Damaged records are named; other errors pass, and no record is read."""
+"""Errors name damaged records; other errors pass without reading records."""
 
 import dataclasses
 import re
@@ -18,13 +18,13 @@ from albert_tf.data.records.metadata import read_metadata
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A folder of numbered examples."""
+    """Return a folder of numbered examples."""
     write_records(tmp_path)
     return str(tmp_path)
 
 
 def rewrite(change):
-    """Return what writes a file again with its third record changed."""
+    """Return a function that rewrites a file with its third record changed."""
 
     def damage(path):
         found = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
@@ -35,7 +35,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return an example whose `input_mask` is of another type."""
+    """Return an example whose `input_mask` has another type."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)
@@ -43,7 +43,7 @@ def with_float_mask(record):
 
 
 def flip(place):
-    """Return what flips the bits of a byte of a file's third record."""
+    """Return a function that inverts a byte in a file's third record."""
 
     def damage(path):
         content = bytearray(Path(path).read_bytes())
@@ -55,7 +55,7 @@ def flip(place):
 
 
 def cut_off(path):
-    """Cut a file off inside its third record."""
+    """Truncate a file inside its third record."""
     size = Path(path).stat().st_size
     record = size // COUNTS[Path(path).name.split("-")[0]][0]
     with open(path, "rb+") as file:
@@ -77,18 +77,18 @@ FAULTS = {
     ),
     "key": (
         rewrite(lambda r: [example(1, without=["input_mask"])]),
-        ", record 2: `input_mask` holds 0 values instead of 8",
+        ", record 2: `input_mask` has 0 values instead of 8",
     ),
     "type": (rewrite(with_float_mask), ", record 2, Key: input_mask, "),
     "long": (
         rewrite(lambda r: [example(1, tokens=10)]),
-        ", record 2: `input_ids` holds 10 values instead of 8; ",
+        ", record 2: `input_ids` has 10 values instead of 8; ",
     ),
 }
 
 
 def read_all(data_dir, metadata, split):
-    """Read every record of a split as a run does."""
+    """Read all records of a split as a run does."""
     if split == records.EVAL:
         batches = input_pipeline.eval_batches(data_dir, metadata, batch_size=4)
     else:
@@ -100,7 +100,7 @@ def read_all(data_dir, metadata, split):
 
 
 def with_sizes(data_dir, metadata):
-    """Return metadata that say the sizes that the files now have."""
+    """Return metadata with the current sizes of the files."""
     splits = {
         split: tuple(
             dataclasses.replace(e, bytes=Path(data_dir, e.file).stat().st_size)
@@ -113,7 +113,7 @@ def with_sizes(data_dir, metadata):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """The files of records that Python looks at."""
+    """Return a list that collects the record files that Python reads."""
     paths = set()
 
     def noted(function):
@@ -140,7 +140,7 @@ def looked_at(monkeypatch):
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
 ):
-    """A record that breaks a run is named; only its file is looked at."""
+    """The error names the record that stops a run; only its file is read."""
     damage, message = FAULTS[fault]
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
@@ -155,7 +155,7 @@ def test_fault_is_named_and_nothing_else_read(
 
 @pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
 def test_vanished_file_is_named(data_dir, looked_at, split):
-    """A file that goes while a run reads is named."""
+    """The error names a file that disappears while a run reads it."""
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
     tf.io.gfile.remove(path)
@@ -176,9 +176,9 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     ],
 )
 def test_other_errors_pass_at_once(data_dir, looked_at, error):
-    """An error that names no record file looks at none and stays itself.
+    """An error that names no record file passes without reading any.
 
-    The records are damaged, so that whoever read them would explain it away.
+    The records are damaged, so that reading them would change the error.
     """
     metadata = read_metadata(data_dir)
     cut_off(first_file(data_dir))
@@ -192,7 +192,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
-    """Sizes and a first record are compared before a run, calls at a time."""
+    """Before a run, sizes are checked in parallel, and the first records."""
     metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]
@@ -206,7 +206,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     checks.check(data_dir, metadata)
     monkeypatch.undo()
     shorter = dataclasses.replace(metadata, max_seq_length=6)
-    message = "train-00000.*`input_ids` holds 8 values instead of 6"
+    message = "train-00000.*`input_ids` has 8 values instead of 6"
     with pytest.raises(InputError, match=message):
         checks.check(data_dir, shorter)
     path = first_file(data_dir)

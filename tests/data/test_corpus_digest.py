@@ -1,4 +1,4 @@
-"""The hash of a text, by its definition and by what must change it."""
+"""The hash of a text: its definition, and the changes that affect it."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ PIECE = 10
 
 @pytest.fixture
 def hash_of(tmp_path, monkeypatch):
-    """What writes texts to files and returns the hash of them all."""
+    """Return a function that writes texts to files and hashes them."""
     monkeypatch.setattr(build_folder, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(build_folder, "READ_BYTES", 4)
 
@@ -26,13 +26,13 @@ def hash_of(tmp_path, monkeypatch):
 
 
 def blake(data):
-    """Return the 16 bytes of BLAKE2b."""
+    """Return the 16-byte BLAKE2b digest."""
     return hashlib.blake2b(data, digest_size=16)
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_definition(hash_of, num_threads):
-    """The digests of places and pieces are hashed in order."""
+    """The digests of offsets and pieces are hashed in order."""
     pieces = [
         bytes(8) + b"0123456789",
         (10).to_bytes(8, "little") + b"abcdefghij",
@@ -45,7 +45,7 @@ def test_definition(hash_of, num_threads):
 
 
 def test_every_change_is_another_text(hash_of):
-    """Bytes, the order of files and where a file ends count."""
+    """Bytes, file order and file boundaries affect the hash."""
     one, two = b"0123456789", b"abc"
     texts = (
         (one, two),

@@ -1,4 +1,4 @@
-"""Dynamic records: what is stored, and the batches that are made of it."""
+"""Dynamic records: their content, and batches made from them."""
 
 import dataclasses
 import subprocess
@@ -23,13 +23,13 @@ T = 32
 
 
 def run(corpus, output, **changes):
-    """Build records of a corpus; return their metadata."""
+    """Build records from a corpus; return their metadata."""
     return build.run(*settings(corpus, output, dupe_factor=1, **changes))
 
 
 @pytest.fixture(scope="module")
 def kinds(corpus, tmp_path_factory):
-    """A folder with records of both kinds, some of one segment."""
+    """Return a folder with records of both kinds, some with one segment."""
     folder = tmp_path_factory.mktemp("kinds")
     changes = {"single_segment_policy": "keep"}
     for kind in ("static", "dynamic"):
@@ -39,7 +39,7 @@ def kinds(corpus, tmp_path_factory):
 
 
 def read(folder):
-    """Return the training records as they are, in the order of the files."""
+    """Return the raw training records, in file order."""
     return [
         data
         for path in sorted(folder.glob("train-*"))
@@ -48,7 +48,7 @@ def read(folder):
 
 
 def test_same_text_as_static(kinds):
-    """Unmasked, static records hold the tokens, words and label of dynamic."""
+    """Unmasked static records have the same content as dynamic records."""
     static, dynamic = read(kinds / "static"), read(kinds / "dynamic")
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
@@ -70,7 +70,7 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records are masked once, the same whatever `masking` is."""
+    """Held-out records are masked once, the same for any `masking`."""
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -79,7 +79,7 @@ def test_held_out_records_are_the_static_ones(kinds):
 
 
 def batches(kinds, count, batch_size=8, **kwargs):
-    """Return training batches of the dynamic records."""
+    """Return training batches from the dynamic records."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder)
     dataset = input_pipeline.train_batches(
@@ -101,7 +101,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Keys, types and shapes are those of static batches, and are static."""
+    """Keys, types and static shapes equal those of static batches."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -115,7 +115,7 @@ def test_batches_hold_what_static_ones_hold(kinds):
 
 
 def restored(batch, row):
-    """Return the ids of a row before masking, and where it is masked."""
+    """Return the ids of a row before masking, and the masked positions."""
     weights, ids = batch["masked_lm_weights"][row], batch["input_ids"][row]
     where = batch["masked_lm_positions"][row, weights > 0]
     ids = ids.copy()
@@ -124,7 +124,7 @@ def restored(batch, row):
 
 
 def test_batches_restore_the_records(kinds):
-    """With its labels put back, an epoch is the records, each once."""
+    """With labels restored, an epoch contains each record once."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []
@@ -152,7 +152,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """Then there are as many places as the builder would make, and used."""
+    """Batches have, and use, as many predictions as a build at that rate."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -168,7 +168,7 @@ def test_records_can_be_masked_at_another_rate(kinds):
 
 
 def test_words_are_masked_whole(kinds):
-    """The word boundaries that were stored decide what is masked together."""
+    """Masking follows the stored word boundaries."""
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     follow = tokenizer.pieces(range(tokenizer.vocab_size)).index("##x")
     special, whole = [tokenizer.cls_id, tokenizer.sep_id], 0
@@ -184,7 +184,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """The same record has other masks the second time."""
+    """A record has other masks in the second epoch."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count, batch_size=1))
     assert len(set(found)) > 1.9 * count
@@ -193,21 +193,21 @@ def test_masks_change_with_the_epoch(kinds):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [24, 400])
 def test_resume_is_exact(kinds, start):
-    """The batch at a position is the same wherever reading began."""
+    """The batch at a position does not depend on where reading starts."""
     whole = rows(batches(kinds, (start + 40) // 8))
     assert rows(batches(kinds, 5, start=start)) == whole[start:]
 
 
 @pytest.mark.slow
 def test_batch_size_changes_no_mask(kinds):
-    """Examples are masked alike in batches of any size, by any reader."""
+    """Masks do not depend on the batch size or the reader."""
     for reader in ({}, {"num_shards": 2, "shard": 1}):
         whole = rows(batches(kinds, 12, **reader))
         assert rows(batches(kinds, 16, batch_size=6, **reader)) == whole
 
 
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
-    """Masks follow from positions, which are those of all readers together."""
+    """Masks follow from positions, which are global to all readers."""
 
     def positions_read(data_dir, metadata, seed):
         return lambda positions, *_: {"sentence_order_labels": positions}
@@ -222,7 +222,7 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):
-    """Unmasked records are not read with another vocabulary."""
+    """Unmasked records cannot be read with another vocabulary."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
     with pytest.raises(InputError, match="must be the one that made"):
@@ -239,7 +239,7 @@ def test_another_tokenizer_is_refused(corpus, tmp_path):
     ],
 )
 def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
-    """A record that contradicts itself is an error before and in training."""
+    """An inconsistent record is an error before and during training."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     entry = metadata.splits["train"][0]
     record = serialized(

@@ -1,4 +1,4 @@
-"""`tf.train.Example` parsed without TensorFlow, beside TensorFlow."""
+"""`tf.train.Example` parsed without TensorFlow, compared with TensorFlow."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.data.records import tfrecord
 
 
 def test_values_of_every_kind():
-    """Integers, floats and byte strings are as they were written."""
+    """Integers, floats and byte strings are read as written."""
     written = {
         "ints": [0, 1, -1, 2**62, -(2**63)],
         "floats": [0.0, -1.5, float(np.float32(0.1))],
@@ -20,7 +20,7 @@ def test_values_of_every_kind():
 
 
 def test_features_without_values():
-    """A feature that is missing, empty, or of no kind has no values."""
+    """A feature that is missing, empty or without a kind has no values."""
     example = tf.train.Example()
     example.features.feature["empty"].int64_list.SetInParent()
     example.features.feature["nothing"].SetInParent()
@@ -29,9 +29,9 @@ def test_features_without_values():
 
 
 def test_values_that_are_not_packed():
-    """Writers that spell out every value are understood."""
-    # Example.features.feature{"a": {int64_list: [1, 2]}}, each 1 and 2 with
-    # a tag of its own.
+    """Unpacked values are read too."""
+    # Example.features.feature{"a": {int64_list: [1, 2]}}, with a tag for each
+    # value.
     values = b"\x08\x01\x08\x02"
     kind = b"\x1a" + bytes([len(values)]) + values
     entry = b"\x0a\x01a\x12" + bytes([len(kind)]) + kind
@@ -43,6 +43,6 @@ def test_values_that_are_not_packed():
 
 
 def test_bytes_that_are_no_example():
-    """Other bytes are an error."""
+    """Bytes that are not an example are an error."""
     with pytest.raises(ValueError, match="not a tf.train.Example"):
         tfrecord.parse(b"\x99 no example")

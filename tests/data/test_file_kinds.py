@@ -1,4 +1,4 @@
-"""Files of all kinds are recognised by their bytes, then by their name."""
+"""The kind of a file follows from its bytes, then from its name."""
 
 import bz2
 import dataclasses
@@ -38,11 +38,11 @@ from albert_tf.data.builder.text_formats import ReadingConfig
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x", "x.txt", "x.{}", "X.TXT.{}"])
 def test_compressed_text(tmp_path, packer, name):
-    """It is read by its first bytes, whatever it is called."""
+    """Compressed text is recognised by its first bytes under any name."""
     path = tmp_path / name.format(packer.upper())
     write(path, PACKERS[packer](TEXT.encode()))
     assert read(path)[0] == DOCUMENTS
-    write(path, PACKERS[packer](TEXT.encode()) * 2)  # end to end
+    write(path, PACKERS[packer](TEXT.encode()) * 2)  # concatenated
     assert read(path)[0] == [
         *DOCUMENTS[:1],
         ["ein Dokument", *DOCUMENTS[0]],
@@ -52,13 +52,13 @@ def test_compressed_text(tmp_path, packer, name):
 
 
 def test_a_compressed_name_of_plain_text(tmp_path):
-    """Text that a browser has decompressed is text."""
+    """Plain text is read under a compressed name, as browsers may save it."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
 
 
 @pytest.mark.parametrize("packer", ["gz", "bz2", "xz", "zst"])
 def test_damaged_files(tmp_path, packer):
-    """They are named; `skip` reads up to the damage and counts the file."""
+    """The error names a damaged file; `skip` reads up to the damage."""
     lines = [f"line {i} of many lines" for i in range(160_000)]
     data = PACKERS[packer]("\n".join(lines).encode())
     path = write(tmp_path / f"x.{packer}", data[: len(data) * 4 // 5])
@@ -74,7 +74,7 @@ def test_damaged_files(tmp_path, packer):
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads it, both lines and rows, also in files of one block."""
+    """`skip` reads lines and rows before the damage, in one-block files too."""
     rows = [os.urandom(40).hex() for _ in range(8_000)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
@@ -90,7 +90,7 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
-    """A run that skips the fault has the same, so it can continue."""
+    """The blocks before a fault are the same for a run that skips it."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
@@ -127,7 +127,7 @@ def tarred(data):
 
 
 def database():
-    """Return a database, most lines of which are UTF-8."""
+    """Return a database in which most lines are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -175,7 +175,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """Errors name them, for any `on_bad_text`, and how to convert them."""
+    """With any `on_bad_text`, errors name a foreign format and a conversion."""
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -185,13 +185,13 @@ def test_foreign_formats(tmp_path, kind, packer):
 
 
 def test_text_with_some_zero_bytes(tmp_path):
-    """A few of them do not make a text a binary file."""
+    """Text with a few zero bytes is not a binary file."""
     rows = ["one\0", "two words", "three more words"]
     assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
 
 
 def test_some_lines_that_are_not_utf8(tmp_path):
-    """They are an error only if they are most of a file, in any order."""
+    """Lines not in UTF-8 are an error only if most lines are, in any order."""
     bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
     for data in (bad + good, good + bad):
         path = write(tmp_path / "x", data)
@@ -204,7 +204,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The message names the extra, and a command that works without it."""
+    """The error names the extra, and a command that works without it."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -214,7 +214,7 @@ def test_missing_library_for_zstd(tmp_path, monkeypatch):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    """Its first bytes determine its kind, and are not lost."""
+    """The first bytes of a pipe determine its kind and are not lost."""
     os.mkfifo(tmp_path / "pipe")
     for data in (TEXT.encode(), gzip.compress(json_lines(ROWS))):
         args = (tmp_path / "pipe", data)
@@ -226,7 +226,7 @@ def test_a_pipe_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
 def test_a_copied_pipe_has_its_kind(tmp_path, name):
-    """The name of a pipe counts for its copy too."""
+    """The copy of a pipe has the kind that its name implies."""
     os.mkfifo(tmp_path / name)
     args = (tmp_path / name, comma_separated(ROWS))
     writer = threading.Thread(target=write, args=args)
@@ -237,7 +237,7 @@ def test_a_copied_pipe_has_its_kind(tmp_path, name):
 
 
 def test_standard_input(monkeypatch):
-    """`-` is standard input, of any kind."""
+    """`-` reads standard input of any kind."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
     monkeypatch.setattr(sys, "stdin", packed)
     assert text_blocks.input_paths("-", None) == ["-"]
@@ -247,7 +247,7 @@ def test_standard_input(monkeypatch):
 
 
 def test_empty_files_are_left_out(tmp_path, capsys):
-    """A warning counts them and names the first; all empty is an error."""
+    """A warning counts empty files; if all are empty, this is an error."""
     for name in "abcd":
         write(tmp_path / name, "text" * (name in "ad"))
     found = text_blocks.input_paths(f"{tmp_path}/*", None)
@@ -259,7 +259,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and other spellings of a path are the same file; copies are not."""
+    """Links and other spellings of a path are one file; copies are not."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")
@@ -275,7 +275,7 @@ def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("output", ["", "out"])
 def test_what_is_made_is_no_text(tmp_path, output):
-    """A glob means the same before a build, in the middle and after it."""
+    """A glob matches the same files before, during and after a build."""
     folder = tmp_path / output
     (folder / "scratch-0123456789abcdef-0123456789abcdef").mkdir(parents=True)
     before = [write(tmp_path / name, "text") for name in ("a.txt", "train-x")]
@@ -297,7 +297,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
 
 
 def test_scratch_is_no_text(tmp_path):
-    """The files of a first pass in another folder are left out too."""
+    """Files of a first pass in another folder are skipped too."""
     scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
     scratch.mkdir(parents=True)
     write(scratch / "shard-00000", "made")
@@ -308,13 +308,13 @@ def test_scratch_is_no_text(tmp_path):
 
 
 def test_kinds_without_reading_a_pipe(tmp_path):
-    """The name of a pipe determines its kind: its bytes come only once."""
+    """The name of a pipe determines its kind without reading its bytes."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
 
 
 def test_a_folder_and_a_file_in_it(tmp_path, capsys):
-    """A file of a saved data set is read once."""
+    """A file in a saved data set is read only once."""
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path / "d")
     names = f"{tmp_path}/d,{tmp_path}/d/data-00000-of-00001.arrow"
@@ -322,7 +322,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` skips the faults of a file, not those of its connection."""
+    """`skip` applies to damaged files, not to connection errors."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

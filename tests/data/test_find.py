@@ -1,4 +1,4 @@
-"""Records without metadata.json, as the released code leaves them."""
+"""Records without metadata.json, as the released code writes them."""
 
 import pytest
 from tiny_records import SLOTS, TOKENS, example, write
@@ -11,7 +11,7 @@ from albert_tf.data.records.metadata import read_metadata
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder of released records: two files to train on, one held out."""
+    """Return a folder of released records: two training files, one held out."""
     write(tmp_path / "part-0.tfrecord", map(example, range(20)))
     write(tmp_path / "part-1.tfrecord-00001", map(example, range(20, 33)))
     write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
@@ -29,7 +29,7 @@ def epoch(data_dir, count):
 
 
 def test_folder_of_released_records(folder):
-    """Lengths come from the first record, numbers from counting all."""
+    """The first record has the lengths; all records are counted."""
     metadata = read_metadata(str(folder))
     assert metadata.max_seq_length == TOKENS
     assert metadata.max_predictions_per_seq == SLOTS
@@ -44,7 +44,7 @@ def test_folder_of_released_records(folder):
 
 
 def test_names_of_unfinished_files(folder):
-    """They alone are left out, whatever the folder is called."""
+    """Only unfinished files are skipped, whatever the folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):
@@ -52,7 +52,7 @@ def test_names_of_unfinished_files(folder):
 
 
 def test_globs_of_released_records(folder, monkeypatch):
-    """Globs and single files, relative ones too, are read as folders are."""
+    """Globs and single files, relative or not, are read like folders."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
@@ -63,9 +63,9 @@ def test_globs_of_released_records(folder, monkeypatch):
 
 
 def test_files_of_several_lengths(folder):
-    """The one that differs is named, before it is come to in training.
+    """The error names the file with other lengths before training reads it.
 
-    A file without a record has none.
+    A file without records has no length.
     """
     write(folder / "part-2.tfrecord", [])
     assert metadata.read_metadata(str(folder)).count("train") == 33
@@ -76,7 +76,7 @@ def test_files_of_several_lengths(folder):
 
 
 def test_nothing_there(tmp_path):
-    """A missing or empty folder, and a glob of nothing, are errors."""
+    """A missing or empty folder, and a glob without matches, are errors."""
     for data_dir in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="create_pretraining_data.py"):
             metadata.read_metadata(str(data_dir))
@@ -85,7 +85,7 @@ def test_nothing_there(tmp_path):
 
 
 def test_unfinished_build_is_no_released_data(folder):
-    """Records beside the manifest of a build are not taken for whole."""
+    """Records next to the manifest of a build are incomplete, not released."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a folder finished"):
         metadata.read_metadata(str(folder))
@@ -99,14 +99,14 @@ def test_unfinished_build_is_no_released_data(folder):
     ],
 )
 def test_files_that_are_no_records(tmp_path, content, message):
-    """Other files, and empty ones, are named."""
+    """The error names a file that is empty or contains no records."""
     (tmp_path / "a.tfrecord").write_bytes(content)
     with pytest.raises(InputError, match=f"{message}|a.tfrecord.*{message}"):
         metadata.read_metadata(str(tmp_path))
 
 
 def test_features_that_are_missing(tmp_path):
-    """Records of something else are refused with what they lack."""
+    """For records of another kind, the error names the missing features."""
     lacking = ("masked_lm_ids", "next_sentence_labels")
     write(tmp_path / "a.tfrecord", [example(0, without=lacking)])
     with pytest.raises(

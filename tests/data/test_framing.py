@@ -1,4 +1,4 @@
-"""Files of records written and read without TensorFlow, beside TensorFlow."""
+"""Record files written and read without TensorFlow, compared with it."""
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ from albert_tf.data.records import tfrecord
 
 @pytest.fixture
 def content():
-    """Records of many lengths, an empty one among them."""
+    """Return records of many lengths, one of them empty."""
     rng = np.random.default_rng(0)
     return [rng.bytes(length) for length in (0, 1, 4, 255, 4096, 70_000)]
 
 
 def test_written_as_tensorflow_writes(content, tmp_path):
-    """The bytes are those of TensorFlow's writer, and it reads them."""
+    """Files equal those that TensorFlow writes, and it can read them."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     tfrecord.write(str(ours), content)
     with tf.io.TFRecordWriter(str(theirs)) as writer:
@@ -30,7 +30,7 @@ def test_written_as_tensorflow_writes(content, tmp_path):
 
 @pytest.mark.parametrize("record", range(3))
 def test_every_changed_byte_is_found(tmp_path, record):
-    """A byte that changed, anywhere, is an error with the record's number."""
+    """Any changed byte is an error with the record's number."""
     path = tmp_path / "a.tfrecord"
     tfrecord.write(str(path), [b"first", b"", b"third record"])
     whole = path.read_bytes()
@@ -48,7 +48,7 @@ def test_every_changed_byte_is_found(tmp_path, record):
 
 
 def test_every_cut_is_found(tmp_path):
-    """A file cut off inside a record is an error, between two it is not."""
+    """A file truncated inside a record is an error; between two, it is not."""
     path = tmp_path / "a.tfrecord"
     tfrecord.write(str(path), [b"first", b"second"])
     whole = path.read_bytes()

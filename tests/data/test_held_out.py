@@ -1,4 +1,4 @@
-"""How much text is held out, and how it is separated from training text."""
+"""The share of held-out text, and its separation from training text."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 
 SHARDS = 3
 
-# Sentences of each document, and the tokens of each sentence.
+# (sentences per document, tokens per sentence)
 CORPORA = {
     "one of 90 %": ([30] * 50 + [15_000] + [30] * 50, 12),
     "six": ([800, 1_500, 2_500, 4_000, 8_000, 11_600], 20),
@@ -27,7 +27,7 @@ CORPORA = {
 
 
 def recipe(**reading):
-    """Return a recipe for long texts in which every token has its own id."""
+    """Return a recipe for long texts in which every token has a unique id."""
     return Recipe(
         BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
         PairsConfig(max_seq_length=128),
@@ -39,7 +39,7 @@ def recipe(**reading):
 
 
 def deal(folder, documents, size, seed):
-    """Write shards; return their paths, and a document's number by token."""
+    """Write shards; return their paths, and the document of each token."""
     rng = np.random.default_rng(seed)
     frames = [[] for _ in range(SHARDS)]
     first, numbers = 0, []
@@ -72,13 +72,13 @@ def choose(how, paths, fraction):
     items = list(enumerate(paths))
     measured = held_out.add_up(held_out.measure(how, item) for item in items)
     found = held_out.hold_out(fraction, measured)
-    # In any order, as from many workers.
+    # In random order, as from many workers.
     parts = [held_out.measure_parts(how, item, found) for item in items[::-1]]
     return held_out.divide(how, parts, found)
 
 
 def read(how, path, found, split):
-    """Return the text of one split of a shard, None if there is none."""
+    """Return the text of a split in a shard, None if it is empty."""
     documents = held_out.read_shard(path, how.id_type)
     if documents is None:
         return None
@@ -92,10 +92,10 @@ SEEDS = [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
 @pytest.mark.parametrize("fraction", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("name", CORPORA)
 def test_the_share_is_met(tmp_path, name, fraction, seed):
-    """The held-out share is within a third of the one asked for.
+    """The held-out share is within a third of the requested share.
 
-    No text is in both splits, nor beside text of the other one; all else is
-    in one of them, and shards are listed where they have text of a split.
+    No text is in both splits or adjacent to text of the other split. All other
+    text is in one split, whose list contains its shard.
     """
     how = recipe()
     paths, document = deal(tmp_path, *CORPORA[name], seed)
@@ -119,7 +119,7 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 
 
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
-    """Nothing is divided if whole documents come near the share."""
+    """No document is divided if whole documents come close to the share."""
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)
     found = choose(how, paths, 0.02)
@@ -130,7 +130,7 @@ def test_whole_documents_stay_whole_where_they_fit(tmp_path):
 
 
 def copy_documents(paths):
-    """Put a second copy of each part into its shard."""
+    """Add a second copy of each part to its shard."""
     for path in paths:
         with open(path, "rb") as file:
             content = file.read()
@@ -139,7 +139,7 @@ def copy_documents(paths):
 
 
 def test_copies_that_are_dropped_count_nothing(tmp_path):
-    """With `drop_duplicates` the border is that of the text without copies."""
+    """With `drop_duplicates`, copies do not affect the border."""
     how = recipe(drop_duplicates=True)
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     wanted = choose(how, paths, 0.1)
@@ -152,7 +152,7 @@ def test_copies_that_are_dropped_count_nothing(tmp_path):
 
 
 def test_copies_stay_together(tmp_path):
-    """A document that is divided is divided alike in all its copies."""
+    """All copies of a divided document are divided in the same way."""
     how = recipe()
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     copy_documents(paths)

@@ -1,4 +1,4 @@
-"""The leak probe on examples whose labels are, or are not, given away."""
+"""The leak probe on examples with and without leaks."""
 
 import dataclasses
 import sys
@@ -37,15 +37,15 @@ def example(a, b, swapped):
 
 
 def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
-    """Return examples of two sentences on one of ten topics.
+    """Return examples of two sentences about one of ten topics.
 
     Args:
       rng: the source of randomness.
-      random_documents: share of examples whose B is of any topic and whose
+      random_documents: share of examples in which B has a random topic and the
         label is always 1.
-      marked: share of examples in which a word of B gives label 1 away.
-      cut: share of examples whose first sentence does not end.
-      long: tokens that the first sentence has more of.
+      marked: share of examples in which a word of B reveals label 1.
+      cut: share of examples whose first sentence has no end.
+      long: number of additional tokens in the first sentence.
     """
     found = []
     for _ in range(NUMBER):
@@ -74,7 +74,7 @@ def measure(found):
 
 
 def test_fair_labels_are_chance():
-    """Where labels are a coin's, a half is inside the intervals."""
+    """With random labels, the intervals contain one half."""
     found = measure(examples(np.random.default_rng(0)))
     for name in ("balanced_interval", "words_balanced_interval"):
         low, high = found[name]
@@ -83,17 +83,17 @@ def test_fair_labels_are_chance():
 
 
 def test_random_documents_leak():
-    """Segments of different topics with one label are found out."""
+    """Segments about different topics with a fixed label are detected."""
     found = measure(examples(np.random.default_rng(1), random_documents=0.6))
     assert found["balanced_interval"][0] > LEAK
     assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
-    # Telling topics apart is right for 0.54 of label 1 and all of label 0.
+    # The topics are right for 0.54 of label 1 and all of label 0.
     best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 
 
 def test_in_the_next_sentence_task_topics_are_the_task():
-    """What form tells there without them is nothing; words have it all."""
+    """In the next-sentence task, the topic counts as words, not as form."""
     found = examples(np.random.default_rng(1), random_documents=0.6)
     segments = leak_probe._segments(found, V)
     measured = leak_probe.measure(segments, next_sentence=True)
@@ -105,7 +105,7 @@ def test_in_the_next_sentence_task_topics_are_the_task():
 
 
 def test_cut_sentences_and_long_ones_leak():
-    """A sentence that is cut, or longer, where it is first gives it away."""
+    """First sentences that are cut or longer reveal the order."""
     cut = measure(examples(np.random.default_rng(2), cut=0.3))
     assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
     long = measure(examples(np.random.default_rng(3), long=5))
@@ -116,14 +116,14 @@ def test_cut_sentences_and_long_ones_leak():
 
 
 def test_words_that_tell_the_label_are_told_apart():
-    """A word of one segment of swapped examples is content, not form."""
+    """A word that occurs only in swapped examples is content, not form."""
     found = measure(examples(np.random.default_rng(4), marked=0.5))
     assert found["words_balanced_accuracy"] == pytest.approx(0.75, abs=0.04)
     assert found["balanced_interval"][0] < 0.5 < found["balanced_interval"][1]
 
 
 def test_labels_of_one_kind():
-    """Where a label is too rare to learn from, only its share is told."""
+    """If a label is too rare to learn, only its share is reported."""
     rng = np.random.default_rng(8)
     found = measure(
         [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]
@@ -133,13 +133,13 @@ def test_labels_of_one_kind():
 
 
 def test_nothing_to_probe():
-    """Without a record there is no accuracy, and no failure."""
+    """Without records, the result has no accuracy and raises no error."""
     assert leak_probe.probe([], V)["balanced_accuracy"] is None
     assert measure([])["records"] == 0
 
 
 def test_balanced_accuracy_is_sklearns():
-    """The mean over labels is scikit-learn's, within its interval."""
+    """The mean over labels equals scikit-learn's, inside its interval."""
     rng = np.random.default_rng(6)
     labels = rng.random(500) < 0.8
     guessed = rng.random(500) < 0.6
@@ -150,7 +150,7 @@ def test_balanced_accuracy_is_sklearns():
 
 
 def test_probe_ignores_masks():
-    """The words before masking are looked at, not the masks."""
+    """The probe examines words before masking."""
     whole = examples(np.random.default_rng(7))[:50]
     masked, places = [], np.arange(4, 9)
     for item in whole:
@@ -167,7 +167,7 @@ def test_probe_ignores_masks():
 
 
 def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
-    """Files of later passes repeat its text, which would be seen before."""
+    """Only files of the first pass are probed, as later ones repeat text."""
     write_corpus(tmp_path)
     made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
     names = [entry.file for entry in made.splits["train"]]
@@ -182,6 +182,6 @@ def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_records_is_refused(tmp_path):
-    """With one line."""
+    """A folder without records is an error of one line."""
     with pytest.raises(InputError, match="metadata.json"):
         leak_probe.report(str(tmp_path))

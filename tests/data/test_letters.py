@@ -1,4 +1,4 @@
-"""Settings made for English, on texts in other languages."""
+"""Settings for English on texts in other languages."""
 
 import os
 import unicodedata
@@ -46,7 +46,7 @@ MARKED = {
     "fr": "Tous les êtres humains naissent libres et égaux en dignité et en "
     "droits. Ils sont doués de raison et de conscience.",
 }
-# And in languages in which dropping marks loses none.
+# The same in languages whose words do not depend on marks.
 PLAIN = {
     "en": "All human beings are born free and equal in dignity and rights. "
     "They are endowed with reason and conscience and should act towards one "
@@ -54,18 +54,18 @@ PLAIN = {
     "zh": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。",
     "sw": "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa.",
 }
-# The English rule begins words inside words, with marks or without.
+# The English rule splits words of these, with or without marks.
 BEYOND = {"vi", "ru", "hi", "th"}
 
 
 def letters_of(text):
-    """Return the letters and marks of a text, composed."""
+    """Return the letters and marks of a text in composed form."""
     text = unicodedata.normalize("NFC", text)
     return [c for c in text if unicodedata.category(c)[0] in "LM"]
 
 
 def counted(text, strip):
-    """Return the warnings for a text, joined."""
+    """Return the warnings for a text as one string."""
     letters = Letters(has_marks, strip)
     letters.add(text)
     dropped, beyond = shares(letters.counts())
@@ -75,9 +75,9 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """Where marks matter, `auto` keeps them; by default there is a warning.
+    """Where marks matter, `auto` keeps them, and the default warns.
 
-    Also if the text is decomposed.
+    The form of the text, composed or decomposed, has no effect.
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
     (tmp_path / "text").write_text(text)
@@ -92,14 +92,14 @@ def test_languages_are_told(name, form, tmp_path):
 
 
 def model_of(text):
-    """Return a model that SentencePiece trained on a text as it is."""
+    """Train a SentencePiece model on a text without normalisation."""
     sentences = iter(text.lower().split(" ") * 3)
     return trained(sentence_iterator=sentences, vocab_size=200)
 
 
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
-    """With `auto` no letter is lost that has a piece in the vocabulary."""
+    """With `auto`, no letter with a piece in the vocabulary is lost."""
     text = (MARKED | PLAIN)[name]
     content = model_of(text if name in MARKED else text[:150])
     (tmp_path / "spiece.model").write_bytes(content)
@@ -112,17 +112,17 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     wanted = model.decode(model.encode(text.lower()))
     found = tokenizer.decode(tokenizer.encode(text))
     assert letters_of(found) == letters_of(wanted)
-    # Each of its characters is a word by either rule.
+    # Each of its characters is a word by both rules.
     rule = "unicode" if name in MARKED.keys() - {"ja"} else None
     assert boundaries.chosen("auto", tokenizer) == rule
-    # The file beside it goes first.
+    # The tokenizer.json next to the model has priority.
     tokenizer = SentencePieceTokenizer(content, TextConfig())
     tokenizer.save(str(tmp_path))
     assert build_tokenizer(auto).config.strip_accents is True
 
 
 def test_released_vocabularies_stay_as_they_are():
-    """With pieces without marks, of either kind, `auto` drops accents."""
+    """`auto` strips accents for both kinds of released tokenizer."""
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] cafe ##e 中".split()
     content = "\n".join(pieces).encode()
     for extra, strip in ((b"", True), ("\n##é".encode(), False)):
@@ -140,7 +140,7 @@ def test_released_vocabularies_stay_as_they_are():
     [(True, True, 2), (True, False, 0), (False, True, 0)],
 )
 def test_marks_that_wordpiece_drops(lower, strip, marks):
-    """Only a vocabulary that lower-cases loses them; its words are its own."""
+    """WordPiece drops marks only if it lowercases."""
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
@@ -150,7 +150,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
 
 @pytest.fixture
 def vietnamese(tmp_path):
-    """Return a file of short documents in Vietnamese."""
+    """Return a file of short Vietnamese documents."""
     words = MARKED["vi"].replace(".", "").split()
     lines = [
         " ".join(words[(i * k) % len(words)] for k in range(3, 12)) + " ."
@@ -163,10 +163,10 @@ def vietnamese(tmp_path):
 
 
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
-    """By default records lose the tones, and a warning names both flags.
+    """By default, records lose the tones, and a warning names both flags.
 
-    With `auto`, for the vocabulary and the records, no tone is lost and there
-    is no warning.
+    With `auto` for the tokenizer and the records, tones are kept without a
+    warning.
     """
     said, unknown = {}, {}
     for choice in (True, "auto"):
@@ -207,7 +207,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
 def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
-    """The builder's default is an error that names the right flag."""
+    """With a tokenizer that keeps marks, the default is an error."""
     make_vocabulary(
         TrainTokenizerConfig(
             input_file=vietnamese,
@@ -226,7 +226,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
-    """`train_tokenizer` checks the text too."""
+    """`train_tokenizer` warns too, and names the flags."""
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
@@ -235,7 +235,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):
-    """`auto` decides the same for a pipe as for a file."""
+    """`auto` makes the same choice for a pipe as for a file."""
     text = "\n".join([MARKED["vi"]] * 50).encode()
     (tmp_path / "x.txt").write_bytes(text)
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""Masking against a word-by-word reference and the stated distributions."""
+"""Masking compared with a word-by-word reference and with probabilities."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "dynamic_masks.npz"
 
 
 def mask(rng, config=None, **kwargs):
-    """Return the instances and what `mask` made of them."""
+    """Return random instances and the result of `mask`."""
     config = config or MaskingConfig()
     batch = instances(rng, **kwargs)
     most = config.most_masked(batch.input_ids.shape[1])
@@ -36,7 +36,7 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Cover one instance word by word, as the module's docstring says."""
+    """Cover one instance word by word, as the module docstring describes."""
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
     for start, n in zip(order, ngrams, strict=True):
@@ -52,7 +52,7 @@ def reference_spans(order, starts, maskable, budget, ngrams):
 
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_reference(budget):
-    """The vectorised choice of spans equals the one made word by word."""
+    """The vectorised choice of spans equals the word-by-word choice."""
     batch, order, ngrams, (covered, drawn, used) = spans(
         np.random.default_rng(1), budget
     )
@@ -83,7 +83,7 @@ def test_order_visits_every_word_once():
 
 
 def test_budget_is_met_exactly():
-    """A share is missed only where no free word fits into the rest."""
+    """The budget is missed only if no free word fits into the rest."""
     batch, masked = mask(np.random.default_rng(3), batch=500)
     due = [max(1, round(0.15 * n)) for n in batch.lengths.tolist()]
     assert masked.budget.tolist() == due
@@ -97,7 +97,7 @@ def test_budget_is_met_exactly():
 
 
 def test_predictions_restore_the_text():
-    """Positions ascend, labels hold the old ids, nothing else changes."""
+    """Positions ascend, labels are the original ids, and all else is equal."""
     rng = np.random.default_rng(4)
     batch, masked = mask(rng)
     restored = masked.input_ids.copy()
@@ -115,7 +115,7 @@ def test_predictions_restore_the_text():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_whole_words(whole):
-    """Words are masked whole, unless single pieces were asked for."""
+    """Words are masked whole, unless single pieces are requested."""
     rng = np.random.default_rng(5)
     config = MaskingConfig(do_whole_word_mask=whole)
     batch, masked = mask(rng, config)
@@ -130,7 +130,7 @@ def test_whole_words(whole):
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths are drawn with p(n) ~ 1/n: 6/11, 3/11, 2/11, or reversed."""
+    """Lengths have probabilities p(n) ~ 1/n: 6/11, 3/11, 2/11, or reversed."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -141,7 +141,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """Shares become [MASK], stay, or become any word but special ones."""
+    """Tokens become [MASK], stay, or become a non-special token, by shares."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -164,7 +164,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_no_predicted_token_is_kept():
-    """A share of 0 is exactly none; the default is the release's."""
+    """A share of 0 is exactly none; the default equals the release's."""
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
     _, masked = mask(np.random.default_rng(7), config, batch=2000)
     assert masked.kinds[1] == 0 and masked.kinds[::2].all()
@@ -175,7 +175,7 @@ def test_no_predicted_token_is_kept():
 
 @pytest.mark.parametrize("shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c"])
 def test_shares_that_do_not_add_up_are_refused(shares):
-    """Three numbers from 0, whose sum is 1."""
+    """Shares must be three non-negative numbers with a sum of 1."""
     with pytest.raises(InputError, match=f"add up to 1.*={shares}$"):
         MaskingConfig(mask_same_random=tuple(shares.split(",")))
     with pytest.raises(InputError, match="add up to 1"):
@@ -183,7 +183,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Neighbours of one span differ in kind as often as chance says."""
+    """Neighbours in a span differ in kind as often as by chance."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1
@@ -195,7 +195,7 @@ def test_tokens_are_replaced_independently():
 
 
 def test_random_words_are_words():
-    """No special token is drawn as a random word, but as released."""
+    """Random words are never special tokens, except as in the release."""
 
     class Vocabulary:
         vocab_size, mask_id = 8, 4
@@ -207,13 +207,13 @@ def test_random_words_are_words():
 
 
 def test_budget_rounds_as_released():
-    """Halves round to even, one is the least and the slots are the most."""
+    """The budget rounds halves to even, from 1 up to the number of slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
 
 
 def test_permutation():
-    """As many tokens again exchange places; all are predicted, none twice."""
+    """An equal number of tokens is permuted; all are predicted, none twice."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)
@@ -238,7 +238,7 @@ def test_permutation():
 
 
 def test_permuted_tokens_stay_in_their_row():
-    """Tokens at the chosen places are shuffled evenly, the others stay."""
+    """Tokens at the chosen positions are shuffled uniformly, others stay."""
     ids = np.arange(30_000).reshape(3000, 10)
     moved = np.zeros(ids.shape, bool)
     moved[:, [2, 5, 6]] = True

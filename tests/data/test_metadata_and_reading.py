@@ -1,4 +1,4 @@
-"""Reading of records that `tf.train.Example` wrote, value by value."""
+"""Reading records written with `tf.train.Example`, value by value."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ from albert_tf.data.records.metadata import read_metadata
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
-    """A folder of numbered examples, with small shuffling blocks."""
+    """Return a folder of numbered examples, with small shuffling blocks."""
     monkeypatch.setattr(input_pipeline, "SHUFFLE_BLOCK", 16)
     write_records(tmp_path)
     return str(tmp_path)
@@ -33,7 +33,7 @@ def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
 
 
 def test_every_epoch_holds_every_record_once(data_dir):
-    """Each epoch is a permutation of the records, another one every time."""
+    """Each epoch is a new permutation of the records."""
     stream = numbers(data_dir, 3 * 93)
     epochs = [stream[i : i + 93] for i in (0, 93, 186)]
     for epoch in epochs:
@@ -43,16 +43,16 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """Two blocks of one file do not have the same permutation."""
+    """Two blocks of a file have different permutations."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))
 
 
 def test_batches_have_static_shapes(data_dir):
-    """A TPU compiles for them: B too is known before reading.
+    """Batch shapes, including B, are static, as TPU compilation requires.
 
-    A strategy of several hosts asks for the data set inside a graph.
+    A strategy with several hosts creates the data set inside a graph.
     """
     metadata = read_metadata(data_dir)
     specs = []
@@ -75,16 +75,16 @@ def test_batches_have_static_shapes(data_dir):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
 def test_stream_can_begin_anywhere(data_dir, start):
-    """The example at a position is the same wherever reading begins."""
+    """The example at a position does not depend on where reading starts."""
     whole = numbers(data_dir, start + 100)
     assert numbers(data_dir, 100, start=start) == whole[start:]
 
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """Running jobs resume in it: as version 1 read them, files at once or not.
+    """The order matches version 1, so that running jobs can resume.
 
-    The numbers are those of the release that read one file after the other.
+    The numbers come from the release that read files one after another.
     """
     expected = [61, 58, 53, 60, 67, 54, 55, 68], [90, 2, 92, 91, 89, 6, 3, 85]
     for limit in (input_pipeline.BYTES_AHEAD, 0):
@@ -95,7 +95,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """Together they read every record once; each can begin anywhere."""
+    """Together, readers read each record once; each can start anywhere."""
     shares = [
         numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
@@ -112,7 +112,7 @@ def test_readers_share_each_epoch(data_dir):
 
 @pytest.mark.slow
 def test_a_reader_opens_the_files_of_its_share(data_dir):
-    """A file that lies in another's share may be gone; epochs differ."""
+    """A reader does not open files in another reader's share."""
     shares = [numbers(data_dir, 31, num_shards=3, shard=s) for s in range(3)]
     first_ids = {"train-00000": range(30), "train-00002": range(30, 53)}
     for name, ids in first_ids.items():
@@ -128,7 +128,7 @@ def test_a_reader_opens_the_files_of_its_share(data_dir):
 
 
 def test_batch(data_dir):
-    """A batch has the agreed keys, types and shapes, and the right values."""
+    """A batch has the specified keys, types and shapes, and correct values."""
     metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=6, seed=1
@@ -155,7 +155,7 @@ def test_batch(data_dir):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
-    """Held-out examples come once, in order; filling weighs nothing."""
+    """Held-out examples come once, in order; padding has weight 0."""
     metadata = read_metadata(data_dir)
     seen = []
     for batch in input_pipeline.eval_batches(
@@ -170,7 +170,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """A foreign or damaged metadata.json says what to do."""
+    """The error for a foreign or damaged metadata.json explains what to do."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -184,7 +184,7 @@ def test_metadata_errors(data_dir, tmp_path):
 
 
 def test_split_without_records(data_dir):
-    """Reading a split that has no records is an error, not an endless loop."""
+    """Reading a split without records is an error, not an endless loop."""
     metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)
@@ -200,7 +200,7 @@ def test_split_without_records(data_dir):
 
 
 def test_a_fingerprint_tells_records_from_others(tmp_path):
-    """Another number, length or size of the files is another fingerprint."""
+    """The fingerprint depends on the number, length and size of the files."""
     entry = records.RecordFile("train-0", 327, 9000)
 
     def fingerprint(length=16, **changes):

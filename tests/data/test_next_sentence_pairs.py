@@ -1,4 +1,4 @@
-"""Next-sentence pairs against what they promise, on random documents."""
+"""Properties of next-sentence pairs from random documents."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, count):
-    """Return `count` documents of lines; a token's id is its place."""
+    """Return `count` documents of lines; a token's id is its position."""
     parts = rng.integers(1, 30, count).astype(np.int32)
     sizes = rng.choice([2, 3, 9, 14, 30], parts.sum()).astype(np.int32)
     ids = np.arange(sizes.sum(), dtype=np.int32)
@@ -23,9 +23,9 @@ def documents(rng, count):
 
 
 def make(rng, count=2000):
-    """Return documents, pairs, their counts, and what belongs to whom.
+    """Return documents, pairs, counts, and the relation of B to A.
 
-    The last is bool [n, 2]: whether B is a piece of its A, or follows it.
+    The relation is bool [n, 2]: whether B is a piece of its A, or follows it.
     """
     docs = documents(rng, count)
     made, counts = next_sentence_pairs.make_pairs(docs, NONE, CONFIG, rng)
@@ -35,7 +35,7 @@ def make(rng, count=2000):
 
 
 def test_labels_are_a_coins_and_say_whether_b_belongs():
-    """Of label 0 B is a piece of A or follows it; of 1 it is neither."""
+    """With label 0, B is a piece of A or follows it; with label 1, neither."""
     _, made, counts, belongs = make(np.random.default_rng(1))
     np.testing.assert_array_equal(~made.swapped, belongs.any(axis=1))
     assert abs(made.swapped.mean() - 0.5) < 2 / np.sqrt(len(made))
@@ -47,7 +47,7 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
 
 
 def test_strange_segments_are_of_other_documents():
-    """No B that was put there is of the document of its A."""
+    """An inserted B comes from another document than its A."""
     docs, made, _, _ = make(np.random.default_rng(2))
     ends = docs.offsets()[np.cumsum(docs.parts)]
     a, b = (
@@ -60,7 +60,7 @@ def test_strange_segments_are_of_other_documents():
 
 
 def test_neither_lengths_nor_ends_tell_the_label():
-    """They are distributed alike for both labels, also of the two together."""
+    """Lengths and ends of A and B, jointly, do not depend on the label."""
     docs, made, _, _ = make(np.random.default_rng(3), 6000)
     a, b = made.a_end - made.a_start, made.b_end - made.b_start
     assert (a + b <= ROOM).all() and a.min() > 0 and b.min() > 0
@@ -74,7 +74,7 @@ def test_neither_lengths_nor_ends_tell_the_label():
 
 
 def test_pairs_are_used_once_and_in_random_order():
-    """Every chunk gives one A, wherever in the text it stands."""
+    """Each chunk yields one A, in random order."""
     _, made, counts, _ = make(np.random.default_rng(4))
     order = np.argsort(made.a_start)
     assert (made.a_start[order][1:] >= made.a_end[order][:-1]).all()
@@ -84,7 +84,7 @@ def test_pairs_are_used_once_and_in_random_order():
 
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_partners_are_of_the_kind_and_of_another_document(most):
-    """Where no document has more than half of a kind."""
+    """Partners differ in document, unless one has more than half of a kind."""
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)
     owners = rng.permuted(
@@ -101,7 +101,10 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 
 
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
-    """The one document has three of five; kind 8 has one item alone."""
+    """Partners inside a document differ; a single item is its own partner.
+
+    One document has three of five items; kind 8 has a single item.
+    """
     kinds = np.array([2, 2, 8, 2, 2, 2])
     other = next_sentence_pairs.partners(kinds, np.array([6, 6, 6, 6, 7, 9]))
     assert other[2] == 2
@@ -110,7 +113,7 @@ def test_partners_of_one_document_differ_and_a_lone_item_has_none():
 
 
 def test_no_text_gives_no_pairs():
-    """Lines that stand alone leave nothing to exchange."""
+    """Isolated lines yield no pairs."""
     sizes, ones = np.full(3, 7, np.int32), np.ones(3, np.int32)
     hashes = np.arange(3, dtype=np.uint64)
     docs = Documents(
@@ -123,7 +126,7 @@ def test_no_text_gives_no_pairs():
 
 
 def test_build(tmp_path):
-    """A build makes them, cuts nothing off, and counts them."""
+    """A build makes and counts next-sentence pairs without truncation."""
     write_corpus(tmp_path)
     metadata = build.run(
         *settings(tmp_path, tmp_path / "out", random_next_sentence=True)

@@ -1,4 +1,4 @@
-"""Examples of one segment: what `--single_segment_policy=keep` promises."""
+"""Examples of one segment with `--single_segment_policy=keep`."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
-    """Return documents of lines; a token's id is its place, of a word a few."""
+    """Return documents of lines; ids are positions, and words are short."""
     parts = rng.integers(1, 9, count).astype(np.int32)
     lines = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = np.arange(lines.sum(), dtype=np.int32)
@@ -26,7 +26,7 @@ def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
 
 
 def make(docs, policy, rule=pairs, seed=1):
-    """Return the pairs of documents, and their counts; each 17th token ends."""
+    """Return pairs and counts; every 17th token ends a sentence."""
     config = PairsConfig(
         max_seq_length=32,
         single_segment_policy=policy,
@@ -37,12 +37,12 @@ def make(docs, policy, rule=pairs, seed=1):
 
 
 def rows(made):
-    """Return the rows of pairs, in order."""
+    """Return the sorted rows of pairs."""
     return sorted(zip(*(x.tolist() for x in vars(made).values()), strict=True))
 
 
 def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
-    """Pairs are those of the default; all else stands alone, with no label."""
+    """Pairs are those of the default; the rest has one segment and no label."""
     docs = documents(np.random.default_rng(1))
     made, counts = make(docs, "keep")
     seen = np.zeros(len(docs.ids), int)
@@ -59,7 +59,7 @@ def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
 
 
 def test_long_lines_are_cut_evenly_before_words():
-    """Where a line is longer than an example, no piece is a small rest."""
+    """The pieces of a line that is too long have similar lengths."""
     docs = documents(np.random.default_rng(2), sizes=(95,))
     made, _ = pairs.make_pairs(
         docs, np.zeros(0, np.int64), CONFIG, np.random.default_rng(3)
@@ -70,7 +70,7 @@ def test_long_lines_are_cut_evenly_before_words():
 
 
 def test_a_word_longer_than_an_example_is_cut():
-    """It has no place to cut before."""
+    """A word longer than an example is cut anywhere."""
     made = pairs.without_b(*np.array([[0], [95]]), np.array([0]), ROOM)
     assert rows(made) == [
         (at, end, end, end, False)
@@ -79,7 +79,7 @@ def test_a_word_longer_than_an_example_is_cut():
 
 
 def test_next_sentences_are_exchanged_among_pairs_alone():
-    """What has no B gets none, and no label."""
+    """Examples without B get neither a B nor a label."""
     docs = documents(np.random.default_rng(4))
     made, _ = make(docs, "keep", next_sentence_pairs)
     plain, counts = make(docs, "split", next_sentence_pairs)
@@ -96,7 +96,7 @@ def test_next_sentences_are_exchanged_among_pairs_alone():
 
 
 def test_laid_out_without_a_second_separator():
-    """[CLS] A [SEP], all of the first segment."""
+    """An example without B is [CLS] A [SEP], all in the first segment."""
 
     class Pieces:
         pad_id, cls_id, sep_id = 0, 2, 3
@@ -119,7 +119,7 @@ def test_laid_out_without_a_second_separator():
 
 @pytest.fixture
 def posts(tmp_path):
-    """Documents of a line each."""
+    """Return a file of one-line documents."""
     write_corpus(tmp_path)
     for path in tmp_path.glob("[ab].txt"):
         lines = path.read_text().split("\n")
@@ -128,7 +128,7 @@ def posts(tmp_path):
 
 
 def test_posts_are_learnt_from(posts, tmp_path):
-    """Text that gives no pair gives an example of each line, if asked for."""
+    """Text without pairs yields an example per line if requested."""
     with pytest.raises(InputError, match="--single_segment_policy=keep"):
         build.run(*settings(posts, tmp_path / "split", dupe_factor=1))
     kept = settings(
@@ -145,7 +145,7 @@ def test_posts_are_learnt_from(posts, tmp_path):
 
 
 def test_labels_of_pairs_alone_are_counted(tmp_path):
-    """The share of swapped ones is of pairs."""
+    """The share of swapped examples refers to pairs."""
     write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):

@@ -1,4 +1,4 @@
-"""Segment pairs against what they promise, on random documents."""
+"""Properties of segment pairs from random documents."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ V, STOP = 1000, 7
 
 
 class Pieces:
-    """What a tokenizer says."""
+    """The special ids of a tokenizer."""
 
     pad_id, cls_id, sep_id = 0, 2, 3
 
@@ -34,12 +34,12 @@ def of_ids(ids, sentences, parts):
 
 
 def breaks(docs):
-    """Return where a full stop was before."""
+    """Return the positions after a full stop."""
     return 1 + np.flatnonzero(docs.ids[:-1] == STOP)
 
 
 def documents(rng, sizes, count=200):
-    """Make `count` documents of lines without a full stop."""
+    """Return `count` documents of lines without a full stop."""
     parts = rng.integers(1, 12, count).astype(np.int32)
     sentences = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = rng.integers(10, V, sentences.sum()).astype(np.uint16)
@@ -55,7 +55,7 @@ def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
 
 
 def chunks(made):
-    """Return the range of tokens of every pair: start, middle, end."""
+    """Return the token range of each pair: start, middle, end."""
     start = np.where(made.swapped, made.b_start, made.a_start)
     end = np.where(made.swapped, made.a_end, made.b_end)
     first = np.where(made.swapped, made.b_end, made.a_end)
@@ -65,12 +65,12 @@ def chunks(made):
 
 
 def bounds_of(docs):
-    """Return where lines begin and end."""
+    """Return the starts and ends of lines."""
     return np.concatenate([[0], np.cumsum(docs.sentences)])
 
 
 def test_segments_are_adjacent_and_only_lone_sentences_are_lost():
-    """A and B are whole lines; the gaps between pairs are the lone ones."""
+    """A and B are whole lines; the gaps between pairs are single lines."""
     docs, config, made, counts = make(np.random.default_rng(1))
     start, middle, end = chunks(made)
     assert (start < middle).all() and (middle < end).all()
@@ -88,7 +88,7 @@ def test_segments_are_adjacent_and_only_lone_sentences_are_lost():
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, of one line or of several."""
+    """Half of the pairs are swapped, in chunks of one or more lines."""
     rng = np.random.default_rng(3)
     docs = documents(rng, (3, 9, 14, 30), count=6000)
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
@@ -104,10 +104,10 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """As often as not the longer segment is first, and the one that ends.
+    """The longer segment, or the one with an end, is first half of the time.
 
     Lines of very different lengths, many longer than a pair, end with a full
-    stop; half of them hold another one.
+    stop; half of them contain another one.
     """
     rng = np.random.default_rng(14)
     parts = rng.integers(1, 40, 3000).astype(np.int32)
@@ -129,7 +129,7 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
 
 
 def test_cut_falls_evenly_on_sentence_boundaries():
-    """Among the boundaries inside a chunk every one is as likely."""
+    """All boundaries inside a chunk are equally likely cuts."""
     docs, _, made, _ = make(
         np.random.default_rng(4), sizes=(10,), count=4000, short_seq_prob=0.0
     )
@@ -142,7 +142,7 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 
 
 def test_short_targets_are_drawn_per_chunk():
-    """With probability p a chunk stops at a uniform target length."""
+    """With probability p, a chunk stops at a uniform target length."""
     rng = np.random.default_rng(5)
     ids = rng.integers(10, V, 400000).astype(np.uint16)
     docs = of_ids(ids, np.ones(400000, np.int32), [400000])
@@ -151,17 +151,17 @@ def test_short_targets_are_drawn_per_chunk():
     start, _, end = chunks(made)
     lengths = (end - start)[(start > 0) & (end < len(docs.ids))]
     short = lengths[lengths < 61]
-    share = 0.3 * 59 / 60  # targets of 2..61, the last of them full
+    share = 0.3 * 59 / 60  # targets of 2..61, where 61 is full
     assert abs(len(short) / len(lengths) - share) < 0.02
     assert short.min() == 2 and abs(short.mean() - 31) < 1
-    # Another chunk of the same document is short as often after a short one.
+    # Short chunks of a document are independent of each other.
     order = np.argsort(start)
     is_short = (end - start)[order] < 61
     assert abs(is_short[1:][is_short[:-1]].mean() - share) < 0.03
 
 
 def test_lone_lines_are_cut_where_a_sentence_ends():
-    """Inside one line the cut falls after a full stop; else it is left out."""
+    """A single line is cut after a full stop inside it, or else dropped."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
     docs.ids[20::40] = STOP
@@ -177,7 +177,7 @@ def test_lone_lines_are_cut_where_a_sentence_ends():
 
 
 def test_every_sentence_end_of_a_lone_line_is_as_likely():
-    """A line of four sentences is cut after each of the first three."""
+    """A line of four sentences is cut equally often after the first three."""
     docs = of_ids(
         np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
         np.full(3000, 10),
@@ -192,7 +192,7 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
 
 
 def test_drop_policy():
-    """`drop` leaves out exactly the chunks of one line."""
+    """`drop` drops exactly the chunks of one line."""
     rng = np.random.default_rng(7)
     docs = documents(rng, (3, 9, 14, 30))
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
@@ -203,7 +203,7 @@ def test_drop_policy():
 
 
 def test_long_lines_by_hand():
-    """A line over the room is cut at all its breaks, a shorter one at none."""
+    """A line that does not fit is cut at all its breaks, others at none."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)
@@ -212,7 +212,7 @@ def test_long_lines_by_hand():
 
 
 def test_sentences_over_the_room_are_left_out_whole():
-    """No pair touches a sentence that does not fit; the rest goes on."""
+    """A sentence that does not fit is dropped whole; all others are used."""
     docs, _, made, counts = make(
         np.random.default_rng(9), sizes=(5, 200), count=50
     )
@@ -225,7 +225,7 @@ def test_sentences_over_the_room_are_left_out_whole():
 
 
 def test_lay_out_equals_lists():
-    """[CLS] A [SEP] B [SEP] is what joining lists by hand gives."""
+    """The layout [CLS] A [SEP] B [SEP] equals lists joined by hand."""
     docs, config, made, _ = make(np.random.default_rng(10))
     pieces, tokens = Pieces(), config.max_seq_length
     got = lay_out(made, docs.ids, docs.starts, tokens, pieces)
@@ -246,7 +246,7 @@ def test_lay_out_equals_lists():
 
 
 def test_wire_equals_protobuf():
-    """Encoded records are parsed by protobuf to the values that went in."""
+    """Protobuf parses encoded records to the original values."""
     rng = np.random.default_rng(11)
     batch, tokens, slots = 20, 300, 40
     big = rng.integers(0, 250000, (batch, tokens)).astype(np.int32)

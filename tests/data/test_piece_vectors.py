@@ -1,4 +1,4 @@
-"""Vectors of pieces, against counts made one by one."""
+"""Piece vectors, compared with counts made one by one."""
 
 import collections
 import math
@@ -16,7 +16,7 @@ GAP = piece_statistics.NO_PIECE
 
 @pytest.fixture
 def tokens():
-    """30,000 pieces of 12, in segments; 3 stands wherever 2 could."""
+    """Return 30,000 tokens of 12 pieces in segments; 3 may replace 2."""
     rng = np.random.default_rng(0)
     follows = rng.dirichlet(np.full(12, 0.1), size=12)
     follows[:, 2] = follows[:, 3] = follows[:, 2:4].mean(axis=1)
@@ -30,7 +30,7 @@ def tokens():
 
 
 def test_neighbours_are_counted_at_each_place(tokens):
-    """As a loop over the text counts them; none across a segment's end."""
+    """Counts equal those of a loop, without pairs across segment ends."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):
@@ -46,7 +46,7 @@ def test_neighbours_are_counted_at_each_place(tokens):
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
-    """Worked out cell by cell; what is rarer than by chance is 0."""
+    """It equals a cell-by-cell computation, 0 for pairs rarer than chance."""
     counts = piece_statistics.neighbour_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
@@ -62,7 +62,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
-    """As a dense decomposition gives them; a rare piece has none."""
+    """Vectors equal those of a dense decomposition; rare pieces have none."""
     tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
     counts = piece_statistics.neighbour_counts(tokens, 20)
     dense = piece_statistics.mutual_information(counts).toarray()
@@ -77,7 +77,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
-    """Masks undone, special tokens left out, whatever form records have."""
+    """Both forms of records yield text without masks and special tokens."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
     build.run(*settings(corpus, static, **chosen))
@@ -94,7 +94,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
 
 
 def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
-    """Reading ends with the record that reaches the limit."""
+    """Reading stops at the record that reaches the limit."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
     monkeypatch.setattr(piece_statistics, "MOST_TOKENS", 100)

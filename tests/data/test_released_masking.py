@@ -1,4 +1,4 @@
-"""The released choice of masks, against lists and against recorded masks."""
+"""The released choice of masks, compared with lists and recorded masks."""
 
 import random
 from pathlib import Path
@@ -17,14 +17,14 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 
 
 def layout(lengths, first_b, tokens):
-    """Return maskable [B, T]: all but [CLS], the [SEP]s and padding."""
+    """Return maskable [B, T]: all except [CLS], [SEP] and padding."""
     place = np.arange(tokens)
     maskable = (place > 0) & (place < lengths[:, None] - 1)
     return maskable & (place != first_b[:, None] - 1)
 
 
 def examples(rng, batch, tokens=40):
-    """Return starts and maskable of random examples of words of 1 to 4."""
+    """Return starts and maskable of random examples with words of 1 to 4."""
     lengths = rng.integers(12, tokens + 1, batch)
     first_b = rng.integers(4, lengths - 3)
     maskable = layout(lengths, first_b, tokens)
@@ -33,7 +33,7 @@ def examples(rng, batch, tokens=40):
 
 
 def choose(rng, starts, maskable, budget, **settings):
-    """Return what is covered, drawn and used."""
+    """Return the covered tokens, and the n-grams drawn and used."""
     config = MaskingConfig(**settings)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
     return released_masking.cover(
@@ -42,7 +42,7 @@ def choose(rng, starts, maskable, budget, **settings):
 
 
 def runs(covered):
-    """Return the lengths of the runs of masked positions."""
+    """Return the lengths of runs of masked positions."""
     padded = np.pad(covered, ((0, 0), (1, 1)))
     begins = np.nonzero(padded[:, 1:-1] & ~padded[:, :-2])[1]
     ends = np.nonzero(padded[:, 1:-1] & ~padded[:, 2:])[1]
@@ -50,18 +50,18 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each class of values occurs, the last open."""
+    """Return how often each class of values occurs; the last is open-ended."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 
 def same(first, second):
-    """Return p of two rows of counts having the same shares."""
+    """Return the p-value that two rows of counts have the same shares."""
     both = np.stack([first, second])
     return stats.chi2_contingency(both[:, both.sum(axis=0) > 10]).pvalue
 
 
 def test_masks_are_distributed_as_those_of_lists():
-    """Masked positions, runs and totals are those of the oracle."""
+    """Masked positions, runs and totals are distributed like the oracle's."""
     rng, copies = np.random.default_rng(1), 300
     starts, maskable, lengths = examples(rng, 8)
     budget = np.maximum(1, lengths // 4)
@@ -86,12 +86,12 @@ def test_masks_are_distributed_as_those_of_lists():
 
 
 def crossing(starts, covered):
-    """Return how often a [SEP] lies between two masked tokens."""
+    """Return how often a [SEP] is between two masked tokens."""
     return np.sum(covered[:, :-2] & ~covered[:, 1:-1] & covered[:, 2:])
 
 
 def test_words_reach_across_the_separator():
-    """A segment that begins inside a word is masked with the word before."""
+    """A segment that begins inside a word is masked with the previous word."""
     maskable = layout(np.array([9]), np.array([5]), 9).repeat(500, 0)
     starts = np.zeros_like(maskable)
     starts[:, [0, 1, 3, 4, 6, 8]] = True  # words: 1 2, 3 and 5, 6 7
@@ -103,7 +103,7 @@ def test_words_reach_across_the_separator():
 
 
 def test_lengths_are_drawn_also_at_masked_words():
-    """The drawn lengths have p(n) ~ 1/n over all visits, as recorded."""
+    """Drawn lengths have p(n) ~ 1/n, including those at masked words."""
     starts, maskable, lengths = examples(np.random.default_rng(4), 3000)
     _, drawn, used = choose(
         np.random.default_rng(5), starts, maskable, lengths // 2
@@ -115,7 +115,7 @@ def test_lengths_are_drawn_also_at_masked_words():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_budget(whole):
-    """No more is masked than is due, and single tokens meet it exactly."""
+    """Masks never exceed the budget, and single tokens meet it exactly."""
     starts, maskable, lengths = examples(np.random.default_rng(6), 2000)
     budget = lengths // 3
     covered, _, _ = choose(
@@ -133,9 +133,9 @@ def test_budget(whole):
 def test_recorded_masks():
     """The masks of 200 recorded examples are as likely as those made here.
 
-    Of each recorded example many copies are masked; the probability of being
-    masked of the recorded positions, the lengths of their runs and the pairs
-    around [SEP] are compared.
+    Many copies of each recorded example are masked, to compare the
+    probabilities of the recorded positions, the lengths of their runs and the
+    pairs around [SEP].
     """
     recorded = np.load(RECORDED)
     lengths = recorded["lengths"].astype(int)
@@ -157,7 +157,7 @@ def test_recorded_masks():
     ratio = crossing(starts, theirs) / crossing(starts, ours) * copies
     assert 0.6 < ratio < 1.6
     likely = ours.reshape(200, copies, 128).mean(axis=1)
-    # An estimate's square is too large by its variance.
+    # The square of an estimate is too large by its variance.
     expected = np.sum(likely**2 - likely * (1 - likely) / (copies - 1))
     spread = np.sqrt(np.sum(likely**3 * (1 - likely)))
     assert abs(np.sum(likely[theirs]) - expected) < 5 * spread

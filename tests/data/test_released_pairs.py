@@ -1,4 +1,4 @@
-"""The pairs of --compat=google against the released rule over lists."""
+"""Pairs with --compat=google, compared with the released rule on lists."""
 
 import random
 
@@ -19,9 +19,9 @@ ROOM = LENGTH - 3
 
 
 def corpus(rng, count=60):
-    """Return documents of one to twelve sentences, and as lists.
+    """Return documents of one to twelve sentences, and the same as lists.
 
-    Every token's id is its place in the text.
+    The id of a token is its position in the text.
     """
     parts = rng.integers(1, 13, count).astype(np.int32)
     sentences = rng.choice([2, 5, 9, 14, 40], parts.sum()).astype(np.int32)
@@ -37,13 +37,13 @@ def corpus(rng, count=60):
 
 
 def described(a_start, a_size, b_start, b_size, label):
-    """Return one row of numbers for each pair."""
+    """Return a row of numbers for each pair."""
     columns = (a_start, a_size, b_start, b_size, label)
     return np.array(columns, np.int64).T
 
 
 def ours(documents, passes, rng, **changes):
-    """Return the pairs of some passes, described, and the counts."""
+    """Return the described pairs of some passes, and the counts."""
     config = PairsConfig(
         max_seq_length=LENGTH,
         compat="google",
@@ -63,7 +63,7 @@ def ours(documents, passes, rng, **changes):
 
 
 def theirs(lists, passes, next_sentence=False):
-    """Return the same of the oracle."""
+    """Return the described pairs of the oracle."""
     rng, found = random.Random(3), []
     for _ in range(passes):
         for own in range(len(lists)):
@@ -77,7 +77,7 @@ def theirs(lists, passes, next_sentence=False):
 
 
 def same(first, second, classes):
-    """Return p of two samples of numbers having one distribution."""
+    """Return the p-value that two samples have the same distribution."""
     both = np.stack(
         [np.bincount(x, minlength=classes) for x in (first, second)]
     )
@@ -86,9 +86,9 @@ def same(first, second, classes):
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_pairs_are_distributed_as_those_of_lists(next_sentence):
-    """Sizes, places, labels and numbers of pairs are those of the oracle.
+    """Sizes, positions, labels and numbers of pairs match the oracle.
 
-    The first pair alone of a document is independent of the others.
+    Only the first pairs of documents are independent of each other.
     """
     documents, lists = corpus(np.random.default_rng(1))
     passes = 150
@@ -117,7 +117,7 @@ def test_pairs_are_distributed_as_those_of_lists(next_sentence):
 
 
 def test_one_sentence_gets_a_random_document_and_label_one():
-    """Documents of one sentence: B is never their own, the label always 1."""
+    """In a one-sentence document, B comes from another one, with label 1."""
     sentences = np.full(50, 20, np.int32)
     ids = np.arange(1000, dtype=np.int32)
     hashes = np.arange(50, dtype=np.uint64)
@@ -133,7 +133,7 @@ def test_one_sentence_gets_a_random_document_and_label_one():
 
 
 def test_truncation_by_hand():
-    """The longer side loses, each token from either end by a fair coin."""
+    """The longer segment loses tokens, each from either end by a fair coin."""
     count = 4000
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     pairs = Pairs(zeros, zeros + 30, 100 * ones, 110 * ones, zeros > 0)
@@ -157,14 +157,14 @@ def test_truncation_by_hand():
 
 
 def test_policy_of_released_pairs():
-    """They are their own policy of one-segment chunks."""
+    """Released pairs exclude `single_segment_policy`."""
     with pytest.raises(InputError, match="`single_segment_policy`.*drop"):
         PairsConfig(single_segment_policy="drop", compat="google")
 
 
 @pytest.mark.parametrize("nsp", [False, True])
 def test_build(tmp_path, nsp):
-    """A build with released pairs writes them, and counts them."""
+    """A build writes and counts released pairs."""
     write_corpus(tmp_path)
     output = tmp_path / "out"
     changes = {"compat": "google", "random_next_sentence": nsp}

@@ -1,4 +1,4 @@
-"""Rows of tables are documents, whatever the format of the file."""
+"""Table rows are documents, whatever the format of the file."""
 
 import gzip
 import lzma
@@ -38,7 +38,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
     ],
 )
 def test_tables(tmp_path, monkeypatch, name, make):
-    """Rows are documents, by `text_field`; with small blocks too."""
+    """The `text_field` of each row is a document, with small blocks too."""
     path = write(tmp_path / name, make(ROWS, "body"))
     assert read(path, text_field="body")[0] == DOCUMENTS
     with pytest.raises(InputError, match="`text_field`.* body"):
@@ -53,7 +53,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
 
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
-    """Its text is read, though many of its first bytes are zero."""
+    """A table is read even if many of its first bytes are zero."""
     numbers = np.arange(30_000, dtype=kind) % 200
     rows = feather(["a b"] * len(numbers), n=numbers)
     found, _ = read(write(tmp_path / "x", rows))
@@ -77,7 +77,7 @@ def test_tabs(tmp_path):
     ],
 )
 def test_another_delimiter(tmp_path, name, content):
-    """The error names the right one, whichever line shows the mistake."""
+    """The error names the right delimiter, whichever line is wrong."""
     with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
         read(write(tmp_path / name, content))
     good = write(tmp_path / "good.csv", "text,label\nHello\n")
@@ -87,7 +87,7 @@ def test_another_delimiter(tmp_path, name, content):
 
 
 def test_long_fields_of_several_files(tmp_path):
-    """The end of one CSV file does not limit another that is being read."""
+    """Closing a CSV file does not limit the fields of another open one."""
     long = "x " * 70_000
     paths = [
         write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
@@ -111,7 +111,7 @@ def test_long_fields_of_several_files(tmp_path):
     ],
 )
 def test_text_with_braces(tmp_path, text):
-    """It stays text."""
+    """Text with braces that is not JSON stays text."""
     found = [
         line for lines in read(write(tmp_path / "x", text))[0] for line in lines
     ]
@@ -121,7 +121,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table is read like a text file of the same lines."""
+    """With `lines`, a table is read like a text file with the same lines."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",
@@ -152,7 +152,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
     ],
 )
 def test_bad_rows(tmp_path, make, bad, places):
-    """`skip` counts rows without a text; `fail` names the first."""
+    """`skip` counts rows without text; `fail` names the first."""
     path = write(tmp_path / "x.csv", make(ROWS + bad))
     if make not in (parquet, json_lines):
         path.write_bytes(path.read_bytes() + b"6,last\r\n")
@@ -168,7 +168,7 @@ def test_bad_rows(tmp_path, make, bad, places):
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """`skip` would skip everything, so it is an error with any flag."""
+    """A wrong `text_field` is always an error; `skip` would skip all rows."""
     path = write(tmp_path / "x", json_lines(ROWS, "body"))
     for choice in ("fail", "skip"):
         found = refusal(path, on_bad_text=choice)
@@ -179,7 +179,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 
 @pytest.mark.parametrize("cut", [4, 60, -9])
 def test_damaged_parquet(tmp_path, cut):
-    """It is named, and skipped like other damaged files."""
+    """The error names a damaged Parquet file; `skip` skips it."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)
@@ -188,7 +188,7 @@ def test_damaged_parquet(tmp_path, cut):
 
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 def test_a_wrong_column_is_found_first(tmp_path, make):
-    """It is raised before any text is read, whichever file has it."""
+    """A wrong column in any file is an error before any text is read."""
     good = write(tmp_path / "a.csv", make(ROWS, "body"))
     other = write(tmp_path / "b.csv", make(ROWS, "content"))
     paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")

@@ -1,4 +1,4 @@
-"""Tables of other libraries: the same rows, whatever holds them."""
+"""Tables of other libraries have the same rows in any container."""
 
 import builtins
 from pathlib import Path
@@ -30,7 +30,7 @@ def columns(rows):
 
 
 def dataset(rows):
-    """Return a data set whose classes are numbers with names, as on the hub."""
+    """Return a data set with class labels, as on the hub."""
     datasets = pytest.importorskip("datasets")
     numbers = {"good": 1, "bad": 0, None: -1, "O": 0, "B": 1}
     coded = [
@@ -51,7 +51,7 @@ def dataset(rows):
 
 
 def hub_columns(rows):
-    """Return columns as `dataset["text"]` has them, which are no lists."""
+    """Return columns like `dataset["text"]`, which are not lists."""
     datasets = pytest.importorskip("datasets")
     whole = datasets.Dataset.from_dict(columns(rows))
     return {name: whole[name] for name in whole.column_names}
@@ -90,7 +90,7 @@ def hub_parquet(rows, folder):
     ],
 )
 def test_objects_have_the_same_rows(make):
-    """Classes come by their names, what is missing as None."""
+    """Classes are read as names and missing values as None."""
     found = list(rows_of(make(ROWS)))
     assert [row.values for row in found] == ROWS
     assert [row.where.partition(", ")[2] for row in found] == [
@@ -102,7 +102,7 @@ def test_objects_have_the_same_rows(make):
 
 @pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
 def test_files_have_the_same_rows(tmp_path, write):
-    """A row is named by its file or folder and its number in it."""
+    """The position of a row is its file or folder and its number."""
     path = write(ROWS, tmp_path)
     found = list(rows_of(path))
     assert [row.values for row in found] == ROWS
@@ -112,7 +112,7 @@ def test_files_have_the_same_rows(tmp_path, write):
 
 
 def test_cells_of_numpy_are_pythons():
-    """Arrays in a frame are lists, and numbers are numbers."""
+    """NumPy arrays in a frame become lists, and NumPy numbers plain ones."""
     table = frame(
         {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
     )
@@ -134,7 +134,7 @@ def test_cells_of_numpy_are_pythons():
     ids=str,
 )
 def test_what_is_no_table(value, said):
-    """It is refused by the name of what it was passed for."""
+    """For an object that is not a table, the error names the argument."""
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
@@ -142,7 +142,7 @@ def test_what_is_no_table(value, said):
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
 def test_lists_of_paths(second):
-    """They are joined by commas, which an entry of several must not hold."""
+    """Paths are joined by commas, so that several must not contain commas."""
     paths = table_sources.as_sources("input_file", ["a.txt", Path("b.txt")])
     assert paths == "a.txt,b.txt"
     assert table_sources.as_sources("input_file", ["a, b.txt"]) == "a, b.txt"
@@ -151,7 +151,7 @@ def test_lists_of_paths(second):
 
 
 def test_splits_are_no_table(tmp_path):
-    """A data set with splits must be given as one of them."""
+    """A data set with splits must be passed as one of its splits."""
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=dataset(ROWS), test=dataset(ROWS))
     with pytest.raises(InputError, match="one split, train, test. Received"):
@@ -162,7 +162,7 @@ def test_splits_are_no_table(tmp_path):
 
 
 def test_a_damaged_file(tmp_path):
-    """A file that only has the name of a table is named."""
+    """The error names a file that is a table only by its name."""
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"
     path.write_text("a,b\n")
@@ -173,7 +173,7 @@ def test_a_damaged_file(tmp_path):
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
-    """The error says what to install."""
+    """Without a library, the error names the package to install."""
     path = parquet(ROWS, tmp_path)
     there = builtins.__import__
 
@@ -190,7 +190,7 @@ def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
 
 
 def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    """The first row comes before the second batch is read, of one column."""
+    """Batches are read one at a time, and only the requested column."""
     path = parquet(ROWS, tmp_path, rows_in_group=3)
     monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
     sizes = []

@@ -1,4 +1,4 @@
-"""Text files: documents, blocks, records of JSON, long lines, bad bytes."""
+"""Text files: documents, blocks, JSON records, long lines, bad bytes."""
 
 import dataclasses
 import gzip
@@ -16,14 +16,14 @@ SEED = 5
 
 
 def write(path, content):
-    """Write text or bytes, packed if the name says so; return the path."""
+    """Write text or bytes, compressed if named so; return the path."""
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
 
 
 def read(path, **settings):
-    """Return the lines of every document of a file, its blocks, and counts."""
+    """Return the documents of a file as lines, its blocks and the counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     blocks, begun = list(text_blocks.blocks(path, SEED, config)), []
     for block in blocks:
@@ -38,7 +38,7 @@ def read(path, **settings):
 
 
 def test_documents(tmp_path):
-    """Blank lines part documents; runs of them, CRLF, a BOM, tabs do too."""
+    """Blank lines separate documents, also with CRLF, a BOM or tabs."""
     content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
     path = write(tmp_path / "x.txt", content)
     assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
@@ -47,7 +47,7 @@ def test_documents(tmp_path):
 @pytest.mark.parametrize("blank", ["", "\u00a0"])
 @pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
 def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
-    """However a file is cut into blocks, its documents are the same."""
+    """Documents do not depend on the blocks of a file."""
     documents = [
         [f"line {i} of {d}" + " x" * (i * d % 15) for i in range(n)]
         for d, n in enumerate([1, 3, 60, 1, 1, 15, 2, 40])
@@ -67,7 +67,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
 def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
-    """Bytes that are not UTF-8 are named by file, line and byte."""
+    """Errors for bytes that are not UTF-8 contain file, line and byte."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     content = b"good line\n\nsecond document\nbad \xff\xfe\nlast\n"
     path = write(tmp_path / "x.txt", content)
@@ -84,7 +84,7 @@ def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
 
 
 def test_hash_depends_on_text_and_seed():
-    """Equal documents have equal hashes; text and seed change them."""
+    """The hash of a document depends on its text and the seed only."""
     base = text_blocks.document_hash(["a", "b"], 1)
     assert base == text_blocks.document_hash(["a", "b"], 1)
     assert base != text_blocks.document_hash(["a", "c"], 1)
@@ -92,7 +92,7 @@ def test_hash_depends_on_text_and_seed():
 
 
 def test_document_that_ends_with_a_block():
-    """A blank line that begins a block ends the document before it."""
+    """A blank line at the start of a block ends the previous document."""
     cut = FORMATS["lines"].cut
     assert cut(b"\nab\n") == 1
     assert cut(b"ab\n") == 0
@@ -119,7 +119,7 @@ RECORDS = [
 @pytest.mark.parametrize("block_bytes", [30, 200, 1 << 20])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
-    """Each object is a document, its text as json reads it, blocks aside."""
+    """Each object is a document with any blocks, its text as parsed by json."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [
         json.dumps(record, ensure_ascii=i % 2 == 0)
@@ -148,7 +148,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """The file and the line of a bad object are named, whatever the blocks."""
+    """Errors for bad objects contain file and line, with any blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = '{"text": "a b c"}\n\n{"text": "d"}\n'
     path = write(tmp_path / "x.jsonl", good + line + "\n" + good)
@@ -170,9 +170,9 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """It is skipped and counted, and the first is named; `fail` says how.
+    """Records without text are skipped and counted, or `fail` gives advice.
 
-    A line left out for its bytes still counts in that place.
+    The line number of the first one includes lines skipped for bad bytes.
     """
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = b'{"text": "a b c"}\n'
@@ -203,7 +203,7 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 
 def test_longest_json(tmp_path, monkeypatch):
-    """An object over the limit is named by its line, or only it is left out."""
+    """An error names the line of an object over the limit; `skip` skips it."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_formats.FORMATS, "jsonl", short)
@@ -226,7 +226,7 @@ def test_longest_json(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
-    """Blank lines part nothing; a file cut into blocks is one document."""
+    """A file is one document, despite blank lines and several blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))
@@ -240,7 +240,7 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize("text_of", ["word ", "字"])
 @pytest.mark.parametrize("before", ["before", "a document\n\nbefore"])
 def test_long_line(tmp_path, text_of, before):
-    """A line of 10 MB is read in pieces: bounded, whole, between words."""
+    """A line of 10 MB is read in bounded pieces, cut between words."""
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
@@ -266,7 +266,7 @@ def test_a_long_line_that_fits_stays_whole(tmp_path):
 
 
 def test_sentences_are_split():
-    """A paragraph becomes its sentences, by the language's abbreviations."""
+    """Paragraphs are split into sentences with the language's abbreviations."""
     pytest.importorskip("sentencex")
     paragraphs = ["Dr. Ann came at 5 p.m. to see it. Was it big?  Yes!", "No."]
     found = list(text_formats.split_sentences(paragraphs, "en"))
@@ -281,7 +281,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Also of languages that have only a code of three letters."""
+    """Languages with only a three-letter code are accepted too."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 
@@ -291,13 +291,13 @@ def test_language_codes_are_taken(name):
     ["klingon", "English", "e", "zh_CN", "xx", "jp", "cz-cz", "deu", "eng"],
 )
 def test_what_is_no_language_code_is_refused(name):
-    """The library would split by English rules, and say nothing."""
+    """An unknown code is an error; the library would silently use English."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
         ReadingConfig(split_sentences=name)
 
 
 def test_missing_splitter_is_named(monkeypatch):
-    """Without the library the error says what to install."""
+    """Without the library, the error names the package to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="albert-tf.sentences.*=en"):
         ReadingConfig(split_sentences="en")

@@ -1,4 +1,4 @@
-"""The demo's corpus and task: no repeats, no leaks, no names."""
+"""The demo corpus and task have no repeats, leaks or library names."""
 
 import json
 import re
@@ -14,12 +14,12 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def words(number: int, length: int = 5) -> str:
-    """Return a word of its own for every number."""
+    """Return a unique word for each number."""
     return "".join(LETTERS[number // 26**i % 26] for i in range(length))
 
 
 def library(package: str, size: int, first: int) -> list[Document]:
-    """Return `size` documents of six ten-word sentences, all different."""
+    """Return `size` documents of six different ten-word sentences."""
     found = []
     for i in range(size):
         numbers = [first + 6 * i + j for j in range(6)]
@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries() -> list[Document]:
-    """Return 1,600 documents each of four packages with different labels."""
+    """Return 1,600 documents per package, for four labels."""
     names = ("python", "scipy", "tensorflow", "keras")
     return [
         document
@@ -40,7 +40,7 @@ def four_libraries() -> list[Document]:
 
 
 def test_a_sentence_is_kept_once():
-    """Repeats go, whatever their digits and case; lone sentences too."""
+    """Repeats in any case or digits, and single sentences, are removed."""
     first = Document("a", ("Layer 1 is here.", "It is red.", "It is new."))
     again = Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old."))
     third = Document("c", ("One more thing.", "It is odd.", "It is odd."))
@@ -49,7 +49,7 @@ def test_a_sentence_is_kept_once():
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
-    """Files come in order, tests left out; missing packages are empty."""
+    """Files are read in order without tests; missing packages are empty."""
     package = tmp_path / "some_library"
     for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
         path = package / name
@@ -75,12 +75,12 @@ def test_packages_are_read_without_import(tmp_path, monkeypatch):
     ],
 )
 def test_names_of_libraries_are_masked(text, masked):
-    """Names give way to a neutral word, whole; other words stay."""
+    """A neutral word replaces each library name; other words stay."""
     assert corpus.mask_libraries(text) == masked
 
 
 def test_old_copies_of_keras_have_no_label():
-    """TensorFlow's Keras is neither library's; other packages have none."""
+    """TensorFlow's copies of Keras and other packages have no label."""
     names = {
         "tensorflow/python/keras/layers.py": None,
         "tensorflow/python/ops/nn.py": "tensorflow",
@@ -95,7 +95,7 @@ def test_old_copies_of_keras_have_no_label():
 
 
 def test_passages_are_whole_sentences_within_the_limit():
-    """One to three sentences up to 60 words; too short a rest is left out."""
+    """Passages are one to three sentences, up to 60 words and not too short."""
     ten, forty, seventy, five = (" ".join(["a"] * n) for n in (10, 40, 70, 5))
     sentences = (ten, ten, ten, ten, forty, forty, seventy, five)
     found = corpus.passages(Document("a", sentences))
@@ -105,7 +105,7 @@ def test_passages_are_whole_sentences_within_the_limit():
 
 
 def test_task_is_balanced_and_splits_documents(four_libraries):
-    """Every label has its counts; no document or text is in two splits."""
+    """Labels have equal counts; no document or text is in two splits."""
     splits = corpus.task(four_libraries, np.random.default_rng(0))
     documents, texts = {}, {}
     for split, examples in splits.items():
@@ -120,14 +120,14 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
         texts[split] = {e.text for e in examples}
         assert len(texts[split]) == len(examples)
         files = [int(re.search(r"\d+", name)[0]) for name in documents[split]]
-        assert min(files) < 200 and max(files) > 1400  # from all over
+        assert min(files) < 200 and max(files) > 1400  # from all files
     for one, other in (("test", "dev"), ("test", "train"), ("dev", "train")):
         assert not documents[one] & documents[other]
         assert not texts[one] & texts[other]
 
 
 def test_a_text_of_two_labels_is_there_once(four_libraries):
-    """What two libraries both say is never in training and in the test."""
+    """A text from two libraries is not in both training and test."""
     twins = [
         Document(d.name.replace("scipy", "keras"), d.sentences)
         for d in four_libraries
@@ -139,7 +139,7 @@ def test_a_text_of_two_labels_is_there_once(four_libraries):
 
 
 def test_task_depends_on_the_generator_alone(four_libraries):
-    """The same seed gives the same examples in the same order."""
+    """The same seed produces the same examples in the same order."""
     one, same, other = (
         corpus.task(four_libraries, np.random.default_rng(seed))
         for seed in (1, 1, 2)
@@ -149,7 +149,7 @@ def test_task_depends_on_the_generator_alone(four_libraries):
 
 
 def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
-    """The TSV, the text and the statistics tell the same; test is unseen."""
+    """TSV, text and statistics agree; test documents are not in the text."""
     monkeypatch.setattr(corpus, "corpus", lambda: four_libraries)
     counts = corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
     assert json.loads((tmp_path / "statistics.json").read_text()) == counts
@@ -169,7 +169,7 @@ def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
 
 
 def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
-    """Without the text of a label there is an error and no file."""
+    """Without text for a label, there is an error and no file."""
     monkeypatch.setattr(corpus, "corpus", lambda: library("keras", 9, 0))
     with pytest.raises(InputError, match="numpy_scipy, python, tensorflow"):
         corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
@@ -178,9 +178,10 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
-    """The installed packages give a million words, twice the same, unnamed.
+    """The installed packages yield a million words, without library names.
 
-    Reading them takes minutes: only one package is read a second time.
+    Reading is deterministic. It takes minutes, so only one package is read
+    twice.
     """
     everything = corpus.corpus()
     first, second = ([*corpus.package_documents("absl")] for _ in range(2))

@@ -1,4 +1,4 @@
-"""Docstrings in, English sentences out; expectations written by hand."""
+"""Extraction of English sentences from docstrings, checked by hand."""
 
 import inspect
 
@@ -88,7 +88,7 @@ GOOGLE_STYLE = """Applies the rule to every batch of the data
 
 
 def test_a_document_is_a_module_or_a_class():
-    """Functions stand with their module or class, in the file's order."""
+    """Functions belong to their module or class, in file order."""
     assert documents("lib/file.py", SOURCE) == [
         Document(
             "lib/file.py",
@@ -109,13 +109,13 @@ def test_a_document_is_a_module_or_a_class():
 
 
 def test_what_is_not_python_is_passed_over():
-    """Templates, old Python and null bytes give no document, no error."""
+    """Templates, old Python and null bytes yield neither document nor error."""
     for source in (b'"""a"""\nprint 1', b'"""a"""\0', b'"""\xff\xfe"""'):
         assert documents("lib/file.py", source) == []
 
 
 def test_numpydoc_leaves_its_sentences():
-    """Signatures, titles, types, doctests, lists of names and tables go."""
+    """Signatures, titles, types, doctests, lists and tables are removed."""
     assert docstrings.sentences(inspect.cleandoc(NUMPY_STYLE)) == [
         "Return the weighted mean of two compatible arrays.",
         "The result has the shape of x, e.g. a column.",
@@ -131,7 +131,7 @@ def test_numpydoc_leaves_its_sentences():
 
 
 def test_google_style_leaves_its_sentences():
-    """Names of arguments and code between fences go; links keep a text."""
+    """Argument names and fenced code are removed; links keep their text."""
     assert docstrings.sentences(inspect.cleandoc(GOOGLE_STYLE)) == [
         "Applies the rule to every batch of the data.",
         "(Optional) The number of the rows, which is kept between two calls.",
@@ -155,7 +155,7 @@ def test_google_style_leaves_its_sentences():
     ],
 )
 def test_each_kind_of_block_is_taken_apart(docstring, expected):
-    """What does not belong together is not joined."""
+    """Lines of different blocks are not joined."""
     paragraphs = docstrings.paragraphs(docstring)
     assert [text for text in paragraphs if text] == expected
 
@@ -179,12 +179,12 @@ OTHERS = (
 
 @pytest.mark.parametrize("text", PROSE + OTHERS)
 def test_english_is_prose(text):
-    """Not so code, addresses, formulas and mere lists of names."""
+    """Code, addresses, formulas and lists of names are not prose."""
     assert docstrings.is_prose(text) == (text in PROSE)
 
 
 def test_missing_capitals_and_stops_are_added():
-    """A summary without its stop becomes a sentence; identifiers stay."""
+    """A summary without a full stop gets one; identifiers stay."""
     assert docstrings.whole_sentence("return the list:") == "Return the list."
     assert docstrings.whole_sentence("np.max is a name") == "np.max is a name."
     assert docstrings.whole_sentence("By Goyal et al..") == "By Goyal et al."

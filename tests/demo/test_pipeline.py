@@ -1,4 +1,4 @@
-"""The demo: skipped steps, honest intervals, the bound it compares with."""
+"""The demo: skipped steps, confidence intervals and the entropy bound."""
 
 import re
 
@@ -14,7 +14,7 @@ from albert_tf.data.records import input_pipeline
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """A script that appends its argument to the file `out`, or fails on 0."""
+    """Return a script that appends its argument to `out`, or fails on 0."""
     code = (
         "import sys; 1 / int(sys.argv[1]); open('out', 'a').write(sys.argv[1])"
     )
@@ -33,7 +33,7 @@ def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
     assert (tmp_path / "out").read_text() == "12"
 
 
-# A step that gets Ctrl-C together with the demo, and needs time to save.
+# A step that receives Ctrl-C together with the demo and saves slowly.
 SAVES = """
 import os, signal, time
 def save(*_):
@@ -47,7 +47,7 @@ for pid in (os.getppid(), os.getpid()):
 
 
 def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
-    """The demo waits for it and ends; the next run repeats the step."""
+    """At an interrupt, the demo waits for the step; the next run repeats it."""
     (tmp_path / script).write_text(SAVES)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_step(str(tmp_path), "write", [script])
@@ -62,7 +62,7 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
 def test_arguments_are_checked_before_anything_is_made(
     argument, tmp_path, monkeypatch, capsys
 ):
-    """An empty name, of a variable that is not set, is no folder."""
+    """Arguments are checked first; an empty folder name is an error."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         pipeline.main([argument])
@@ -72,14 +72,14 @@ def test_arguments_are_checked_before_anything_is_made(
 
 
 def test_a_failed_step_is_not_marked(script, tmp_path):
-    """A step that fails names itself and runs again next time."""
+    """A failed step is named in the error and runs again next time."""
     for _ in range(2):
         with pytest.raises(InputError, match="`broken` failed.*status=1"):
             pipeline.run_step(str(tmp_path), "broken", [script, "0"])
 
 
 def test_commands_are_what_a_user_would_type():
-    """Every place is filled, also in folders whose names have blanks."""
+    """Commands are complete, even if a folder's name contains spaces."""
     values = {"pretraining_hours": 0.1, "finetuning_steps": 7}
     words = {
         name: pipeline.arguments(step, dir="a folder", **values)
@@ -99,13 +99,13 @@ def test_commands_are_what_a_user_would_type():
 
 
 def test_shares_are_shown_with_wilsons_interval():
-    """The interval of 15 of 20 is the published one of Wilson's formula."""
+    """The interval for 15 of 20 equals a published Wilson interval."""
     shown = "75.0% (95 %: 53.1% to 88.8%, 20 examples)"
     assert pipeline.shown(0.75, 20) == shown
 
 
 def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
-    """Padding of weight 0 is no word; the entropy of 3:1 is 0.5623 nats."""
+    """Padding with weight 0 is ignored; the entropy of 3:1 is 0.5623 nats."""
     batch = {
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),

@@ -1,4 +1,4 @@
-"""The model computes what the released code and the paper compute."""
+"""The model equals the released code and the paper."""
 
 import functools
 
@@ -13,15 +13,15 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.training.model_directory.checkpoints import named_variables
 
-# Ten times the float32 reordering noise of the released code itself; g5 has
-# masks with holes and a row without any token, where scores near -10000 have
-# a spacing of 1e-3.
+# Ten times the noise of the released code when float32 sums are reordered; g5
+# has masks with gaps and a row without tokens, where scores near -10000 have a
+# spacing of 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
 class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """Has the operations of TPUs, on a CPU."""
+    """Uses the operations for TPUs, on a CPU."""
 
 
 CPU = tf.distribute.OneDeviceStrategy
@@ -31,13 +31,13 @@ VARIANTS = [(name, CPU) for name in goldens.VARIANTS] + [("pruned heads", TPU)]
 
 @functools.cache
 def released(name, device):
-    """Return a golden, our outputs, and our losses and gradients for it."""
+    """Return a golden, and our outputs, losses and gradients for it."""
     with device("CPU:0").scope():
         return computed(goldens.load(name))
 
 
 def computed(golden):
-    """Return the same of a loaded golden."""
+    """Return our outputs, losses and gradients for a loaded golden."""
     model, inputs = golden.model(), golden.inputs
     with tf.GradientTape() as tape:
         out = golden.outputs_of(model, return_all=True)
@@ -61,7 +61,7 @@ def computed(golden):
 
 
 def check_rows(golden, ours, theirs):
-    """Compare by examples; masks that are hard have their own tolerances."""
+    """Compare by example; difficult masks have their own tolerances."""
     ours = np.reshape(ours, theirs.shape)
     per_example = len(theirs) // len(golden.inputs["input_mask"])
     empty = np.repeat(~golden.inputs["input_mask"].any(1), per_example)
@@ -72,7 +72,7 @@ def check_rows(golden, ours, theirs):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_every_layer_equals_the_released_code(name, device):
-    """Embeddings, every block, pooled output and logits are the released."""
+    """Embeddings, each block, pooled output and logits equal the release's."""
     golden, out, _, _ = released(name, device)
     layers = sorted(k for k in golden.outputs if k.startswith("layer_"))
     assert len(layers) == len(out["hidden_states"])
@@ -85,7 +85,7 @@ def test_every_layer_equals_the_released_code(name, device):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_losses_and_gradients_equal_the_released_code(name, device):
-    """Of both heads, of each example and in all, and of every variable."""
+    """Losses of both heads and examples, and all gradients, are equal."""
     golden, _, losses, gradients = released(name, device)
     tolerance = HARD_LOSSES if name == "g5" else LOSSES
     theirs = goldens.to_ours(golden.grads, golden.config)
@@ -97,7 +97,7 @@ def test_losses_and_gradients_equal_the_released_code(name, device):
 
 @pytest.mark.parametrize("variant, device", VARIANTS)
 def test_forward_equals_the_paper(variant, device):
-    """Every architecture computes what NumPy computes from the paper."""
+    """Each architecture equals a NumPy implementation of the paper."""
     model, inputs = goldens.random_model(variant)
     config, table = model.config, goldens.random_weights(model.config)
     with device("CPU:0").scope():
@@ -120,7 +120,7 @@ def test_forward_equals_the_paper(variant, device):
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_sharing_calls_the_same_objects(variant):
-    """Layers of one group are one object, not copies with equal values."""
+    """The layers of a group are one object, not copies with equal values."""
     encoder = AlbertForPretraining(goldens.variant(variant)).albert.encoder
     blocks = {"shared": 1, "groups": 4, "unshared": 4}[variant]
     for parts in (encoder.attentions, encoder.ffns):
@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Outputs at tokens do not depend on the length or content of padding."""
+    """Outputs at tokens do not depend on the amount or content of padding."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(variant):
 
 @pytest.mark.parametrize("device", [CPU, TPU])
 def test_bfloat16_is_near_float32(device):
-    """Mixed precision keeps float32 variables and logits near float32's."""
+    """Mixed precision has float32 variables, and logits close to float32's."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     with device("CPU:0").scope():
@@ -172,7 +172,7 @@ def test_bfloat16_is_near_float32(device):
 
 
 def test_logits_are_not_rounded_to_bfloat16():
-    """Under bfloat16 the products over words and orders are float32's own."""
+    """Under bfloat16, both heads compute their logits in float32."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     out = golden.outputs_of(model)
@@ -199,19 +199,19 @@ def dropout_model(**rates):
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )
 def test_dropout_follows_from_the_seed(rate):
-    """A seed fixes every mask, another seed gives others, None gives none."""
+    """A seed determines all dropout masks; without a seed there is none."""
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])
     np.testing.assert_array_equal(run(one), run(one))
     assert np.abs(run(one) - run(two)).max() > 1e-3
     assert np.abs(run(one) - plain(one)).max() > 1e-3
     np.testing.assert_array_equal(run(None), plain(None))
-    # Training has a GELU of its own, which rounds differently.
+    # Training uses another form of GELU, which rounds differently.
     np.testing.assert_allclose(plain(one), plain(None), atol=1e-6)
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Layers, and the two halves of a layer, drop different units."""
+    """Layers, and the two blocks of a layer, drop different units."""
     masks = []
 
     def record(x, rate, seed, rng_alg):
@@ -227,7 +227,7 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
 
 
 def test_integers_of_any_width_are_ids():
-    """NumPy's are of 64 bits, and the same as TensorFlow's of 32."""
+    """64-bit ids from NumPy and 32-bit ids have equal outputs."""
     model = AlbertForPretraining(tiny.CONFIG)
     ids = np.arange(12).reshape(2, 6)
     expected = model(ids.astype(np.int32))["mlm_logits"]
@@ -236,7 +236,7 @@ def test_integers_of_any_width_are_ids():
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_places_asked_for_are_those_of_the_whole(variant):
-    """Outputs and gradients, of places in any order, one of them twice."""
+    """Selected positions, in any order or repeated, equal the full output."""
     model, inputs = goldens.random_model(variant)
     model, (*inputs, _) = model.albert, inputs.values()
     places = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])

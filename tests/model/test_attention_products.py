@@ -1,4 +1,4 @@
-"""A TPU's form of attention is that of other devices."""
+"""Attention on TPUs equals attention on other devices."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from albert_tf.model.ops import FlatProducts, HeadProducts
 
 
 def attended(form, scores, value, weights):
-    """Return context, probabilities and gradients, with dropout."""
+    """Return context, probabilities and gradients with dropout."""
 
     def drop(x):
         return tf.nn.experimental.stateless_dropout(x, 0.4, [1, 2])
@@ -20,7 +20,7 @@ def attended(form, scores, value, weights):
 
 
 def test_gradients_are_those_of_softmax_with_dropout():
-    """Also where probabilities are asked for beside the context."""
+    """Gradients equal those of softmax with dropout, for both outputs."""
     scores, value, weights = (
         tf.random.stateless_normal(shape, [3, i])
         for i, shape in enumerate([(2, 3, 4, 5), (2, 5, 3, 6), (2, 4, 3, 6)])

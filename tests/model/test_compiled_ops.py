@@ -1,4 +1,4 @@
-"""Fused operations are TensorFlow's, forward and backward."""
+"""Fused operations equal TensorFlow's, forward and backward."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from albert_tf.model import ops
 
 
 def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
-    """Compare two functions' values at x, and their gradients there."""
+    """Compare the values and the gradients of two functions at x."""
     found = []
     for function in (ours, theirs):
         with tf.GradientTape() as tape:
@@ -32,9 +32,9 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
     "dtype, error", [(tf.float32, 2e-5), (tf.bfloat16, 0.04)]
 )
 def test_gelu_is_tensorflows(dtype, error):
-    """Over the whole range and on any shape.
+    """GELU equals TensorFlow's over its entire range and for any shape.
 
-    Where 1 + tanh cancels, either form is off by 4e-6 from the exact value.
+    Where 1 + tanh cancels, both forms differ by 4e-6 from the exact value.
     """
     exact = tf.reshape(tf.linspace(-12.0, 12.0, 4800), [2, 30, 80])
     x = tf.cast(exact, dtype)
@@ -43,7 +43,10 @@ def test_gelu_is_tensorflows(dtype, error):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
 def test_layer_norm_is_keras(shape):
-    """In float32, with all its gradients; XLA compiles known shapes alone."""
+    """Layer norm and all its gradients equal Keras's in float32.
+
+    XLA compiles only static shapes.
+    """
     norm = keras.layers.LayerNormalization(epsilon=1e-3)
     norm.build(shape)
     for number, variable in enumerate((norm.gamma, norm.beta)):
@@ -77,7 +80,7 @@ def test_layer_norm_is_keras(shape):
 
 @pytest.mark.parametrize("shape", [(6, 2), (3, 4, 50)])
 def test_cross_entropy_is_tensorflows(shape):
-    """For large logits and low ones, with one label each or several."""
+    """Cross-entropy equals TensorFlow's for large and small logits."""
     labels = tf.random.stateless_uniform(
         shape[:-1], [7, 8], maxval=shape[-1], dtype=tf.int32
     )

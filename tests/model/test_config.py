@@ -1,4 +1,4 @@
-"""Configs are read as released, and mistakes in them are named."""
+"""Configs are read like released ones, and errors name mistakes."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def read(name: str) -> AlbertConfig:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("version", ["v1", "v2", "zh"])
 def test_released_sizes(size, version):
-    """The shipped configs have the sizes, activations and dropout released."""
+    """Shipped configs have the released sizes, activations and dropout."""
     config = read(f"albert_{size}_{version}")
     chinese = version == "zh"
     assert tuple(getattr(config, name) for name in WIDTHS) == SIZES[size]
@@ -46,7 +46,7 @@ def test_released_sizes(size, version):
 
 
 def test_every_shipped_config_is_legal():
-    """All JSON files of configs/models load, and name what they are."""
+    """All JSON files in configs/models load and match their names."""
     paths = sorted(MODELS.rglob("*.json"))
     assert len(paths) > 20
     for path in paths:
@@ -59,14 +59,14 @@ def test_every_shipped_config_is_legal():
 
 
 def test_historical_keys_are_ignored():
-    """Keys that the released code never read do not change the config."""
+    """Keys that the released code never read do not affect the config."""
     values = {key: 7 for key in IGNORED_KEYS}
     config = AlbertConfig.from_dict({**BASE, **values, "ln_type": "postln"})
     assert config == AlbertConfig()
 
 
 def test_config_survives_its_file(tmp_path):
-    """A config that was saved is read back as it was."""
+    """A saved config is read back unchanged."""
     config = dataclasses.replace(
         AlbertConfig(), sharing="ffn", num_hidden_groups=3, hidden_act="relu"
     )
@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """Of a Hugging Face folder or a release the error is the command."""
+    """For a Hugging Face folder or a release, the error has the command."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
@@ -87,14 +87,14 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
 
 
 def test_a_folder_that_is_not_there_is_told_so(tmp_path):
-    """There is nothing to convert."""
+    """For a missing folder, the error does not advise conversion."""
     message = f"existing folder. Received: model_dir={tmp_path}/gone$"
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_model_dir(f"{tmp_path}/gone")
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """The width of a head stands in a file only where it is not H / A."""
+    """A file contains the width of a head only if it is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -109,7 +109,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_group_of_a_layer():
-    """Layer i belongs to group i * G // L; the other half is its own."""
+    """Layer i uses group i * G // L, except for blocks that are not shared."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:
@@ -139,12 +139,12 @@ def test_group_of_a_layer():
         ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be at most"),
         ({"hidden_dropout_prob": -0.1}, "must be at least 0.0"),
         ({"ln_type": "preln"}, "`ln_type` must be postln"),
-        # A new model's start divides by it.
+        # The initialization of a new model divides by it.
         ({"initializer_range": 0.0}, "`initializer_range` must be"),
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """Every mistake names the key, the rule, the value and the file."""
+    """The error for each mistake names key, rule, value and file."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:
@@ -156,7 +156,7 @@ def test_mistakes_are_named(change, message, tmp_path):
 
 
 def test_missing_keys_are_named():
-    """A file that does not say which model it is is refused."""
+    """A config without a required key is an error that names it."""
     values = {k: v for k, v in BASE.items() if k != "hidden_size"}
     del values["embedding_size"]
     with pytest.raises(InputError, match="`embedding_size`, `hidden_size`"):
@@ -168,7 +168,7 @@ def test_missing_keys_are_named():
     [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
-    """Broken files are named with the line."""
+    """The error for a broken file contains its path and the line."""
     path = tmp_path / "albert_config.json"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
@@ -184,7 +184,7 @@ def test_a_file_that_is_no_config(text, message, tmp_path):
     ],
 )
 def test_a_hugging_face_config_names_the_converter(values, tmp_path):
-    """Whatever else is in it; the error has the file and the way out."""
+    """The error for a Hugging Face config has the file and the remedy."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
     with pytest.raises(InputError) as error:

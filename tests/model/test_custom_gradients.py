@@ -33,7 +33,7 @@ def recomputed(x):
 
 
 def looped(x):
-    """A loop looks the gradient up by its name."""
+    """Use the gradient in a loop, which looks it up by name."""
     again = custom_gradient(lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x)))
     steps = tf.while_loop(
         lambda i, _: i < 3,
@@ -45,7 +45,7 @@ def looped(x):
 
 
 def others(x):
-    """Another library's code, which registers a gradient."""
+    """Register a gradient as another library would."""
     with freed_with_graph():
         return tf.nn.silu(x)
 
@@ -76,8 +76,8 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """The registry is as before, and gradients are those of eager mode."""
-    gc.collect()  # graphs of earlier tests
+    """The registry is unchanged, and gradients equal those in eager mode."""
+    gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)
     gc.collect()
@@ -88,7 +88,7 @@ def test_a_graph_is_freed_with_its_gradients(function):
 
 
 def test_optimizers_of_equal_settings_share_a_graph():
-    """A second optimizer leaves no graph and adds no trace of its rule."""
+    """A second optimizer with equal settings does not trace its rule again."""
     traces = []
     for _ in range(2):
         kernel = keras.Variable(tf.ones([FUSED_SIZE // 64, 64]))

@@ -1,4 +1,4 @@
-"""A model at fewer layers than its config has."""
+"""A model run with fewer layers than its config has."""
 
 import functools
 
@@ -12,7 +12,7 @@ from albert_tf.model.layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):
-    """Return a random model and inputs, and its outputs at a depth."""
+    """Return a random model, inputs, and its outputs at a depth."""
     model, inputs = goldens.random_model(**changes)
     model.albert.encoder.loop = loop
     compute = functools.partial(model, *inputs.values(), layers=layers)
@@ -29,7 +29,7 @@ def at_depth(layers, loop=PLAIN, **changes):
     ],
 )
 def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
-    """With the same weights, and all groups, as NumPy computes it."""
+    """Outputs equal a NumPy model of that depth with the same weights."""
     inputs, model = at_depth(layers, **changes)
     table = goldens.random_weights(goldens.variant("shared", **changes))
     small = goldens.variant("shared", num_hidden_layers=layers, **changes)
@@ -49,7 +49,7 @@ def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_every_form_of_the_loop_has_fewer_layers(layers):
-    """Layers keep their numbers, and so their dropout."""
+    """In each form of the loop, layers keep their numbers and dropout."""
     changes = {
         "num_hidden_groups": 2,
         "hidden_dropout_prob": 0.2,
@@ -63,7 +63,7 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
 
 
 def test_the_first_layers_do_not_depend_on_how_many_follow():
-    """Of one group, n layers of L are the first n, dropout included."""
+    """With one group, n layers equal the first n of L, including dropout."""
     dropout = {"hidden_dropout_prob": 0.2}
     _, few = at_depth(2, **dropout)
     _, all_layers = at_depth(None, **dropout)

@@ -1,4 +1,4 @@
-"""What a program is told of its device while it is traced."""
+"""Choices that depend on the device, made while tracing."""
 
 import tensorflow as tf
 
@@ -12,11 +12,11 @@ from albert_tf.model.ops import (
 
 
 class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """Stands for a strategy of TPUs."""
+    """Imitates a TPU strategy."""
 
 
 def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
-    """Return the graph of a replica that drops units in a loop."""
+    """Return the graph of a replica with dropout in a loop."""
 
     def replica():
         with tf.GradientTape() as tape:
@@ -35,7 +35,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
 
 
 def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
-    """In a loop's body and its gradient too; elsewhere as it was."""
+    """On TPUs, loops and gradients use the TPU generator, without nesting."""
     for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
         functions = traced(strategy).library.function
         ops = {node.op for f in functions for node in f.node_def}
@@ -46,6 +46,6 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 
 
 def test_no_setting_nests_on_a_tpu():
-    """`jit_compile` says what XLA compiles, which there is everything."""
+    """`jit_compile` has no effect on a TPU, where XLA compiles everything."""
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
     assert choose_xla(True, False).whole

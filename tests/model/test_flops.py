@@ -1,4 +1,4 @@
-"""Floating-point operations are those of the graph."""
+"""FLOP counts equal those of the graph."""
 
 import goldens
 import pytest
@@ -13,7 +13,7 @@ from albert_tf.model.config import AlbertConfig, forward_flops
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
-    """The formula counts exactly the matrix products of the traced model."""
+    """The formula equals the matrix products in the traced model."""
     config = goldens.variant(variant)
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
@@ -24,10 +24,10 @@ def test_flops_are_those_of_the_graph(variant):
 
 
 def test_a_training_step_of_base_costs_255_gflop():
-    """Batch 4 of 128 tokens and 20 predictions, worked out by hand.
+    """A step of base has 255 GFLOP, with a batch of 4, T = 128 and P = 20.
 
-    A layer has 4 H^2 + 2 H I weights and T^2 products of width H twice; the
-    last one computes 21 outputs, of all keys and values.
+    A layer has 4 H^2 + 2 H I weights and twice T^2 products of width H; the
+    last layer computes 21 outputs from all keys and values.
     """
     h, i, e, v, t, p = 768, 3072, 128, 30000, 128, 20
     layer = t * (4 * h * h + 2 * h * i) + 2 * t * t * h

@@ -1,4 +1,4 @@
-"""Heads of a new model that begin at neighbours, or at the same word."""
+"""Heads of a new model attend to neighbours or to equal words."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ SHAPES = {
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_heads_begin_at_the_neighbours(shape):
-    """Three of four heads look at -1, 1 and -2, in every layer."""
+    """Three of four heads attend to offsets -1, 1 and -2 in each layer."""
     config = dataclasses.replace(WIDE, **shape)
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -64,8 +64,8 @@ SEP = 3
 def texts(rng, count):
     """Return ids [n, T] of A [SEP] B [SEP], and which tokens are repeats.
 
-    Half of A's words stand in B too, in another order; no other word stands
-    twice.
+    Half of the words of A occur in B too, in another order; no other word
+    occurs twice.
     """
     ids = np.stack([rng.permutation(np.arange(5, 500)) for _ in range(count)])
     ids = ids[:, :LENGTH].astype(np.int32)
@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """Or at [SEP], and marks that; it never looks at the word itself."""
+    """A head attends to another copy of the word, or else to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -120,14 +120,14 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
     for variable in model.weights:
         changed = variable.numpy() != before[variable.path]
         where = [np.unique(x) for x in np.nonzero(changed)]
-        if where and where[0].size:  # nothing but this head
+        if where and where[0].size:  # only this head
             assert "attention" in variable.path
             parts = where[0 if "output" in variable.path else -1]
             assert np.isin(parts, columns).all()
 
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
-    """Of an odd head size too; words keep their size, and each its own."""
+    """Position and word dimensions are disjoint, for odd head sizes too."""
     places, words = initial_weights.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()
@@ -153,14 +153,14 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     ids=["narrow", "norm behind the projection"],
 )
 def test_embeddings_without_room_for_repeats(changes):
-    """They are as wide as one head, or have no dimensions of their own."""
+    """Without enough width, embeddings have no separate dimensions."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     assert not initial_weights.has_room_for_repeats(model)
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """From place i it is the mean of cos(w (i + offset - j)), times 6."""
+    """The score from position i is the mean of 6 cos(w (i + offset - j))."""
     radians = initial_weights.frequencies(64, seed=1)
     table = initial_weights.waves(40, radians)
     query, key = initial_weights.head_kernels(radians, 32, offset=-2)
@@ -173,19 +173,19 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 
 def test_waves_have_no_distance_twice():
-    """Within 512 places no other distance looks like a neighbour's."""
+    """Among 512 positions, no other distance resembles a neighbour's."""
     radians = initial_weights.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7
 
 
 def test_half_of_the_heads_are_the_nearest_places():
-    """They come in turn from before and behind."""
+    """Half of the heads attend to the nearest offsets, alternating sides."""
     assert initial_weights.offsets(5) == [-1, 1, -2, 2, -3]
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """Nothing is added to it, and nothing breaks."""
+    """A head too narrow for a wave keeps its random weights."""
     radians = initial_weights.frequencies(4, seed=1)
     for kernel in initial_weights.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

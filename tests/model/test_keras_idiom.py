@@ -1,4 +1,4 @@
-"""What a Keras user does with a layer: each works with ALBERT's."""
+"""ALBERT's layers support the usual operations of Keras."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ LAYERS = {
 
 
 def functional(layer, name="model"):
-    """Return a functional model of a layer on a dict of inputs."""
+    """Return a functional model that calls a layer on a dict of inputs."""
     rank = 2 if isinstance(layer, AlbertChooser) else 1
     inputs = {
         n: keras.Input((None,) * rank, dtype="int32", name=n) for n in INPUTS
@@ -46,21 +46,21 @@ def functional(layer, name="model"):
 
 
 def batch_of(layer):
-    """Return the batch, with an axis of choices where the layer wants it."""
+    """Return the batch, with an axis of choices if the layer needs it."""
     if isinstance(layer, AlbertChooser):
         return {n: x.reshape(3, 2, -1) for n, x in BATCH.items()}
     return BATCH
 
 
 def every(outputs):
-    """Return the arrays of outputs of any structure."""
+    """Return the arrays in outputs of any structure."""
     return [np.asarray(x) for x in tf.nest.flatten(outputs)]
 
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_saved_functional_model_is_the_same(kind, tmp_path):
-    """A `.keras` file of each layer gives its outputs, dropout's rate too."""
+    """A `.keras` file of each layer restores its outputs and dropout rate."""
     layer = LAYERS[kind]()
     model = functional(layer)
     path = str(tmp_path / "x.keras")
@@ -76,7 +76,7 @@ def test_a_saved_functional_model_is_the_same(kind, tmp_path):
 
 
 def test_inputs_are_a_dict_keywords_or_defaults():
-    """All forms mean the same; no mask is all ones, no segments all zeros."""
+    """All input forms are equivalent; mask and segments have defaults."""
     model = LAYERS["encoder"]()
     ids = BATCH["input_ids"]
     zeros = np.zeros_like(ids)
@@ -95,7 +95,7 @@ def test_inputs_are_a_dict_keywords_or_defaults():
 
 
 def test_pretraining_predicts_everywhere_by_default():
-    """Without positions, MLM logits stand at every token."""
+    """Without positions, MLM logits cover all tokens."""
     model = LAYERS["pretraining"]()
     places = np.array([[3, 1]] * 6, np.int32)
     few = model(*BATCH.values(), places)["mlm_logits"]
@@ -106,7 +106,7 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """The rate of zeros is the rate with `training=True`, 0 without it."""
+    """Units are dropped at the rate with `training=True`, else never."""
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -117,7 +117,7 @@ def test_dropout_follows_training():
     assert abs(shares[0] - 0.4) < 0.05 and shares[1:] == [0.0, 0.0]
     first, second = (model(BATCH, training=True).numpy() for _ in range(2))
     assert np.mean((first == 0) != (second == 0)) > 0.3
-    # The project's own form: the same seed, the same mask.
+    # The project's own argument: equal seeds have equal masks.
     seed = tf.constant([1, 2])
     np.testing.assert_array_equal(
         model(BATCH, seed=seed), model(BATCH, seed=seed)
@@ -125,7 +125,7 @@ def test_dropout_follows_training():
 
 
 def test_dropout_acts_in_every_block_under_fit():
-    """`fit` of a frozen model changes nothing but what dropout draws."""
+    """`fit` on a frozen model only advances the dropout generators."""
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     config = dataclasses.replace(tiny.CONFIG, **rates)
     model = functional(AlbertModel(config))
@@ -139,7 +139,7 @@ def test_dropout_acts_in_every_block_under_fit():
 
 
 def test_initial_weights_do_not_depend_on_dropout():
-    """Python's generator gives the layers the seeds that it always gave."""
+    """Layers draw the same seeds from Python's generator with dropout."""
     keras.utils.set_random_seed(5)
     drawn = keras.initializers.TruncatedNormal(stddev=0.02)
     kernel = keras.layers.Embedding(50, 8, embeddings_initializer=drawn)
@@ -151,7 +151,7 @@ def test_initial_weights_do_not_depend_on_dropout():
 
 @pytest.mark.slow
 def test_two_replicas_drop_different_units():
-    """Under a strategy, the same row is masked otherwise in each replica."""
+    """Under a strategy, equal rows have different dropout in each replica."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     with strategy.scope():
         model = LAYERS["classifier"]()
@@ -166,7 +166,7 @@ def test_two_replicas_drop_different_units():
 
 
 def test_parts_can_be_frozen():
-    """What is not trainable stays as it is under `fit`; the head learns."""
+    """`fit` does not change frozen parts and trains the head."""
     layer = LAYERS["classifier"]()
     layer.albert.trainable = False
     model = functional(layer)
@@ -182,7 +182,7 @@ def test_parts_can_be_frozen():
 
 
 def test_gradient_reaches_the_embeddings():
-    """`embedding_output` is a tensor of the graph: saliency can be asked."""
+    """Gradients reach `embedding_output`, so saliency can be computed."""
     model = LAYERS["encoder"]()
     with tf.GradientTape() as tape:
         outputs = model(BATCH, return_all=True)
@@ -202,6 +202,6 @@ def test_gradient_reaches_the_embeddings():
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
-    """Types, lengths and names are refused before anything is computed."""
+    """Wrong types, lengths and names are errors before computation."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)

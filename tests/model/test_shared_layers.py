@@ -1,4 +1,4 @@
-"""Every form of the encoder's loop computes what the unrolled one does."""
+"""Each form of the encoder loop equals the unrolled loop."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
 @functools.cache
 def results(config, loop, dtype="float32", jit=False, eager=False):
-    """Return logits and {name: gradient} with dropout from a fixed seed."""
+    """Return logits and {name: gradient}, with dropout from a fixed seed."""
     model = goldens.build(config, goldens.random_weights(config), dtype=dtype)
     model.albert.encoder.loop = loop
     inputs = goldens.random_inputs(config).values()
@@ -67,14 +67,14 @@ def check(variant, loop, tolerance=2e-6, **kwargs):
     "loop, eager", [*((form, True) for form in FORMS), (ON_TPU, False)], ids=str
 )
 def test_forms_agree_with_the_unrolled_loop(loop, eager):
-    """Logits and gradients are the same to rounding, dropout included."""
+    """Logits and gradients are equal up to rounding, including dropout."""
     check("shared", loop, eager=eager)
 
 
 @pytest.mark.parametrize("loop", (PLAIN, *FORMS), ids=str)
 @pytest.mark.parametrize("numbers", [range(0, 3), range(2, 5), range(4, 5)])
 def test_a_layer_gets_its_own_number(loop, numbers):
-    """Loops of any beginning and length count as Python does."""
+    """Loops with any start and length count as Python does."""
     x, weight = tf.Variable(1.5), 1.5
     for number in numbers:
         weight = 2 * weight + number
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups of two layers of two blocks are two loops."""
+    """Two groups, of two layers with two blocks each, become two loops."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -103,7 +103,7 @@ def test_groups_with_inner_blocks_agree():
     ids=str,
 )
 def test_every_architecture_agrees(variant, loop):
-    """All ways of sharing are loops, if only of one layer, in a graph."""
+    """Each form supports all kinds of sharing, some as loops of one layer."""
     check(variant, loop)
 
 
@@ -118,7 +118,7 @@ def test_every_architecture_agrees(variant, loop):
     [
         ({"jit": True}, 2e-6),
         ({"dtype": "mixed_bfloat16"}, 1e-5),
-        # bfloat16 has 8 bits, of which XLA sometimes keeps more.
+        # bfloat16 has 8 bits of precision; XLA sometimes keeps more.
         ({"dtype": "mixed_bfloat16", "jit": True}, 2e-2),
     ],
     ids=str,
@@ -129,7 +129,7 @@ def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
 
 
 def test_weights_keep_float32_gradients_over_layers():
-    """Under bfloat16 the layers' gradients are added up in float32."""
+    """Under bfloat16, gradients of the layers are summed in float32."""
     config = goldens.CONFIG
     _, unrolled = results(config, PLAIN, "mixed_bfloat16", eager=True)
     _, looped = results(config, ON_TPU, "mixed_bfloat16", eager=True)
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the size of the graph of a step of a model of some depth."""
+    """Return the graph size of a step at a given depth."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
@@ -161,7 +161,7 @@ def test_the_graph_of_a_loop_does_not_grow_with_depth():
 
 
 def kept(call):
-    """Return how many tensors a loop of three layers keeps for going back."""
+    """Return how many tensors a 3-layer loop keeps for the backward pass."""
 
     @tf.function
     def step(x):
@@ -178,12 +178,12 @@ def kept(call):
 
 
 def test_only_a_layers_input_is_kept():
-    """A rematerialized loop stacks one tensor per layer, and its number."""
+    """A rematerialized loop stores only the layer's input and its number."""
     assert kept(True) <= 2 < kept(False)
 
 
 def test_recomputation_is_the_same_function_again():
-    """Each layer is computed twice, with the same number and so masks."""
+    """Each layer is computed twice, with equal numbers and dropout masks."""
     calls = []
 
     def layer(x, number, weight):
@@ -255,12 +255,12 @@ def test_training_gives_the_same_weights(unrolled, kwargs):
     ],
 )
 def test_auto_goes_by_the_device(form, again, on_tpu, expected):
-    """What is not given is the measured default of the kind of device."""
+    """`auto` selects the measured default for the kind of device."""
     assert choose(form, again, on_tpu) == expected
 
 
 def test_an_unknown_form_is_refused():
-    """The error lists the forms."""
+    """The error for an unknown form lists the forms."""
     with pytest.raises(InputError, match="one of auto, unrolled, while"):
         TrainingConfig(encoder_loop="scan")
 
@@ -275,5 +275,5 @@ def test_an_unknown_form_is_refused():
     ],
 )
 def test_layers_are_shared_in_runs(changes, runs):
-    """Layers next to each other with the same blocks are one loop."""
+    """Adjacent layers with the same blocks form one loop."""
     assert goldens.variant("shared", **changes).shared_layers() == runs

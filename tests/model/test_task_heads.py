@@ -1,4 +1,4 @@
-"""The layers on the encoder."""
+"""Task heads on the encoder."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]
 
 
 def test_names_of_variables():
-    """The head stands beside the encoder, which keeps its own names."""
+    """The head is a sibling of the encoder, whose names are unchanged."""
     names = named_variables(AlbertClassifier(tiny.CONFIG, 2))
     assert names["classifier/kernel"].shape == (16, 2)
     assert names["classifier/bias"].shape == (2,)
@@ -31,14 +31,14 @@ def test_names_of_variables():
 
 
 def test_the_kernel_is_drawn_as_released():
-    """The kernel is truncated normal with the config's deviation."""
+    """The kernel is truncated normal with the config's standard deviation."""
     kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
     assert np.abs(kernel).max() <= 2.01 * 0.02
     assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
 
 
 def bfloat16_head(cls, *args):
-    """Return a head with weights of a real size, and what it is put on."""
+    """Return a head with realistic weights, and its encoder outputs."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = cls(config, *args, dtype="mixed_bfloat16")
     encoded = model.albert(*INPUTS)
@@ -54,7 +54,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Whatever the encoder computes in; an answer is never on padding."""
+    """Logits equal a float32 dense layer; answers are never on padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights
@@ -70,7 +70,7 @@ def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
 
 
 def test_the_beams_logits_are_not_rounded_to_bfloat16():
-    """Starts, ends and the answer class are float32 products."""
+    """Starts, ends and the answer class are computed in float32."""
     model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
     sequence = encoded["sequence_output"]  # [B, T, H]
     places = answer_places(*INPUTS[1:]).numpy() > 0
@@ -82,7 +82,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
         kernel = layer.kernel.numpy()
 
         def recorded(x, layer=layer, name=name, kernel=kernel):
-            # The first ends are those of the labels, the others the beam's.
+            # The first ends belong to the labels, the others to the beam.
             seen.setdefault(name, np.float32(x) @ kernel)
             return layer(x)
 
@@ -104,7 +104,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
 
 
 def test_choices_are_scored_one_by_one():
-    """The logit of a choice is that of a classifier on its row alone."""
+    """The logit of a choice equals a classifier's on its row alone."""
     model = AlbertChooser(tiny.CONFIG)
     rows = [np.stack([x[:2], x[2:]]) for x in INPUTS]  # [2, 2, T]
     logits = model(*rows).numpy()
@@ -114,7 +114,7 @@ def test_choices_are_scored_one_by_one():
 
 
 def test_an_encoder_can_be_shared():
-    """Two heads on one encoder have one set of its weights."""
+    """Two heads on one encoder share its weights."""
     first = AlbertClassifier(tiny.CONFIG, 2)
     second = AlbertForSpans(tiny.CONFIG, albert=first.albert)
     assert second.albert is first.albert
@@ -125,7 +125,7 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1, 1]], "i4")
 
 
 def test_where_answers_can_be():
-    """[CLS] and the context, neither question nor [SEP] nor padding."""
+    """Answers may be at [CLS] or in the context, nowhere else."""
     expected = [[1, 0, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]]
     assert answer_places(MASK, SEGMENTS).numpy().tolist() == expected
 
@@ -136,7 +136,7 @@ def softmax(x):
 
 
 def released_beam(weights, x, places, k, m):
-    """Return the released SQuAD 2.0 head of one row [T, H], in NumPy."""
+    """Compute the released SQuAD 2.0 head for one row [T, H] in NumPy."""
 
     def dense(name, value):
         bias = weights.get(f"{name}/bias", 0.0)
@@ -164,7 +164,7 @@ def released_beam(weights, x, places, k, m):
 
 
 def test_the_released_head_of_squad_2():
-    """Beam and answer class are those of `create_v2_model`."""
+    """The beam and answer class equal those of `create_v2_model`."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 3, 2)
     weights = {n: v.numpy() for n, v in named_variables(model).items()}
@@ -186,7 +186,7 @@ def test_the_released_head_of_squad_2():
 
 
 def test_the_released_head_learns_from_the_labelled_start():
-    """In training the ends follow from the label, not from the beam."""
+    """In training, the ends depend on the labelled start, not the beam."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 8, 8)
     inputs = DATA["input_ids"][:2], MASK, SEGMENTS

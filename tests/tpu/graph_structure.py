@@ -1,7 +1,7 @@
-"""A traced function's operations, under names that tracing does not choose.
+"""List the operations of a traced function, independent of node names.
 
-Calls are inlined, and what passes unchanged is left out: two functions that
-compute the same by the same operations have equal lists.
+Calls are inlined and identities are omitted, so that two functions that compute
+the same by the same operations have equal lists.
 """
 
 from functools import partial
@@ -13,32 +13,33 @@ PASSED = {"Identity", "IdentityN", "StopGradient"}
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 ASSIGNED = {"AssignVariableOp", "AssignAddVariableOp"}
-# What a replica's program gets from outside.
+# Inputs of a replica's program.
 GIVEN = {"TPUReplicatedInput", "XlaReplicaId"}
 SUMS = {"CrossReplicaSum", "XlaAllReduce"}
-# Of sums their spelling; of assignments a check that is made while tracing.
+# Attributes to ignore: variants of sums, and a trace-time check of assignments.
 SPELLING = {"reduce_op", "mode", "validate_shape"}
 
 
 def data(node: NodeDef) -> list[str]:
-    """Return the names of a node's inputs, without those of mere order."""
+    """Return the names of a node's inputs, without control inputs."""
     return [name for name in node.input if not name.startswith("^")]
 
 
 def constant(value):
-    """Return a function of nothing that returns a value."""
+    """Return a function without arguments that returns a value."""
     return lambda: value
 
 
 class Frame:
-    """A function that is walked through from its ends.
+    """A function that is traversed backwards from its outputs.
 
     Args:
-      function: it.
-      library: {name: function} of those that it calls.
-      arguments: {name: what returns its token}; others are numbered as met.
-      above: the frame that calls it, whose list it adds to; None makes one.
-      depth: of the loops around it.
+      function: the function.
+      library: {name: function} of the functions that it calls.
+      arguments: {name: function that returns its token}; all others are
+        numbered in the order of traversal.
+      above: the calling frame, whose list is extended; None makes a new list.
+      depth: the number of enclosing loops.
     """
 
     def __init__(self, function, library, arguments, above=None, depth=0):
@@ -49,7 +50,7 @@ class Frame:
         self.tokens, self.calls = {}, {}
 
     def token(self, name: str):
-        """Return what stands for a value; list what computes it before."""
+        """Return the token of a value; first list the nodes that compute it."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         number = int(index.rpartition(":")[2]) if node and index else 0
@@ -77,7 +78,7 @@ class Frame:
         return self.calls[node.name]
 
     def line(self, node: NodeDef):
-        """List a node once, behind what it takes; return its place."""
+        """List a node once, after its inputs; return its index."""
         if node.name not in self.tokens:
             listed = self.loop if node.op in LOOPS else self.operation
             line = listed(node)
@@ -86,7 +87,7 @@ class Frame:
         return self.tokens[node.name]
 
     def operation(self, node: NodeDef) -> tuple:
-        """Return a node's kind, its attributes, and what it takes."""
+        """Return a node's kind, attributes and inputs."""
         attributes = {
             name: value.SerializeToString(deterministic=True)
             for name, value in node.attr.items()
@@ -96,7 +97,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; what it only reads is outside."""
+        """Return a loop with its functions; values only read are outside."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]
@@ -122,7 +123,7 @@ class Frame:
         return node.op, lists, [self.token(data(node)[i]) for i in carried]
 
     def origin(self, name: str) -> str:
-        """Return where a value comes from that only passes."""
+        """Return the origin of a value that passes unchanged."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         if node is None or node.op not in PASSED:
@@ -133,12 +134,12 @@ class Frame:
 def structure(
     function: FunctionDef, library: dict, ends: list[str] | None = None
 ) -> list[tuple]:
-    """Return a function's operations, from assignments and ends backwards.
+    """Return a function's operations, backwards from assignments and ends.
 
     Args:
-      function: it.
-      library: {name: function} of those that it calls.
-      ends: names of values; None is what the function returns.
+      function: the function.
+      library: {name: function} of the functions that it calls.
+      ends: names of values; None selects the function's outputs.
     """
     frame = Frame(function, library, {})
     for node in function.node_def:

@@ -1,7 +1,7 @@
-"""A module that was lowered for a TPU, run step by step on the CPU.
+"""Run a module that was lowered for a TPU step by step on the CPU.
 
-What XLA's compiler for CPUs takes is what the TPU's compiler takes, byte for
-byte. It needs the same extra.
+XLA's CPU compiler receives the same bytes as the TPU compiler. The same extra
+is required.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from albert_tf.tpu.compiler import libraries, stablehlo
 
 
 class Twin:
-    """A lowered step of one replica, and the variables between its steps.
+    """A lowered step of one replica, and the state of its variables.
 
     Args:
       module: the step.
-      values: {name: value} of its variables.
+      values: {name: initial value} of its variables.
 
     Attributes:
-      variables: the same after the steps made so far.
+      variables: {name: current value}.
     """
 
     def __init__(self, module: StepModule, values: dict[str, np.ndarray]):
@@ -35,14 +35,14 @@ class Twin:
         self._buffers = {n: self._put(x) for n, x in values.items()}
 
     def _put(self, value: np.ndarray):
-        # Without it JAX makes 32 bits of 64; the step's number has 64.
+        # Otherwise JAX reduces 64 bits to 32; the step number has 64.
         with self._jax.enable_x64(True):
             return self._jax.device_put(value, self._device)
 
     def step(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Update once; return what the step does, by name."""
+        """Run one step; return {name: output}."""
         batch = {n: self._put(x) for n, x in batch.items()}
-        # The variables' buffers are given up for those of their successors.
+        # The buffers of the variables are donated to their successors.
         taken = self._buffers | batch
         outputs = self._executable.execute(
             [taken[name] for name in self.module.arguments]
@@ -54,5 +54,5 @@ class Twin:
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
-        """{name: value} of all variables."""
+        """The current {name: value} of all variables."""
         return {name: np.asarray(x) for name, x in self._buffers.items()}

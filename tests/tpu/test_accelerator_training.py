@@ -1,4 +1,4 @@
-"""A run of exported steps without TensorFlow, on CPUs."""
+"""Training with exported steps, without TensorFlow, on CPUs."""
 
 import argparse
 import dataclasses
@@ -33,7 +33,7 @@ STEPS = 50, 100
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Dynamic records of random words, all masked ones [MASK]."""
+    """Return dynamic records of random words, masked only by [MASK]."""
     path = tmp_path_factory.mktemp("records")
     write_corpus(path)
     changes = {"masking": "dynamic", "mask_same_random": (1, 0, 0)}
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def script():
-    """The benchmark as a module."""
+    """Return the benchmark as a module."""
     spec = importlib.util.spec_from_file_location("training", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -51,7 +51,7 @@ def script():
 
 
 def unmasked(batch):
-    """Return the rows of a batch, without masks, in a fixed order."""
+    """Return the unmasked rows of a batch in a fixed order."""
     batch = {name: np.asarray(value) for name, value in batch.items()}
     ids, weights = batch["input_ids"].copy(), batch["masked_lm_weights"] > 0
     rows = np.nonzero(weights)[0]
@@ -64,7 +64,7 @@ def unmasked(batch):
 
 
 def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
-    """Each once, in an order of its own, with as many masked words."""
+    """An epoch contains the pipeline's examples, with as many masked words."""
     metadata = records.metadata.read_metadata(folder)
     ours, count = script.Records(folder, 1), metadata.count(records.TRAIN)
     theirs = input_pipeline.train_batches(
@@ -86,7 +86,7 @@ def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
 
 
 def test_a_phase_masks_as_its_records_say(script, folder):
-    """As many words as it asks for, by the shares of the folder."""
+    """A phase masks its share of words, with the mask kinds of the folder."""
     ours = script.Records(folder, 1)
     batch = ours.batch(7, 20, 0.3)
     weights = batch["masked_lm_weights"] > 0
@@ -101,7 +101,7 @@ def test_a_phase_masks_as_its_records_say(script, folder):
 
 
 def test_what_cannot_run_is_refused(script, folder, tmp_path):
-    """Before any step: a phase, records, and a step of other batches."""
+    """A wrong phase, records or step file is an error before any step."""
     with pytest.raises(argparse.ArgumentTypeError, match="STEP_FILE,STEPS,"):
         script.Phase.of("step.zip,few,0.15,records")
     write_corpus(tmp_path)
@@ -119,7 +119,7 @@ def test_what_cannot_run_is_refused(script, folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_learns_without_tensorflow(folder, tmp_path):
-    """Phases go on where others end; the model has the last weights."""
+    """Phases continue from each other; the model has the final weights."""
     for package in VERSIONS:
         pytest.importorskip(package)
     config = dataclasses.replace(

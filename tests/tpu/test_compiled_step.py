@@ -1,4 +1,4 @@
-"""The step for a TPU is the trainer's; the largest batch."""
+"""The step compiled for a TPU, and the search for the largest batch."""
 
 import pytest
 import tiny
@@ -25,7 +25,7 @@ def plan(**training):
 
 
 class Recorder:
-    """Stands in for the compiler, which needs an extra."""
+    """Replaces the compiler, which needs an extra."""
 
     def __init__(self, topology):
         self.modules = []
@@ -37,32 +37,32 @@ class Recorder:
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Let steps be lowered only."""
+    """Lower steps without compiling them."""
     monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", Recorder)
 
 
 def test_the_module_is_that_of_the_trainers_step(recorded):
-    """Loops over micro-batches and layers and all sums are in it."""
+    """The module has the trainer's loops and all sums over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
     assert isinstance(step.trainer.strategy, CompileOnlyStrategy)
     assert step.trainer.model.albert.encoder.loop == step.plan.loop
     step.compile(2)
     module = step.compiler.modules[0]
     assert b"all-reduce" in module
-    # Micro-batches, layers forward, layers backward.
+    # Loops over micro-batches, layers forward and layers backward.
     assert module.count(b"while") >= 3
     shape = step.specs(2)["input_ids"].shape
     assert shape == (4, 8)
 
 
 def test_the_loop_is_the_default_of_tpus_unless_given():
-    """`auto` is what a run with TPUStrategy takes."""
+    """`auto` selects the same loop as a run with TPUStrategy."""
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
 
 
 def test_sizes_grow_by_an_eighth_at_most():
-    """All small sizes, all powers of two, and steps of at most 1/8."""
+    """Sizes include small ones and powers of two, and grow by at most 1/8."""
     tried = sizes()
     assert tried == sorted(set(tried)) and tried[:9] == list(range(1, 10))
     assert {1 << k for k in range(16)} <= set(tried)
@@ -71,7 +71,7 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """1 GiB and 0.5 GiB per example reach 16 GiB at 30."""
+    """1 GiB plus 0.5 GiB per example reaches 16 GiB at 30 examples."""
     assert crossing({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert crossing({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert crossing({4: 3 * GIB}, 16 * GIB) == 0
@@ -84,7 +84,7 @@ def test_a_line_through_two_sizes():
 )
 @pytest.mark.parametrize("silent", [False, True])
 def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
-    """It fits, the next one does not, and few compilations find it."""
+    """The batch fits, the next size does not, with few compilations."""
     calls = []
 
     def compile_size(size):
@@ -104,7 +104,7 @@ def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
 
 @pytest.mark.slow
 def test_a_step_compiles_for_a_tpu():
-    """The real compiler takes the real step, dropout and clipping included."""
+    """The compiler accepts the real step, including dropout and clipping."""
     for package in VERSIONS:
         pytest.importorskip(package)
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))

@@ -1,4 +1,4 @@
-"""The TPU compiler: what it is given, what it says, and its versions."""
+"""The TPU compiler: its input, its messages and its versions."""
 
 import importlib.metadata
 
@@ -38,7 +38,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Both wordings of too little memory give bytes needed and available."""
+    """Both messages about memory yield the bytes needed and available."""
     assert needed_and_there(message) == sizes
 
 
@@ -53,7 +53,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error says how to install what, and what was found."""
+    """The error names the versions to install, and those found."""
 
     def version(package):
         if package in found:
@@ -68,7 +68,7 @@ def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
 
 
 def summed(replicas):
-    """Return the module of a step that adds up over replicas."""
+    """Return the module of a step with a sum over replicas."""
     strategy = CompileOnlyStrategy(replicas)
     with strategy.scope():
         total = tf.Variable(0.0)
@@ -89,21 +89,21 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module exchanges among all replicas and asks for its own number."""
+    """The module sums over all replicas and uses its replica id."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
 
 @pytest.fixture(scope="module")
 def compiler():
-    """The compiler of a v5e-8, where the extra is installed."""
+    """Return the compiler for a v5e-8 if the extra is installed."""
     for package in VERSIONS:
         pytest.importorskip(package)
     return Compiler(parse("v5e-8"))
 
 
 def optimized(compiler: Compiler, hlo: bytes) -> str:
-    """Return the text of what the compiler makes of a module."""
+    """Return the text of the optimized module."""
     with compiler.mlir.make_ir_context():
         module = compiler.ir.Module.parse(stablehlo(hlo))
         executable = compiler._executable(module, len(compiler.devices))
@@ -112,14 +112,14 @@ def optimized(compiler: Compiler, hlo: bytes) -> str:
 
 @pytest.mark.slow
 def test_the_compiler_knows_its_slice(compiler):
-    """Eight replicas of 15.75 GiB, which the compiler itself says."""
+    """The compiler reports eight replicas with 15.75 GiB each."""
     assert len(compiler.devices) == 8
     assert compiler.memory() == int(15.75 * GIB)
 
 
 @pytest.mark.slow
 def test_a_step_is_compiled_for_all_replicas(compiler):
-    """The optimized module adds up over the eight, and fits."""
+    """The optimized module sums over eight replicas, and fits."""
     compiled = compiler.compile(summed(8))
     assert compiled.fits
     assert 0 < compiled.needed < GIB
@@ -129,7 +129,7 @@ def test_a_step_is_compiled_for_all_replicas(compiler):
 
 @pytest.mark.slow
 def test_memory_is_what_lives_at_once(compiler):
-    """Of nine arrays of 1 GiB, each made from the one before, two."""
+    """Of nine arrays of 1 GiB, each computed from the last, two count."""
 
     def step(x):
         for _ in range(8):
@@ -146,7 +146,7 @@ def test_memory_is_what_lives_at_once(compiler):
 
 @pytest.mark.slow
 def test_masks_are_of_the_tpus_own_generator(compiler):
-    """One instruction draws them; to XLA's for CPUs it is Philox."""
+    """One instruction draws the masks; XLA for CPUs uses Philox for it."""
 
     def step(x):
         return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))
@@ -160,7 +160,7 @@ def test_masks_are_of_the_tpus_own_generator(compiler):
 
 @pytest.mark.slow
 def test_too_large_a_step_is_a_result_with_its_size(compiler):
-    """Three arrays of 8 GiB do not fit, and no exception says so."""
+    """If three arrays of 8 GiB do not fit, the result has the size."""
     strategy = CompileOnlyStrategy(8)
 
     def step(x):
@@ -178,7 +178,7 @@ def test_too_large_a_step_is_a_result_with_its_size(compiler):
     "name", ["v2-8", "v3-512", "v4-8", "v5e-1", "v5p-8", "v6e-8"]
 )
 def test_slices_have_as_many_replicas_as_their_names_say(compiler, name):
-    """Our table and the compiler agree, and it knows the memory."""
+    """The table of slices agrees with the compiler, which knows the memory."""
     other = Compiler(parse(name))
     assert len(other.devices) == parse(name).replicas
     assert other.memory() > 7 * GIB

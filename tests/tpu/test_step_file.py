@@ -1,4 +1,4 @@
-"""The step as a file for JAX: what is in it, and that it is the step."""
+"""The step exported to a file for JAX equals the trainer's step."""
 
 import json
 import pathlib
@@ -24,20 +24,20 @@ OPTIMIZER = OptimizerConfig(learning_rate=0.01, num_warmup_steps=5)
 
 
 def plan() -> Plan:
-    """Return the tiny model's run with the batches of `tiny.make_data`."""
+    """Return a plan for the tiny model and the batches of `tiny.make_data`."""
     training = TrainingConfig(**tiny.TRAINING | TRAINING)
     return Plan(tiny.CONFIG, "none", OPTIMIZER, training, 8, 3)
 
 
 def test_a_step_of_several_replicas_is_refused(tmp_path):
-    """JAX has one device to run it on; nothing is traced before."""
+    """A step of several replicas is an error before tracing."""
     with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
         write_plan(str(tmp_path / "step.zip"), plan(), parse("v5e-8"))
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """The path of the tiny model's step."""
+    """Return the path of the tiny model's step."""
     for package in VERSIONS:
         pytest.importorskip(package)
     path = tmp_path_factory.mktemp("step") / "step.zip"
@@ -47,7 +47,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """From the same weights and batch: every variable, the report, the norm."""
+    """From equal weights and batch, all variables and outputs are equal."""
     import jax
     import jax.export
 
@@ -79,7 +79,7 @@ def test_the_file_is_the_step_of_the_trainer(file):
 
 @pytest.mark.slow
 def test_the_benchmark_needs_jax_and_the_file_alone(file):
-    """It times the step and compares all outputs, without TensorFlow."""
+    """The benchmark times and compares the step without TensorFlow."""
     code = (
         "import runpy, sys; sys.modules |= {'tensorflow': None, "
         "'albert_tf': None}; sys.argv = sys.argv[1:];"

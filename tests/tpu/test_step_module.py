@@ -1,4 +1,4 @@
-"""What goes into a lowered step and out of it has the right names."""
+"""Inputs and outputs of a lowered step have the right names."""
 
 import pytest
 import tiny
@@ -11,14 +11,14 @@ from albert_tf.training.step.training_config import TrainingConfig
 
 @pytest.fixture(scope="module")
 def step():
-    """The step of the tiny model on one replica."""
+    """Return the step of the tiny model on one replica."""
     training = TrainingConfig(train_batch_size=4)
     plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
     return Step(plan, parse("v5e-1"))
 
 
 def shapes_of(module):
-    """Return the shapes of arguments and outputs, as the module has them."""
+    """Return the shapes of the module's arguments and outputs."""
     shape = parsed(module.hlo).host_program_shape
     return (
         [tuple(s.dimensions) for s in shape.parameters],
@@ -27,7 +27,7 @@ def shapes_of(module):
 
 
 def test_arguments_and_outputs_are_named_as_the_module_orders_them(step):
-    """Shapes agree; all of the state is updated, once, and nothing else."""
+    """Names match by shape; the entire state, and nothing else, is updated."""
     module = step.lower(4)
     taken, made = shapes_of(module)
     specs = module.arguments

@@ -1,4 +1,4 @@
-"""The module for the TPU does what an ordinary step does."""
+"""The module for the TPU equals an ordinary step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ BATCH, STEPS = 16, 3
 
 
 def lowered(trainer):
-    """Return the module of a trainer's step on one replica, and its step."""
+    """Return the module of a trainer's step on one replica, and the step."""
     optimizer = trainer.optimizer.config
     plan = Plan(tiny.CONFIG, "none", optimizer, trainer.training, 8, 3)
     step = Step(plan, parse("v5e-1"))
@@ -21,16 +21,17 @@ def lowered(trainer):
 
 
 def relative(value, expected):
-    """Return the largest difference as a share of the largest value."""
+    """Return the largest difference relative to the largest value."""
     largest = np.abs(expected).max()
     return np.abs(value - expected).max() / largest if largest else 0.0
 
 
 @pytest.mark.slow
 def test_a_step_of_the_module_is_an_ordinary_step():
-    """Report, norm, weights, moments: to 1e-5, without dropout.
+    """Report, norm, weights and moments agree to 1e-5 without dropout.
 
-    But for a bias that moves no softmax: its gradient is rounding alone.
+    A bias that does not affect softmax is excluded: its gradient is only
+    rounding.
     """
     for package in VERSIONS:
         pytest.importorskip(package)

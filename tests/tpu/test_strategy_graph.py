@@ -1,7 +1,7 @@
-"""What `TPUStrategy` makes of the trainer's steps, traced and not run.
+"""The trainer's steps under `TPUStrategy`, traced without running.
 
-The strategy, its loop on the hosts and its input are those of a run; the
-resolver is made by hand, and no operation is executed.
+The strategy, its host loop and its input are those of a run; the resolver is
+a fake, and no operation is executed.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ from albert_tf.training.step.training_config import TrainingConfig
 CONFIG = dataclasses.replace(
     tiny.CONFIG, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
 )
-EACH = 4  # examples of a replica, in two micro-batches
+EACH = 4  # examples per replica, in two micro-batches
 
 
 def trainer_on(strategy):
-    """Return a trainer with all that a step may do."""
+    """Return a trainer whose step uses every option."""
     replicas = strategy.num_replicas_in_sync
     training = TrainingConfig(
         train_batch_size=EACH * replicas,
@@ -47,7 +47,7 @@ def trainer_on(strategy):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """A folder of records."""
+    """Return a folder of records."""
     folder = tmp_path_factory.mktemp("records")
     write_records(folder)
     return str(folder)
@@ -55,7 +55,7 @@ def data_dir(tmp_path_factory):
 
 @functools.cache
 def trainer_of(cores):
-    """Return the trainer of a slice."""
+    """Return a trainer on a slice."""
     strategy = tf.distribute.TPUStrategy(Resolver(cores))
     assert is_tpu(strategy)
     with variables_here(strategy):
@@ -64,7 +64,7 @@ def trainer_of(cores):
 
 @functools.cache
 def steps(cores, data_dir, layers=None):
-    """Trace the loop of many steps over a run's own input."""
+    """Trace the loop of many steps with the input of a run."""
     trainer = trainer_of(cores).at_depth(layers)
     metadata = read_metadata(data_dir)
     batches = functools.partial(
@@ -77,7 +77,7 @@ def steps(cores, data_dir, layers=None):
 
 
 def evaluation(cores, data_dir):
-    """Trace an evaluation's step over a run's own input."""
+    """Trace an evaluation step with the input of a run."""
     evaluator = trainer_of(cores).evaluator
     size, metadata = evaluator.eval_batch_size, read_metadata(data_dir)
     batches = functools.partial(
@@ -98,7 +98,7 @@ def compile_only(replicas):
 
 
 def compiled(replicas, layers=None):
-    """Return the structure of what `tpu_check` lowers."""
+    """Return the structure of the step that `tpu_check` lowers."""
     trainer = compile_only(replicas).at_depth(layers)
     strategy, step = trainer.strategy, trainer.replica_step
     specs = input_pipeline.batch_spec(EACH, TOKENS, SLOTS)
@@ -113,9 +113,9 @@ def compiled(replicas, layers=None):
 def test_the_check_compiles_what_the_strategy_replicates(
     cores, layers, data_dir
 ):
-    """Operation by operation: kinds, attributes, order of what is taken.
+    """Both programs have equal operations, attributes and order of inputs.
 
-    But for what adds a step's figures up, of which none leaves the device.
+    Sums of a step's figures, which stay on the device, are excluded.
     """
     traced = steps(cores, data_dir, layers)
     ours = structure(traced.replica, traced.library, traced.ends)
@@ -129,9 +129,9 @@ def test_the_check_compiles_what_the_strategy_replicates(
 
 
 def nodes_of_replicas(traced):
-    """Return all nodes of replicas, of the functions that they call too."""
+    """Return all nodes of replicas, including those of called functions."""
     nodes = [n for n in traced.replica.node_def if "_tpu_replicate" in n.attr]
-    for node in nodes:  # which grows
+    for node in nodes:  # the list grows
         names = [v.func.name for v in node.attr.values() if v.func.name]
         for name in names:
             nodes += traced.library[name].node_def
@@ -139,14 +139,14 @@ def nodes_of_replicas(traced):
 
 
 def types(node):
-    """Return the types that a node's attributes name."""
+    """Return the types in a node's attributes."""
     values = node.attr.values()
     return {t for v in values for t in (v.type, *v.list.type)}
 
 
 @functools.cache
 def platform():
-    """Return for what XLA has kernels here: TPUs, in their own TensorFlow."""
+    """Return the platform with XLA kernels: TPU, if TensorFlow supports it."""
     lower = tf.function(lambda x: x * x, jit_compile=True)
     lower = lower.experimental_get_compiler_ir(tf.TensorSpec([]))
     for name in "TPU", None:  # lowering also registers the kernels
@@ -156,7 +156,7 @@ def platform():
 
 
 def compilable(op):
-    """Return whether XLA has a kernel for a kind of operation."""
+    """Return whether XLA has a kernel for an operation."""
     known = kernels.get_registered_kernels_for_op(op).kernel
     return platform() in {kernel.device_type for kernel in known}
 
@@ -164,7 +164,7 @@ def compilable(op):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [steps, evaluation])
 def test_replicas_hold_what_a_tpu_can(make, data_dir):
-    """XLA has a kernel for each operation; nothing is a string, or nested."""
+    """Replicas contain only operations with XLA kernels, and no strings."""
     platform()
     nodes = nodes_of_replicas(make(8, data_dir))
     structural = CALLS | LOOPS | {"NoOp", "TPUReplicateMetadata"}
@@ -179,9 +179,9 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 @pytest.mark.slow
 @pytest.mark.parametrize("cores", [8, 32])
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
-    """It has one share of the examples, and each core one iterator."""
+    """Each host has one share of the examples, and each core an iterator."""
     nodes = steps(cores, data_dir).host.node_def
-    # Of the stream, which alone is made of epochs.
+    # Of the training stream; only it consists of epochs.
     hosts = [n.device for n in nodes if n.op == "FlatMapDataset"]
     assert distribution.hosts(trainer_of(cores).strategy) == len(hosts)
     fed = [n.device for n in nodes if n.op == "MakeIterator"]
@@ -192,8 +192,8 @@ def test_each_host_reads_for_its_own_cores(cores, data_dir):
 
 @pytest.mark.slow
 def test_checkpoints_hold_a_tpus_variables(tmp_path):
-    """Saved from all replicas' copies, restored into each; averages too."""
-    trainer = trainer_of(4)  # as many as there are logical CPUs
+    """Checkpoints save and restore TPU variables, including averages."""
+    trainer = trainer_of(4)  # one per logical CPU
     state = trainer.state()
     for number, variable in enumerate(state.values()):
         variable.assign(

@@ -1,4 +1,4 @@
-"""`docs/cloud_tpu.md` says what the code says."""
+"""`docs/cloud_tpu.md` agrees with the code."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ GUIDE = (ROOT / "docs" / "cloud_tpu.md").read_text(encoding="utf-8")
 
 
 def test_the_guide_installs_what_is_required():
-    """All but TensorFlow and its text library, which a TPU has otherwise."""
+    """The guide installs all dependencies except those that TPU VMs have."""
     lines = GUIDE.replace("\\\n", " ").splitlines()
     [line] = [x for x in lines if x.startswith("pip install 'sentencepiece")]
     others = {
@@ -21,7 +21,7 @@ def test_the_guide_installs_what_is_required():
 
 
 def test_the_slices_of_the_guide_exist():
-    """Every accelerator type that a command or a table names."""
+    """All accelerator types in commands and tables exist."""
     named = set(re.findall(r"\bv(?:\d|5litepod|5e|5p|6e)-\d+\b", GUIDE))
     assert {"v3-8", "v4-8", "v5litepod-8", "v5p-8", "v6e-8"} <= named
     for name in named:

@@ -1,7 +1,7 @@
-"""`TPUStrategy` over TPUs that are not there: it traces and cannot run.
+"""`TPUStrategy` for TPUs that do not exist, which can trace but not run.
 
-Only its variables are somewhere: each replica's on a logical CPU, or where
-there are more replicas than these, several of them on one.
+Only its variables exist: those of each replica are on a logical CPU, which
+several replicas share if there are more replicas than CPUs.
 """
 
 import contextlib
@@ -15,20 +15,20 @@ CORES_OF_A_HOST = 8
 
 
 class Device(NamedTuple):
-    """What a strategy asks a device for."""
+    """The attributes of a device that a strategy needs."""
 
     name: str
 
 
 class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Says that a slice of so many cores is there."""
+    """Reports a slice with a given number of cores."""
 
     def __init__(self, cores: int):
         super().__init__("local")
         self.cores = cores
 
     def get_tpu_system_metadata(self):
-        """Return the names of the cores, and how many there are."""
+        """Return the names and the number of cores."""
         each = min(self.cores, CORES_OF_A_HOST)
         cores = [divmod(core, each) for core in range(self.cores)]
         job = "/job:worker/replica:0/task"
@@ -43,7 +43,7 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 @contextlib.contextmanager
 def variables_here(strategy: tf.distribute.TPUStrategy):
-    """Let the variables that are made lie on this machine's CPUs."""
+    """Place new variables on this machine's CPUs."""
     extended = strategy.extended
     cores, cpus = extended._tpu_devices, tf.config.list_logical_devices("CPU")
     places = [[cpus[i % len(cpus)].name] for i in range(len(cores))]
@@ -55,13 +55,13 @@ def variables_here(strategy: tf.distribute.TPUStrategy):
 
 
 class Traced(NamedTuple):
-    """A function with what `strategy.run` replicates inside it.
+    """A function, and the part of it that `strategy.run` replicates.
 
     Attributes:
       host: the functions of the host.
-      replica: the one in which a replica's operations are.
-      ends: what a replica returns.
-      library: {name: function} of all.
+      replica: the function with a replica's operations.
+      ends: the outputs of a replica.
+      library: {name: function} of all functions.
     """
 
     host: list[FunctionDef]
@@ -71,12 +71,12 @@ class Traced(NamedTuple):
 
 
 def replicated(function: FunctionDef) -> bool:
-    """Return whether a function has operations of replicas."""
+    """Return whether a function contains replica operations."""
     return any("_tpu_replicate" in node.attr for node in function.node_def)
 
 
 def trace(call) -> Traced:
-    """Trace a function of nothing that calls `strategy.run` once."""
+    """Trace a function without arguments that calls `strategy.run` once."""
     whole = tf.function(call, autograph=False).get_concrete_function()
     functions = whole.graph.as_graph_def().library.function
     library = {f.signature.name: f for f in functions}

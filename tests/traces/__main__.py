@@ -1,8 +1,8 @@
-"""Compare the losses of short runs with the recorded ones, or record them.
+"""Compare the losses of short runs with recorded ones, or record them.
 
-A change that claims to leave every computation as it was leaves every trace
-as it was, to the bit. A change that is meant to change a trace records it
-anew, in a commit of its own that gives the reason.
+A change that claims not to affect any computation must leave every trace equal
+to the bit. A change that is meant to affect a trace records it again, in a
+separate commit that states the reason.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     executor = concurrent.futures.ProcessPoolExecutor(
         asked.processes,
         multiprocessing.get_context("spawn"),
-        max_tasks_per_child=1,  # no run depends on those before it
+        max_tasks_per_child=1,  # runs are independent of earlier ones
     )
     passed = []
     with executor:

@@ -1,11 +1,11 @@
-"""Recorded traces, and how a run is compared with one.
+"""Compare runs with recorded traces.
 
-On the kind of machine that recorded it (the same processor, TensorFlow,
-Keras and NumPy) a run must match to the bit. Elsewhere sums
-are rounded in another order, and training amplifies the differences from step
-to step: there every loss and rate must lie within `TOLERANCE`, and every norm
-within `NORM_TOLERANCE`. Scores that count examples are then not compared:
-where a model has hardly decided, the last bit decides.
+On the kind of machine that recorded the trace (the same processor, TensorFlow,
+Keras and NumPy), a run must match to the bit. Elsewhere, sums are rounded in
+another order, and training amplifies the differences from step to step: every
+loss and rate must then be within `TOLERANCE`, and every norm within
+`NORM_TOLERANCE`. Scores that count examples are not compared there, because the
+last bit decides if a model is undecided.
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "recorded"
 LIBRARIES = ("tensorflow", "keras", "numpy")
-# Libraries divide their sums by the size of caches, and choose their vectorized
-# code by the features.
+# Libraries partition sums by cache size, and choose vectorised code by CPU
+# features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
-# Relative. With two threads, narrow vectors and without oneDNN losses departed
-# by at most 0.2 %, and the gradient norms of a task learned by heart by 9 %.
+# Relative. With two threads, narrow vectors and no oneDNN, losses differed by
+# at most 0.2 %, and the gradient norms of a memorised task by 9 %.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
 
 
 def machine() -> dict[str, str]:
-    """Return what the last bits of a run depend on."""
+    """Return the properties that the last bits of a run depend on."""
     facts: dict[str, str] = {}
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -48,11 +48,11 @@ def machine() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """A run's figures, and where they were measured.
+    """The figures of a run, and the machine that measured them.
 
     Attributes:
       machine: see `machine`.
-      recipes: the recipes or kinds of tasks that the run stands for.
+      recipes: the recipes or kinds of tasks that the run represents.
       rows: {loss, gradient norm or rate: value} of each step.
       evaluation: {metric: value} after the last step.
     """
@@ -84,14 +84,14 @@ def read(name: str) -> Recorded:
 
 
 def tolerance(name: str, exact: bool) -> float:
-    """Return by how much of itself a value may differ."""
+    """Return the relative tolerance of a value."""
     if exact:
         return 0.0
     return NORM_TOLERANCE if name == "gradient_norm" else TOLERANCE
 
 
 def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
-    """Describe the values that differ by more than they may."""
+    """Describe the values that differ by more than the tolerance."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
         for name in {**expected, **found}
@@ -103,10 +103,10 @@ def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
 
 
 def first_difference(recorded: Recorded, run: Recorded) -> str | None:
-    """Describe the first step where a run departs from its record.
+    """Describe the first step at which a run differs from its record.
 
-    Returns None where there is none: to the bit on the recording kind of
-    machine, within the tolerances elsewhere.
+    Returns None without a difference: to the bit on the same kind of machine,
+    within the tolerances elsewhere.
     """
     exact = run.machine == recorded.machine
     if run.recipes != recorded.recipes:

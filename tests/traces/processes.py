@@ -1,6 +1,6 @@
-"""What a process that makes runs is asked to do.
+"""Functions called in the processes that make runs.
 
-This module is imported before TensorFlow, whose environment it states.
+This module sets TensorFlow's environment, and is imported before it.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from traces import comparison
 
-# Read by TensorFlow and its libraries when a process imports them. How a sum
-# is divided depends on the number of threads and the width of vectors.
+# TensorFlow and its libraries read these when they are imported. The partition
+# of sums depends on the number of threads and the width of vectors.
 ENVIRONMENT = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -22,7 +22,7 @@ ENVIRONMENT = {
 
 
 def run(name: str) -> comparison.Recorded:
-    """Make a run in a folder of its own, without its output."""
+    """Make a run in a temporary folder, without printing its output."""
     from traces import runs
 
     output = io.StringIO()
@@ -39,7 +39,7 @@ def run(name: str) -> comparison.Recorded:
 
 
 def all_names() -> list[str]:
-    """Return the names of all runs, as a process of its own lists them."""
+    """Return the names of all runs, listed by a separate process."""
     from traces import runs
 
     return list(runs.all_runs())

@@ -1,9 +1,9 @@
-"""What is traced: each recipe of `configs/pretraining`, each kind of task.
+"""Traced runs: each recipe in `configs/pretraining`, each kind of task.
 
-A run makes 100 steps with a small model and keeps the losses and the gradient
-norm of every step. Recipes that are equal once they are made small share a
-run. Only the public interface of `albert_tf` is used, so that modules can be
-moved while the traces stay.
+A run makes 100 steps with a small model and records the losses and gradient
+norm of every step. Recipes that are equal after reduction share a run. Only the
+public interface of `albert_tf` is used, so that traces do not depend on the
+location of modules.
 """
 
 import ast
@@ -42,8 +42,8 @@ SMALL_RUN = {
     "steps_per_loop": 1,
     "do_eval": True,
 }
-# `budget_hours` follows the clock. These are settings that it chose for
-# `tiny`; the schedules are given in shares of the steps.
+# `budget_hours` depends on the clock. These are the settings that it chose for
+# `tiny`; schedules are in shares of the steps.
 CHOSEN = {
     "optimizer": "muon",
     "learning_rate": 0.002,
@@ -67,7 +67,7 @@ TASKS = {
 
 
 class Watch(albert_tf.Hook):
-    """Keeps what each step measured, in `rows`."""
+    """Records the measurements of each step in `rows`."""
 
     def __init__(self):
         self.rows: list[dict[str, float]] = []
@@ -80,12 +80,12 @@ class Watch(albert_tf.Hook):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What a run measured.
+    """The measurements of a run.
 
     Attributes:
-      recipes: the recipes or kinds of tasks that the run stands for.
+      recipes: the recipes or kinds of tasks that the run represents.
       rows: {loss, gradient norm or rate: value} of each step.
-      evaluation: {metric: value} of the held-out examples after the last one.
+      evaluation: {metric: value} on held-out examples after the last step.
     """
 
     recipes: list[str]
@@ -94,7 +94,7 @@ class Trace:
 
 
 def read_flags(recipe: str) -> dict[str, Any]:
-    """Return the settings of a recipe's flagfile."""
+    """Return the settings in a recipe's flagfile."""
     settings = {}
     for line in (RECIPES / f"{recipe}.flags").read_text().splitlines():
         if line.startswith("--"):
@@ -107,7 +107,7 @@ def read_flags(recipe: str) -> dict[str, Any]:
 
 
 def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a recipe and its model, both made small."""
+    """Return the reduced settings of a recipe and its model."""
     settings = read_flags(recipe)
     model = json.loads((ROOT / settings.pop("albert_config_file")).read_text())
     layers = min(model["num_hidden_layers"], MOST_LAYERS)
@@ -120,17 +120,17 @@ def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def distinct_recipes() -> dict[str, list[str]]:
-    """Return {name: recipes that are equal once made small}."""
+    """Return {name: recipes that are equal after reduction}."""
     groups: dict[str, list[str]] = {}
     for path in sorted(RECIPES.glob("*.flags")):
-        # Names of models are not part of what is trained.
+        # Model names do not affect training.
         key = json.dumps(made_small(path.stem), sort_keys=True)
         groups.setdefault(key, []).append(path.stem)
     return {recipes[0]: recipes for recipes in groups.values()}
 
 
 def build_records(folder: Path, **settings) -> str:
-    """Build records of the made-up text; return their folder."""
+    """Build records of the synthetic text; return their folder."""
     records = folder / "records"
     albert_tf.create_pretraining_data(
         input_file=str(texts.write_text(folder)),
@@ -146,14 +146,14 @@ def build_records(folder: Path, **settings) -> str:
 
 
 def write_model(folder: Path, model: Mapping[str, Any]) -> str:
-    """Write a model's config; return its path."""
+    """Write a model config; return its path."""
     path = folder / "albert_config.json"
     path.write_text(json.dumps(model))
     return str(path)
 
 
 def begin_model(folder: Path, data_dir: str, config_file: str) -> str:
-    """Write the model directory that a run of 10 steps leaves."""
+    """Write the model directory of a run of 10 steps."""
     output_dir = str(folder / "begun")
     albert_tf.pretrain(
         data_dir=data_dir,
@@ -170,20 +170,20 @@ def pretrain(
     records: Mapping[str, Any],
     **more,
 ) -> Trace:
-    """Pretrain with recipes that are equal once made small.
+    """Pretrain with recipes that are equal after reduction.
 
     Args:
-      folder: an empty one, for all that is written.
+      folder: an empty folder for all output.
       recipes: the names of their flagfiles.
       records: settings of the builder.
-      **more: settings beside those of the recipe.
+      **more: additional settings.
     """
     settings, model = made_small(recipes[0])
     if "mask_schedule" in settings:
         records = {"masking": "dynamic"} | dict(records)
     data_dir, watch = build_records(folder, **records), Watch()
     config_file = write_model(folder, model)
-    if recipes == ["domain"]:  # goes on with a model
+    if recipes == ["domain"]:  # continues from a model
         begun = begin_model(folder, data_dir, config_file)
         settings["init_checkpoint"] = begun
     result = albert_tf.pretrain(
@@ -210,7 +210,7 @@ def finetune(folder: Path, task: str) -> Trace:
         train_file=texts.write_task(folder / "train", task, 200, 1),
         eval_file=texts.write_task(folder / "eval", task, 40, 2),
         max_seq_length=TOKENS,
-        learning_rate=1e-4,  # more, and roundings grow from step to step
+        learning_rate=1e-4,  # with a larger rate, rounding errors grow
         do_train=True,
         hooks=[watch],
         **SMALL_RUN | TASKS[task],
@@ -219,7 +219,7 @@ def finetune(folder: Path, task: str) -> Trace:
 
 
 def all_runs() -> dict[str, Callable[[Path], Trace]]:
-    """Return {name: makes the run in an empty folder}."""
+    """Return {name: function that makes the run in an empty folder}."""
 
     def of(*recipes, records=None, **more):
         return lambda folder: pretrain(

@@ -1,8 +1,8 @@
-"""Text and task files of a made-up language, the same on every machine.
+"""Text and task files in a synthetic language, the same on every machine.
 
 The words of a document share a topic, and each sentence begins with its
-number in the document, so masked words and sentence order can be learned in
-100 steps. Labels, tags and answers of the tasks follow from topics.
+number in the document, so that masked words and sentence order can be learnt
+in 100 steps. Labels, tags and answers of the tasks depend on topics.
 """
 
 import json
@@ -21,7 +21,7 @@ PIECES = (
 
 
 def words(rng: np.random.Generator, topic: int, number: int) -> list[str]:
-    """Draw words of a topic."""
+    """Draw words about a topic."""
     drawn = topic * WORDS + rng.integers(WORDS, size=number)
     return [f"w{word}" for word in drawn]
 
@@ -45,10 +45,10 @@ def write_text(folder: Path, documents: int = 200) -> Path:
 
 
 class Rows:
-    """Draws examples of tasks whose answers follow from the topic of words.
+    """Draws examples of tasks whose answers depend on the topic of words.
 
     Args:
-      seed: of everything drawn.
+      seed: the seed of all draws.
     """
 
     def __init__(self, seed: int):
@@ -59,7 +59,7 @@ class Rows:
         return int(self.rng.integers(TOPICS))
 
     def text(self, topic: int) -> str:
-        """Draw a text of a topic, 4 to 11 words long."""
+        """Draw a text about a topic, 4 to 11 words long."""
         number = int(self.rng.integers(4, 12))
         return " ".join(words(self.rng, topic, number))
 
@@ -76,19 +76,19 @@ class Rows:
         }
 
     def multilabel(self) -> dict:
-        """Draw a text of two topics, and the names of both."""
+        """Draw a text about two topics, and the names of both."""
         topics = [self.topic(), self.topic()]
         text = " ".join(map(self.text, topics))
         names = sorted({f"topic{topic}" for topic in topics})
         return {"text": text, "label": names}
 
     def regression(self) -> dict:
-        """Draw a text, and a number that follows from its topic."""
+        """Draw a text, and a number that depends on its topic."""
         topic = self.topic()
         return {"text": self.text(topic), "label": topic / TOPICS}
 
     def multiple_choice(self) -> dict:
-        """Draw three texts, of which one has the topic of the context."""
+        """Draw a context and three texts, one with the topic of the context."""
         topics = self.rng.permutation(TOPICS)[:3].tolist()
         right = int(self.rng.integers(3))
         return {
@@ -124,7 +124,7 @@ class Rows:
         return {"context": context, "qas": [asked]}
 
     def embedding(self) -> dict:
-        """Draw a text, another of its topic, and one of another topic."""
+        """Draw a text, one with the same topic, and one with another topic."""
         topic = self.topic()
         return {
             "text": self.text(topic),
@@ -134,7 +134,7 @@ class Rows:
 
 
 def write_task(path: Path, kind: str, number: int, seed: int) -> str:
-    """Write examples of a kind of task; return the path with its ending."""
+    """Write examples of a kind of task; return the path with extension."""
     rows = Rows(seed)
     if kind == "token_classification":
         path = path.with_suffix(".conll")

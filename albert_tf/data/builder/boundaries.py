@@ -1,4 +1,4 @@
-"""Find the first token of each word, by a choice of rules, and sentence.
+"""Find where words begin, by a choice of rules, and where sentences begin.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -134,7 +134,7 @@ def _encode_by_words(
 
     Args:
       words_of: cuts a line into words; joined, these equal the line.
-      tokenizer: also returns the offset of each token.
+      tokenizer: encodes the lines and returns token offsets.
       lines: the text.
     """
     ids, sizes, starts = [], [], []

@@ -1,4 +1,4 @@
-"""Settings of a build, and everything but the text that records depend on."""
+"""Settings of a build, and the recipe that every process receives."""
 
 import dataclasses
 import functools
@@ -107,8 +107,7 @@ class BuildConfig:
 # another identity.
 BUILDER_VERSION = 8
 
-# Settings that do not affect the output. The location of the text does not;
-# the hash of the text is part of the identity.
+# Settings that do not affect the output. The text does, but not its location.
 OUTPUT_SAME = """input_file output_dir num_processes scratch_dir runner
 pipeline_options""".split()
 

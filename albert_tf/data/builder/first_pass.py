@@ -15,7 +15,7 @@ from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
 
-# Letters are counted in one of every this many lines.
+# Letters are counted in one line out of this many.
 SAMPLED = 16
 
 # A part: its number of sentences, its hash and key (see `Documents`), and its

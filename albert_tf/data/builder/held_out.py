@@ -27,7 +27,7 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# Relative error of the share that whole documents may have.
+# The largest relative error of the share without dividing a document.
 TOLERANCE = 1 / 3
 
 # The gap on either side of held-out text, as a share of that text; at least
@@ -50,7 +50,7 @@ class Measured:
 
     Attributes:
       tokens: [BUCKETS] int64, tokens per bucket of their document.
-      pieces: [V] int64, occurrences of each piece without dropped text.
+      pieces: [V] int64, occurrences of each piece outside dropped text.
       ends: {shard: (lowest, highest bucket)} of each non-empty shard.
       counts: duplicate documents and tokens that are dropped.
     """
@@ -130,7 +130,7 @@ class HeldOut:
         border; see `divide`.
       shards: {split: the shards that contain its text}.
       counts: dropped duplicates, and the tokens of a divided document.
-      pieces: [V] occurrences of each piece without dropped text.
+      pieces: [V] occurrences of each piece outside dropped text.
     """
 
     border: Border
@@ -191,7 +191,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: Recipe, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border; return None if none is needed."""
+    """Measure a shard's parts at the border; None if no tokens are wanted."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:

@@ -3,8 +3,8 @@
 The task teaches a small model to compare two texts; masked words and sentence
 order do not. Only the text may reveal the label, so
 
-- an inserted B has the length of the B that it replaces, and ends as other B
-  do;
+- an inserted B has the length of the B that it replaces, and ends like other
+  B;
 - before the exchange, some B become a piece of their own A. In a true pair,
   words shared with A then reveal the label, and their neighbours reveal the
   masked words. The inserted B of such a pair is a piece of another A.

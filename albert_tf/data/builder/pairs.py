@@ -33,7 +33,7 @@ COMPAT = ("none", "google")
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig:
-    """Settings of cutting documents into segment pairs."""
+    """Settings for cutting documents into segment pairs."""
 
     max_seq_length: int = setting(
         512,
@@ -49,10 +49,10 @@ class PairsConfig:
     )
     single_segment_policy: str | None = setting(
         None,
-        "What to do with a chunk of a single line: split it where a sentence "
-        "ends inside it, or drop it if none does (default: split); always "
-        "drop it (drop); or split it if possible and otherwise keep it as an "
-        "example of one segment, with masked words but no order (keep).",
+        "What to do with a chunk of a single line. split (default): split it "
+        "where a sentence ends inside it, or else drop it; drop: drop it; "
+        "keep: split it if possible, or else keep it as an example of one "
+        "segment, with masked words but no order.",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
@@ -130,7 +130,7 @@ def chunk_ends(
 
 
 def chain(following: np.ndarray) -> np.ndarray:
-    """Return the first sentence of each chunk, following `following`."""
+    """Return the first sentence of each chunk; `following` links chunks."""
     steps = following.tolist()
     first, begins = 0, []
     while first < len(steps):
@@ -185,7 +185,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break inside each range of tokens, [n]; its start without one."""
+    """Draw a break inside each range of tokens, [n], or its start if none."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)

@@ -2,9 +2,8 @@
 
 A document has one target length. A chunk adds sentences until it reaches or
 exceeds the target, and is then truncated at random from either end of its
-longer segment. A chunk of one sentence gets B from a random document and label
-1.
-Source: google-research/albert `create_instances_from_document` and
+longer segment. A chunk of one sentence gets label 1 and B from a random
+document. Source: google-research/albert `create_instances_from_document` and
 `truncate_seq_pair`.
 
 Glossary: S sentences, D parts of documents, n pairs.

@@ -26,7 +26,7 @@ TITLES = {EVAL: "held-out records"}
 
 
 def count_instances(instances: Instances) -> Counter:
-    """Count a batch of records, except for its masks."""
+    """Count a batch of records, without its masks."""
     return Counter(
         records=len(instances.lengths),
         slots=instances.input_ids.size,
@@ -166,8 +166,8 @@ MUCH_PADDING = 0.4
 # Warn if truncation removes a larger share of the text.
 MUCH_TRUNCATED = 0.05
 
-# Labels are not fair coins if their share differs from one half by more than
-# both of these.
+# Labels are biased if their share differs from one half by more than both of
+# these.
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 

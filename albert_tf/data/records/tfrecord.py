@@ -4,7 +4,7 @@ A record is its length (8 bytes, little-endian), a checksum of the length, its
 bytes, and a checksum of the bytes. A checksum is a masked CRC-32C in 4 bytes.
 https://www.tensorflow.org/tutorials/load_data/tfrecord
 
-Glossary: B instances, n tokens with special ones, m masked tokens.
+Glossary: B instances, n tokens including special ones, m masked tokens.
 """
 
 import dataclasses
@@ -354,7 +354,7 @@ def decode(serialized: bytes) -> Example:
     """Decode a static, dynamic or released record.
 
     Raises:
-      ValueError: it is not a pretraining record.
+      ValueError: the bytes are not a pretraining record.
     """
     feature = parse(serialized)
     decode_form = _decode_dynamic if "token_ids" in feature else _decode_static

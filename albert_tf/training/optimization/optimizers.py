@@ -231,12 +231,12 @@ class Optimizer(keras.optimizers.Optimizer):
         excluded: str = EXCLUDED.pattern,
         **kwargs,
     ):
-        asked = [name for name in UNUSED if kwargs.get(name)]
+        given = [name for name in UNUSED if kwargs.get(name)]
         require(
-            not asked,
-            "These settings of Keras's optimizers must not be given: this one clips "
-            "and averages by its own rules.",
-            asked=asked,
+            not given,
+            "This optimizer clips and averages by its own rules, so these "
+            "settings of Keras's optimizers must not be set.",
+            settings=given,
         )
         super().__init__(rate, **kwargs)
         self.config, self.excluded = config, excluded
