@@ -1,9 +1,8 @@
 """The second pass: one shard, once, to one file of records."""
 
 import dataclasses
-import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -102,11 +101,13 @@ def _read_documents(job: FileJob) -> Documents:
     return documents
 
 
-def _rule(config: pairs.PairsConfig) -> types.ModuleType:
-    """Return the module that makes pairs by such settings."""
+def _pair_maker(config: pairs.PairsConfig) -> Callable:
+    """Return the function that makes pairs by these settings."""
     if config.compat == "google":
-        return released_pairs
-    return next_sentence_pairs if config.random_next_sentence else pairs
+        return released_pairs.make_pairs
+    if config.random_next_sentence:
+        return next_sentence_pairs.make_pairs
+    return pairs.make_pairs
 
 
 def _lay_out(
@@ -130,12 +131,12 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     if job.duplicate == 0:
         counts["tokens"] = len(documents.ids)
     breaks = sentence_breaks(documents.ids, tokenizer)
-    rule = _rule(settings).make_pairs
-    made, chunk_counts = rule(documents, breaks, settings, rng)
+    make_pairs = _pair_maker(settings)
+    made, chunk_counts = make_pairs(documents, breaks, settings, rng)
     counts.update(chunk_counts)
-    released, config = settings.compat == "google", job.recipe.masking
-    cover = (released_masking if released else masking).cover
-    words = masking.Words.of(tokenizer, released)
+    google, config = settings.compat == "google", job.recipe.masking
+    cover = released_masking.cover if google else masking.cover
+    words = masking.Words.of(tokenizer, google)
     most = config.most_masked(settings.max_seq_length)
     seed = int(rng.integers(2**63))
     for first, instances in _lay_out(job, documents, made):
