@@ -1,6 +1,6 @@
 """Make a smaller or faster model directory: `python -m albert_tf.shrink`.
 
-    python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \\
+    python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \
         --num_layers=8 --num_heads=6 --weights=bfloat16 --data_dir=DATA
 
 - `--num_layers` applies the shared layer fewer times. The number of parameters
@@ -18,18 +18,7 @@ are printed. Fine-tuning the new directory recovers part of the loss.
 from albert_tf.base import program
 
 with program.quiet_start():
-    from albert_tf.finetuning import shrinking
-    from albert_tf.tasks.task_config import DataConfig
-
-
-@program.command(shrinking.ShrinkConfig, DataConfig)
-def shrink(config: shrinking.ShrinkConfig, data: DataConfig) -> None:
-    """Make a smaller or faster model directory."""
-    shrinking.shrink(config, data)
-
-
-cli = shrink.program.cli
-
+    from albert_tf.finetuning.shrink import cli
 
 if __name__ == "__main__":
     cli()

@@ -235,7 +235,7 @@ def model_of(config_file: str):
     """Build a model from a config file; return it and {name: variable}."""
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.training.model_directory import checkpoints
+    from albert_tf.training import checkpoints
 
     config = AlbertConfig.from_json_file(config_file)
     model = AlbertForPretraining(config)
@@ -246,7 +246,7 @@ def begin(weights: str, config_file: str, records: str, seed: int) -> None:
     """Write the initial weights that `pretrain.py` would use."""
     import keras
 
-    from albert_tf.training.first_weights.new_model import start_new
+    from albert_tf.training.pretraining.informed_start import start_new
 
     keras.utils.set_random_seed(seed)
     model, variables = model_of(config_file)
@@ -258,7 +258,7 @@ def begin(weights: str, config_file: str, records: str, seed: int) -> None:
 
 def end(weights: str, config_file: str, records: str, model_dir: str) -> None:
     """Write a model directory from weights."""
-    from albert_tf.training.model_directory import checkpoints
+    from albert_tf.training import checkpoints
 
     model, variables = model_of(config_file)
     with np.load(weights) as file:

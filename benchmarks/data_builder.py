@@ -24,7 +24,7 @@ from pathlib import Path
 from albert_tf.base import program
 from albert_tf.base.console import table
 from albert_tf.base.settings import setting
-from albert_tf.data import records
+from albert_tf.data.records import metadata
 from albert_tf.data.records.metadata import Metadata
 
 HERE = str(Path(__file__).parents[1])
@@ -99,7 +99,7 @@ def build(
             )
         command = [sys.executable, f"{tree}/create_pretraining_data.py"]
         command += [f"--{flag}={value}" for flag, value in flags.items()]
-        return *measured(command), records.load_metadata(folder)
+        return *measured(command), metadata.load_metadata(folder)
 
 
 def row(config: BenchmarkConfig, case: tuple, runs: list) -> list[str]:

@@ -18,13 +18,13 @@ RATE = 1e-5
 
 def our_trainer(case: dict):
     """Return the task and the trainer that `finetune.py` runs."""
-    from albert_tf.finetuning.recipe_trainer import FinetuningTrainer
-    from albert_tf.finetuning.recipes import RecipeConfig
+    from albert_tf.finetuning.finetuning_trainer import FinetuningTrainer
+    from albert_tf.finetuning.recipe import RecipeConfig
     from albert_tf.model.config import AlbertConfig
     from albert_tf.tasks.registry import find
-    from albert_tf.training.machines import distribution
-    from albert_tf.training.optimization.optimizers import OptimizerConfig
-    from albert_tf.training.step.training_config import TrainingConfig
+    from albert_tf.training import distribution
+    from albert_tf.training.optimizer import OptimizerConfig
+    from albert_tf.training.training_config import TrainingConfig
 
     task = find(case["task"]).updated(max_seq_length=case["max_seq_length"])
     config = AlbertConfig.from_json_file(case["albert_config_file"])

@@ -30,21 +30,12 @@ from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.optimization.optimizers import (
-    OptimizerConfig,
-)
-from albert_tf.training.runs.run import Hook
-from albert_tf.training.step.objectives import (
-    PretrainingObjective,
-)
-from albert_tf.training.step.trainer import Trainer
-from albert_tf.training.step.training_config import (
-    TrainingConfig,
-)
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.run import Hook
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 PACKAGE = f"{Path(albert_tf.__file__).parent}/"
 TRAINING = TrainingConfig(num_train_steps=4, train_batch_size=8)

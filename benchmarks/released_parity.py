@@ -29,18 +29,12 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.variable_names import GOOGLE, places
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.objectives import (
-    PretrainingObjective,
-    cross_entropy,
-)
-from albert_tf.training.step.trainer import Trainer
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective, cross_entropy
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 import tensorflow as tf  # isort: skip
 

@@ -86,11 +86,11 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.training.machines import distribution
-    from albert_tf.training.optimization.optimizers import OptimizerConfig
-    from albert_tf.training.step.objectives import PretrainingObjective
-    from albert_tf.training.step.trainer import Trainer
-    from albert_tf.training.step.training_config import TrainingConfig
+    from albert_tf.training import distribution
+    from albert_tf.training.objectives import PretrainingObjective
+    from albert_tf.training.optimizer import OptimizerConfig
+    from albert_tf.training.trainer import Trainer
+    from albert_tf.training.training_config import TrainingConfig
 
     training = TrainingConfig(
         train_batch_size=case.batch, jit_compile=jit or None, dtype=case.dtype

@@ -35,8 +35,7 @@ with program.quiet_start():
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.text.tokenizers import load_tokenizer
-    from albert_tf.training.model_directory import checkpoints
-    from albert_tf.training.runs import hooks
+    from albert_tf.training import checkpoints, history
 
 # Imported objects are permanent, and tracing makes many long-lived ones. This
 # saves a tenth of the time, which the collector would spend on them.
@@ -76,7 +75,7 @@ def _no_drawing():
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
 
-    with mock.patch.object(hooks, "draw_curves", leave_a_file):
+    with mock.patch.object(history, "draw_curves", leave_a_file):
         yield
 
 

@@ -16,7 +16,7 @@ from albert_tf.serving.server import Server
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import pack
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 DEFAULT_SERVING = ServingConfig()
 LENGTH = 24

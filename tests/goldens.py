@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf.conversion.variable_names import GOOGLE, places, variable_shapes
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 FOLDER = pathlib.Path(__file__).parent / "testdata" / "released"
 NAMES = ("g1", "g2", "g3", "g4", "g5")

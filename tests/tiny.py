@@ -9,14 +9,11 @@ import tensorflow as tf
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.objectives import PretrainingObjective
-from albert_tf.training.step.trainer import Trainer
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 CONFIG = AlbertConfig(
     vocab_size=50,

@@ -1,6 +1,6 @@
 """Labels and an optimizer for the tests of `fit`."""
 
-from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
+from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
 
 LABELS = ("bad", "good")
 RATE = 0.01

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from albert_tf.data import masking, masking_spans
+from albert_tf.data import masking
 from albert_tf.data.draws import Draws
 from albert_tf.data.masking import Instances, MaskingConfig, Words
 
@@ -37,13 +37,13 @@ def spans(rng, budget, whole_words=True):
     batch = instances(rng)
     begins = maskable = batch.maskable
     if whole_words:
-        begins = masking_spans.word_starts(batch.starts, maskable)
+        begins = masking.word_starts(batch.starts, maskable)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(begins)))
-    order = masking_spans.random_order(begins, draws.bits(begins.shape[1]))
+    order = masking.random_order(begins, draws.bits(begins.shape[1]))
     ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), draws)
-    chosen = masking_spans.choose_spans(
+    chosen = masking.choose_spans(
         order,
-        masking_spans.word_ends(begins, maskable),
+        masking.word_ends(begins, maskable),
         maskable,
         maskable,
         np.full(len(begins), budget),

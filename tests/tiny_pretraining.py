@@ -13,9 +13,9 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.pretraining import pretraining_run
-from albert_tf.training.runs.run import Hook
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.run import Hook
 
 DEFAULTS = {
     "num_train_steps": 4,
@@ -47,7 +47,7 @@ def table(prefix):
 
 def values(output_dir):
     """Return {name: value} of the last checkpoint in a model directory."""
-    return table(checkpoints.latest(str(output_dir)))
+    return table(checkpoint_files.latest(str(output_dir)))
 
 
 def assert_same_bits(left, right):
@@ -58,7 +58,7 @@ def assert_same_bits(left, right):
         np.testing.assert_array_equal(value, found[name], name)
 
 
-make_trainer = pretraining_run.make_trainer
+make_trainer = pretrain.make_trainer
 
 
 def traced_once(config, compat, optimizer, training, strategy):
@@ -70,7 +70,7 @@ def traced_once(config, compat, optimizer, training, strategy):
 
 def run(data_dir, config_file, output_dir, training=None, **kwargs):
     """Pretrain; return the last held-out metrics."""
-    with mock.patch.object(pretraining_run, "make_trainer", traced_once):
+    with mock.patch.object(pretrain, "make_trainer", traced_once):
         result = albert_tf.pretrain(
             data_dir=data_dir,
             albert_config_file=config_file,

@@ -4,7 +4,7 @@ import itertools
 
 import tensorflow as tf
 
-from albert_tf.data import records
+from albert_tf.data.records.metadata import Metadata, RecordFile
 
 TOKENS, SLOTS = 8, 2
 COUNTS = {"train": (30, 0, 23, 40), "eval": (5, 6)}
@@ -68,7 +68,7 @@ def write_records(folder):
                 folder / name, map(example, itertools.islice(numbering, count))
             )
             size = (folder / name).stat().st_size
-            splits[split].append(records.RecordFile(name, count, size))
+            splits[split].append(RecordFile(name, count, size))
     splits = {split: tuple(entries) for split, entries in splits.items()}
-    metadata = records.Metadata(TOKENS, SLOTS, 128, "", splits)
+    metadata = Metadata(TOKENS, SLOTS, 128, "", splits)
     metadata.write(str(folder))

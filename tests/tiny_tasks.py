@@ -10,7 +10,7 @@ import tiny
 from albert_tf.base import files
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.tokenizers import Tokenizer, tokenizer_from_files
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 GOOD, BAD = ("good", "great", "fine"), ("bad", "poor", "awful")

@@ -2,9 +2,9 @@
 
 import tiny
 
-from albert_tf.training.runs import run
-from albert_tf.training.runs.hooks import KeepBest, standard
-from albert_tf.training.runs.run import Run
+from albert_tf.training import run
+from albert_tf.training.hooks import KeepBest, standard
+from albert_tf.training.run import Run
 
 
 def make_run(output_dir, **kwargs):

@@ -31,9 +31,9 @@ from albert_tf.conversion.variable_names import (
     tf1_layout,
 )
 from albert_tf.model.config import PRETRAINING_HEADS
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.model_directory.checkpoint_files import reason
-from albert_tf.training.model_directory.model_card import write_card
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoint_files import reason
+from albert_tf.training.model_card import write_card
 
 
 def write_model_dir(folder: str, source: Source) -> int:

@@ -20,7 +20,7 @@ from albert_tf.conversion.variable_names import (
     slot_places,
 )
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
-from albert_tf.training.model_directory.checkpoints import explain_differences
+from albert_tf.training.checkpoints import explain_differences
 
 # Names found only in a BERT, whose layers do not share weights.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")

@@ -34,9 +34,9 @@ from albert_tf.text.tokenizers import (
     tokenizer_from_files,
     tokenizer_in,
 )
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.model_directory.checkpoints import BEST, OPTIMIZER
-from albert_tf.training.optimization.weight_average import AVERAGE
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import BEST, OPTIMIZER
+from albert_tf.training.optimizer import AVERAGE
 
 HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)

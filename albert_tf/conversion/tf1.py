@@ -16,8 +16,8 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.model_directory import checkpoint_files
-from albert_tf.training.model_directory.checkpoint_files import damage_named
+from albert_tf.training import checkpoint_files
+from albert_tf.training.checkpoint_files import damage_named
 
 INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # name in the released archives

@@ -6,150 +6,33 @@ average.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
 
+from albert_tf.base import program
 from albert_tf.base.errors import require
-from albert_tf.finetuning import directory, distillation, ensemble
-from albert_tf.finetuning.class_weights import with_class_weights
-from albert_tf.finetuning.example_batches import bucketed, make_batches
-from albert_tf.finetuning.finetuning_settings import Settings
-from albert_tf.finetuning.job import Job, prepare
-from albert_tf.finetuning.recipe_trainer import (
-    FinetuningTrainer,
-    FollowEvaluations,
+from albert_tf.finetuning import evaluation, results, soft_targets
+from albert_tf.finetuning.evaluation import Judge, bucketed, make_batches
+from albert_tf.finetuning.finetuning_settings import CONFIGS, DEFAULTS, Settings
+from albert_tf.finetuning.finetuning_trainer import (
+    KeepTuned,
+    make_trainer,
+    prepare_job,
+    require_alike,
+    run_training,
 )
-from albert_tf.finetuning.recipes import check_freeze
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of
-from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import is_finetuned
-from albert_tf.tasks.scoring import Judge
-from albert_tf.tasks.task_config import DataConfig
-from albert_tf.training.machines import distribution
-from albert_tf.training.machines.workers import vanishing_explained
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.runs.announcement import warn_of_warmup
-from albert_tf.training.runs.hooks import KeepBest, StopInTime, standard
-from albert_tf.training.runs.run import Run
-from albert_tf.training.runs.run import train as train_run
-from albert_tf.training.step.evaluator import Evaluator, Objective
-
-ENCODER = ("albert/",)
-
-# Whose files may lie elsewhere on each machine.
-PATHS = (
-    *("model_dir", "output_dir", "ensemble", "teacher"),
-    *("data_dir", "train_file", "eval_file", "predict_file"),
-)
-
-
-def require_alike(
-    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
-) -> None:
-    """Refuse workers of which one has other settings or other examples."""
-    if strategy is None:
-        return
-    configs = (c for c in s.configs() if c is not s.devices)
-    values = {k: v for config in configs for k, v in vars(config).items()}
-    contents = {
-        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
-        for job in jobs
-        for x in (*job.train, *job.eval, *job.predict)
-    }
-    alike = {k: v for k, v in values.items() if k not in PATHS}
-    distribution.require_alike(strategy, alike | contents)
-
-
-def prepare_job(s: Settings, data: DataConfig) -> Job:
-    """Return a task with its data, all of it checked before it is learnt."""
-    job = prepare(s.run, data, s.task)
-    distillation.check_targets(s.recipe, job.task)
-    check_freeze(s.recipe.freeze, job.config)
-    print(job.summary())
-    return with_class_weights(job, s.recipe.class_weights)
-
-
-def make_trainer(
-    s: Settings,
-    config: AlbertConfig,
-    strategy: tf.distribute.Strategy,
-    build_model: Callable,
-    objective: Objective,
-) -> FinetuningTrainer:
-    """Return a trainer with its first weights."""
-    keras.utils.set_random_seed(s.training.random_seed)
-    trainer = FinetuningTrainer(
-        strategy,
-        build_model,
-        objective,
-        s.optimizer,
-        s.training,
-        recipe=s.recipe,
-        config=config,
-    )
-    warn_of_warmup(trainer)
-    if s.run.init == "model_dir":
-        checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
-        distribution.share(strategy, list(trainer.weights.values()))
-    return trainer
-
-
-class KeepTuned(KeepBest):
-    """Keep the threshold of the best evaluation beside its weights.
-
-    Args:
-      every, metric: see `KeepBest`.
-      judge: has the threshold.
-    """
-
-    def __init__(self, every: int, metric: str, judge: Judge):
-        super().__init__(every, metric)
-        self.judge = judge
-
-    def keep(self, run):
-        super().keep(run)
-        directory.keep_tuned(run.output_dir, self.judge)
-
-
-def run_training(
-    s: Settings,
-    trainer: FinetuningTrainer,
-    batches: Callable,
-    evaluate: Callable[[], dict[str, float]],
-    keep: KeepBest,
-) -> bool:
-    """Train; return whether the run is over rather than told to stop.
-
-    If it is, the model has the weights that count.
-
-    Args:
-      s: the settings.
-      trainer: the model.
-      batches: see `Trainer.iterator`.
-      evaluate: see `Evaluate`; not called without `do_eval`.
-      keep: keeps the best weights.
-    """
-    run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
-    hooks = standard(s.training, None, *s.hooks)
-    if s.run.do_eval:
-        follow = FollowEvaluations(every, s.recipe, keep.metric)
-        hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
-    train_run(run, batches, hooks)
-    over = run.ended_early or trainer.step >= s.training.num_train_steps
-    rows = run.history.rows
-    evaluated = {row["step"] for row in rows if row["split"] == "eval"}
-    # No worker reads what the chief has not written yet.
-    with distribution.agreed(trainer.strategy):
-        if over and run.chief and run.step not in evaluated:
-            best = checkpoints.for_inference(run.output_dir)
-            if s.optimizer.ema_decay or best != run.last_good:
-                keep.keep(run)
-    with distribution.agreed(trainer.strategy):
-        if over:
-            checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return over
+from albert_tf.training import checkpoints, distribution
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.history import RunResult
+from albert_tf.training.hooks import StopInTime, check_hooks
+from albert_tf.training.run import Hook
+from albert_tf.training.workers import vanishing_explained
 
 
 def train(
@@ -177,8 +60,8 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
     """Return a fine-tuned model to evaluate and to predict with."""
     how = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
-        return ensemble.load_ensemble(s.run.ensemble, job, *how)
-    return ensemble.load_evaluator(s.run.source_dir, job.task, *how)
+        return evaluation.load_ensemble(s.run.ensemble, job, *how)
+    return evaluation.load_evaluator(s.run.source_dir, job.task, *how)
 
 
 def run_job(
@@ -190,7 +73,7 @@ def run_job(
 
         def begin():
             nonlocal job
-            job = directory.claim(s.run, job)
+            job = results.claim(s.run, job)
             s.write_flags()
 
         with checkpoints.claimed(strategy, s.run.output_dir, begin):
@@ -199,14 +82,14 @@ def run_job(
             return None  # a later run goes on
     else:
         evaluator = load(s, job, strategy)
-    outputs = ensemble.averaged_outputs(job.task) if s.run.ensemble else None
+    outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
     judge = Judge(evaluator, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
     models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
-    metrics = directory.write_report(folder, job, judge, chief, models)
+    metrics = results.write_report(folder, job, judge, chief, models)
     if chief and s.run.in_place:
-        directory.keep_tuned(folder, judge)
+        results.keep_tuned(folder, judge)
     return metrics
 
 
@@ -232,11 +115,11 @@ def run_seeds(
     if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
     names = (job.eval or job.predict)[0].name, job.task.main_metric
-    return directory.write_summary(s.run.output_dir, job.task.name, names, runs)
+    return results.write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
 @vanishing_explained()
-def finetune(s: Settings) -> dict[str, dict[str, float]]:
+def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict as asked; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
@@ -245,9 +128,9 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
     require_alike(prepared, s, job)
     s.advise()
     if s.run.ensemble:
-        ensemble.check_members(s.run.ensemble, job)
+        evaluation.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:
-            mean = directory.mean_threshold(s.run.ensemble)
+            mean = results.mean_threshold(s.run.ensemble)
             # Evaluation finds one that fits the averages.
             task = job.task.replaced(
                 null_score_diff_threshold=None if s.run.do_eval else mean
@@ -255,12 +138,48 @@ def finetune(s: Settings) -> dict[str, dict[str, float]]:
             job = dataclasses.replace(job, task=task)
     taught = s.recipe.teacher and s.run.do_train
     if taught:
-        distillation.load_teacher(s.recipe.teacher, job)  # or refuse it
+        soft_targets.load_teacher(s.recipe.teacher, job)  # or refuse it
     strategy = prepared or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if taught:
         size = s.training.eval_batch_size
         by_length = bucketed(s.run, strategy, "eval")
-        job = distillation.teach(job, s.recipe, strategy, size, by_length)
+        job = soft_targets.teach(job, s.recipe, strategy, size, by_length)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
+
+
+# The released fine-tuning scripts' names of the same settings.
+RELEASED_NAMES = {
+    "task_name": "task",
+    "train_step": "num_train_steps",
+    "warmup_step": "num_warmup_steps",
+    "dropout_prob": "classifier_dropout",
+    "dev_file": "eval_file",
+}
+
+
+@program.command(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
+    """Fine-tune, evaluate and predict with a model directory.
+
+    The keywords are the flags of `finetune.py`; where it takes files of
+    examples, a table in memory may stand.
+
+    Args:
+      *configs: the fields of `Settings`.
+      hooks: to act between the steps, beside the usual ones.
+
+    Returns:
+      the directory, the metrics of each split and the run's history.
+    """
+    s = Settings(*configs, hooks=check_hooks(hooks))
+    several = "," in (s.data.task or "")
+    metrics = finetune_together(s) if several else finetune_task(s)
+    for split, values in metrics.items():
+        for name, value in values.items():
+            print(f"{split} {name} = {value:.6g}")
+    return RunResult(s.run.output_dir, metrics)
+
+
+cli = finetune.program.cli

@@ -1,14 +1,123 @@
-"""Targets beside the labels: smoothed ones, and those of a teacher."""
+"""Targets beyond the labels: class weights, smoothed labels, a teacher."""
 
 import dataclasses
 
 import numpy as np
 import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
 
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.base.errors import require
+from albert_tf.finetuning.evaluation import load_evaluator
+from albert_tf.finetuning.job import Job, load_other
+from albert_tf.finetuning.recipe import RecipeConfig, named_weights
+from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.head import LABEL_WEIGHTS
+from albert_tf.tasks.labels import class_named
 from albert_tf.tasks.task import Task
-from albert_tf.training.step.evaluator import Batch, Objective
+from albert_tf.training.evaluator import Batch, Objective
+
+
+def balanced(labels: np.ndarray, number: int) -> np.ndarray:
+    """Return n / (k n_c) of each class, k of which occur; 1 of others.
+
+    Args:
+      labels: of n examples.
+      number: of classes.
+    """
+    present = np.unique(labels)
+    weights = np.ones(number)
+    weights[present] = compute_class_weight(
+        "balanced", classes=present, y=labels
+    )
+    return weights
+
+
+def weights_of_classes(
+    labels: np.ndarray, task: Task, table: dict[str, float]
+) -> np.ndarray:
+    """Return [C] for labels [N]; [C, 2] of no and yes for sets [N, C].
+
+    Args:
+      labels: numbers of classes, or 0 and 1.
+      task: has the classes.
+      table: {label: weight}; {} balances.
+    """
+    number = len(task.labels)
+    if table:
+        named = np.array([table.get(label, 1.0) for label in task.labels])
+        if labels.ndim == 1:
+            return named
+        return np.stack([np.ones(number), named], axis=1)
+    if labels.ndim == 1:
+        return balanced(labels, number)
+    return np.stack([balanced(column, 2) for column in labels.T])
+
+
+def weighted(
+    features: Features, task: Task, table: dict[str, float]
+) -> tuple[Features, np.ndarray]:
+    """Return features with a weight of each label, and those of classes."""
+    arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
+    home = token_arrays if "labels" in token_arrays else arrays
+    labels = home["labels"].astype(np.int64)
+    if labels.ndim == 1:
+        there = labels >= 0
+        classes = weights_of_classes(labels[there], task, table)
+        values = np.where(there, classes[labels], 0.0)
+    else:
+        classes = weights_of_classes(labels, task, table)
+        values = classes[np.arange(len(classes)), labels]
+    home[LABEL_WEIGHTS] = values.astype(np.float32)
+    changed = dataclasses.replace(
+        features,
+        arrays=arrays,
+        token_arrays=token_arrays,
+        fills=features.fills | {LABEL_WEIGHTS: 0.0},
+    )
+    return changed, classes
+
+
+def summary(classes: np.ndarray, task: Task) -> str:
+    """Return the weights of classes for the log."""
+    rows = zip(task.labels, classes.tolist(), strict=True)
+    if classes.ndim == 1:
+        shown = [f"{label} {weight:.4g}" for label, weight in rows]
+    else:
+        shown = [
+            f"{label} {yes:.4g} (no {no:.4g})" for label, (no, yes) in rows
+        ]
+    return f"Weights of the classes: {', '.join(shown)}"
+
+
+def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
+    """Return the job whose training labels have the weights of a recipe.
+
+    Args:
+      job: the task and its data.
+      entries: of `RecipeConfig.class_weights`.
+    """
+    if not entries or not job.train:
+        return job
+    shown = ",".join(entries)
+    require(
+        job.task.has_classes,
+        f"`class_weights` has no meaning for a task of {job.task.kind}.",
+        class_weights=shown,
+    )
+    labels, weights = job.task.labels, named_weights(entries)
+    table = {
+        class_named(label, labels, "`class_weights`"): weight
+        for label, weight in weights.items()
+    }
+    rule = "`class_weights` must list each label once, by name or by number."
+    require(len(table) == len(weights), rule, class_weights=shown)
+    split = job.train[0]
+    features, classes = weighted(split.features, job.task, table)
+    print(summary(classes, job.task))
+    train = (dataclasses.replace(split, features=features),)
+    return dataclasses.replace(job, train=train)
+
 
 TEACHER = "teacher_"  # prefix of the teacher's outputs among the features
 
@@ -77,3 +186,57 @@ def with_teacher(
     return dataclasses.replace(
         features, arrays=arrays, token_arrays=token_arrays, fills=fills
     )
+
+
+def check_targets(recipe: RecipeConfig, task: Task) -> None:
+    """Refuse soft targets that the kind of task has no meaning for."""
+    require(
+        task.head.smooths or not recipe.label_smoothing,
+        f"`label_smoothing` has no meaning for a task of {task.kind}.",
+        label_smoothing=recipe.label_smoothing,
+    )
+    require(
+        not recipe.teacher or task.head.averages,
+        f"`teacher` has no meaning for a task of {task.kind} whose outputs "
+        "are not logits.",
+        teacher=recipe.teacher,
+    )
+
+
+def load_teacher(directory: str, job: Job) -> Task:
+    """Return the task of a teacher, or refuse one that has another task."""
+    task = load_other(directory, "teacher", job)
+    same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
+    require(
+        same == job.task,
+        "`teacher` must have the labels of the training examples.",
+        teacher=directory,
+    )
+    require(
+        task.head.averages == job.task.head.averages,
+        "`teacher` must have the `answer_head` of its student, simple.",
+        teacher=directory,
+        answer_head=task.config.answer_head,
+    )
+    return task
+
+
+def teach(
+    job: Job,
+    recipe: RecipeConfig,
+    strategy: tf.distribute.Strategy,
+    batch_size: int,
+    bucketed: bool,
+) -> Job:
+    """Return the job with a teacher's outputs beside its training examples."""
+    directory, split = recipe.teacher, job.train[0]
+    task = load_teacher(directory, job)
+    evaluator = load_evaluator(directory, task, strategy, batch_size)
+    print(f"Asking the teacher {directory} about the training examples")
+    outputs = evaluator.predict(
+        lambda: evaluation_batches(split.features, batch_size, bucketed),
+        task.head.outputs,
+    )
+    features = with_teacher(split.features, outputs, task.head.token_outputs)
+    train = (dataclasses.replace(split, features=features),)
+    return dataclasses.replace(job, train=train)

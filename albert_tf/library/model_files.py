@@ -23,7 +23,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
 from albert_tf.text.packing import checked_texts
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.model_directory import checkpoint_files, checkpoints
+from albert_tf.training import checkpoint_files, checkpoints
 
 ENCODER = "albert/"
 # Variables with a row for each piece of the vocabulary.

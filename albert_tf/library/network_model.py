@@ -32,8 +32,8 @@ from albert_tf.tasks.heads import ClassHead
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.model_directory.checkpoints import named_variables
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.keras_optimizers import AdamW
 
 MEAN = "sum_over_batch_size"  # the default reduction of Keras's losses
 

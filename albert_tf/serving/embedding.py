@@ -27,7 +27,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
 

@@ -23,7 +23,7 @@ from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference, verify
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.tokenizers import KINDS, TOKENIZER_FILE
-from albert_tf.training.model_directory.checkpoint_files import reason
+from albert_tf.training.checkpoint_files import reason
 
 # The config, the task, and the tokenizer with its settings.
 DESCRIPTION = (

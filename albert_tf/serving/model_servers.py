@@ -13,7 +13,7 @@ from albert_tf.serving.server import Server, task_server
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import tokenizer_in
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def encoder_of(

@@ -25,7 +25,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import cross_entropy
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 BATCH_TOKENS = 8192  # of the rows that are computed at once
 CONFIDENCE = 0.95

@@ -15,7 +15,7 @@ from albert_tf.serving.entities import entities
 from albert_tf.serving.questions import answer
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.task_heads import AlbertWithHead
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.step.evaluator import Batch
+from albert_tf.training.evaluator import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # among measured outputs
 LABEL_WEIGHTS = "label_weights"  # among features, beside weighted labels

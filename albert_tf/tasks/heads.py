@@ -18,7 +18,7 @@ from albert_tf.model.task_heads import (
 )
 from albert_tf.tasks.head import LABEL_WEIGHTS, Head
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.step.objectives import (
+from albert_tf.training.objectives import (
     cross_entropy,
     hits,
     soft_cross_entropy,

@@ -36,9 +36,9 @@ from albert_tf.tpu.compiler import (
     require_versions,
     stablehlo,
 )
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_run import make_trainer
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining.pretrain import make_trainer
+from albert_tf.training.training_config import TrainingConfig
 
 RESULTS = ("report", "norm")  # of `Trainer.replica_step`
 

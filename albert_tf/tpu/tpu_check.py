@@ -11,13 +11,14 @@ from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
 from albert_tf.tpu.compiled_step import Plan, Step, largest, write_plan
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
-from albert_tf.training.machines.distribution import DistributionConfig
-from albert_tf.training.machines.precision import with_dtype
-from albert_tf.training.optimization.batch_rules import with_half_life
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.phases import batch_in_tokens, folders
-from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.distribution import DistributionConfig, with_dtype
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import batch_in_tokens, folders
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+    with_half_life,
+)
+from albert_tf.training.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

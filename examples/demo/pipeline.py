@@ -23,12 +23,11 @@ from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 
 with program.quiet_start():
-    from albert_tf.data import records
-    from albert_tf.data.records import input_pipeline
+    from albert_tf.data.records import input_pipeline, metadata
     from albert_tf.data.records.metadata import read_metadata
+    from albert_tf.finetuning.evaluation import METRICS_FILE
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.tasks.scoring import METRICS_FILE
-    from albert_tf.training.runs.history import CURVES_FILE, History
+    from albert_tf.training.history import CURVES_FILE, History
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
@@ -157,7 +156,7 @@ def print_pretraining(output_dir: str) -> None:
             f"  {name:13} {values[0]:.4f} at step {at[0]}, "
             f"{values[-1]:.4f} at step {at[-1]}"
         )
-    number = read_metadata(data_dir).count(records.EVAL)
+    number = read_metadata(data_dir).count(metadata.EVAL)
     sop = history.column("eval", "sop_accuracy")[1][-1]
     entropy = unigram_entropy(data_dir)
     print(f"  unigram entropy of the masked words {entropy:.4f}")

@@ -26,13 +26,13 @@ from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import inspect_records
 from albert_tf.data.train_tokenizer import TrainTokenizerConfig, make_vocabulary
-from albert_tf.finetuning.shrinking import ShrinkConfig, shrink
+from albert_tf.finetuning.shrink import ShrinkConfig, shrink_model
 from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training.runs.history import History
+from albert_tf.training.history import History
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
     ):
         export(ExportConfig(root, f"{out}/saved"), ServingConfig())
         config = ShrinkConfig(root, f"{out}/small", num_layers=1)
-        shrink(config, DataConfig())
+        shrink_model(config, DataConfig())
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
     assert a.keys() == b.keys()
     data = "saved/variables/variables.data-00000-of-00001"

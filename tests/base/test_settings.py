@@ -11,17 +11,17 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.finetuning.job import FinetuningConfig
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.finetuning_settings import FinetuningConfig
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.training.machines.distribution import DistributionConfig
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 SCRIPT = """
 from albert_tf.base import program
-from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training.optimizer import OptimizerConfig
 program.Program(print, (OptimizerConfig,)).cli()
 """
 

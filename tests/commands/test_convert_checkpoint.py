@@ -23,7 +23,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 LINES = [
     "a river under the bridge",

@@ -34,7 +34,7 @@ from albert_tf.serving.exporting import (
 from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Difference
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):

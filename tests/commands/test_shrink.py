@@ -10,12 +10,13 @@ from exporting import TEXTS, close, finetuned, of_kind, packed
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
-from albert_tf.finetuning import head_pruning, shrinking
-from albert_tf.finetuning.shrinking import (
+from albert_tf.finetuning import shrink
+from albert_tf.finetuning.shrink import (
     ShrinkConfig,
+    importances,
     possible,
     shorter,
-    shrink,
+    shrink_model,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
@@ -23,7 +24,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def restored(folder):
@@ -38,7 +39,7 @@ def test_fewer_layers_are_the_first_ones(
 ):
     """The smaller model gives what the larger had after so many layers."""
     out = str(tmp_path / "out")
-    shrink(ShrinkConfig(pretrained_dir, out, num_layers=2), DataConfig())
+    shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=2), DataConfig())
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
     states = pretrained_model.albert(*inputs, return_all=True)["hidden_states"]
     found = restored(out).albert(*inputs)["sequence_output"]
@@ -48,7 +49,9 @@ def test_fewer_layers_are_the_first_ones(
 def test_weights_are_rounded_to_16_bits(pretrained_dir, tmp_path):
     """Every weight has 8 bits of fraction left, and is the nearest such."""
     out = str(tmp_path / "out")
-    shrink(ShrinkConfig(pretrained_dir, out, weights="bfloat16"), DataConfig())
+    shrink_model(
+        ShrinkConfig(pretrained_dir, out, weights="bfloat16"), DataConfig()
+    )
     new = checkpoints.reader(checkpoints.for_inference(out))
     prefix = checkpoints.for_inference(pretrained_dir)
     old = checkpoints.reader(prefix)
@@ -63,7 +66,7 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
     """A classifier stays one, and all of its weights are there."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     finetuned(folder, pretrained_dir, "classification", ("a", "b"))
-    shrink(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
+    shrink_model(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
     task = load_task(out)
     config = AlbertConfig.from_model_dir(out)
     model = task.head.build_model(config, "float32")
@@ -88,7 +91,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
     """The new model needs a new folder, or an empty one."""
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
-        shrink(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
+        shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
 
 
 @pytest.mark.slow
@@ -100,7 +103,7 @@ def test_heads_are_removed_and_the_cost_is_told(
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}
     config = ShrinkConfig(source, out, num_heads=1, weights="bfloat16")
-    shrink(config, DataConfig(**data))
+    shrink_model(config, DataConfig(**data))
     lines = capsys.readouterr().out.splitlines()
     (start,) = (i for i, line in enumerate(lines) if "parameters" in line)
     assert lines[start].split() == ["parameters", "accuracy", "loss"]
@@ -123,14 +126,14 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     """Of the trained weights; every training example is asked if few."""
     source, out = finished[0], str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
-    shrink(ShrinkConfig(source, out, num_heads=1), data)
+    shrink_model(ShrinkConfig(source, out, num_heads=1), data)
     task, tokenizer = load_task(source), load_tokenizer(source)
     config = AlbertConfig.from_model_dir(source)
     model = task.head.build_model(config, "float32")
     checkpoints.restore_weights(model, source)
     examples = task.read("train", opinions["train_file"])
     batches = evaluation_batches(task.features(examples, tokenizer), 1)
-    worth = head_pruning.importances(model, task.head, batches)
+    worth = importances(model, task.head, batches)
     worth = worth["attention_0_0"]
     assert abs(worth[0] - worth[1]) > 1e-3 * worth.max()
     best = slice(8 * worth.argmax(), 8 * worth.argmax() + 8)
@@ -150,11 +153,11 @@ def test_so_many_examples_say_what_heads_are_worth(
         asked.extend(batch["input_ids"].shape[0] for batch in batches)
         return {"attention_0_0": np.array([0.0, 1.0])}
 
-    monkeypatch.setattr(head_pruning, "importances", importances)
+    monkeypatch.setattr(shrink, "importances", importances)
     out = str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
-    monkeypatch.setattr(shrinking, "HEAD_EXAMPLES", 7)
-    shrink(ShrinkConfig(finished[0], out, num_heads=1), data)
+    monkeypatch.setattr(shrink, "HEAD_EXAMPLES", 7)
+    shrink_model(ShrinkConfig(finished[0], out, num_heads=1), data)
     assert asked == [1] * 7
     part = "albert/encoder/attention_0_0/query/kernel"
     old, new = (
@@ -174,14 +177,14 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir)
     config = ShrinkConfig(str(folder), out, num_layers=1)
-    shrink(config, table("eval_file", "text", "text_pair"))
+    shrink_model(config, table("eval_file", "text", "text_pair"))
     lines = map(str.split, capsys.readouterr().out.splitlines())
     assert ["parameters", "mrr", "loss"] in lines
     config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
     for columns in (["text"], ["text", "text_pair"]):
         with pytest.raises(InputError, match="one by one.*num_heads=1"):
-            shrink(config, table("train_file", *columns))
-    shrink(config, table("train_file", "text", "text_pair", "negative"))
+            shrink_model(config, table("train_file", *columns))
+    shrink_model(config, table("train_file", "text", "text_pair", "negative"))
 
 
 def test_heads_need_a_task_and_its_training_data(
@@ -190,10 +193,12 @@ def test_heads_need_a_task_and_its_training_data(
     """Without one, or with too many heads, nothing is written."""
     out = str(tmp_path / "out")
     with pytest.raises(InputError, match="fine-tuned model.*model_dir="):
-        shrink(ShrinkConfig(pretrained_dir, out, num_heads=1), DataConfig())
+        shrink_model(
+            ShrinkConfig(pretrained_dir, out, num_heads=1), DataConfig()
+        )
     with pytest.raises(InputError, match="train_file"):
-        shrink(ShrinkConfig(finished[0], out, num_heads=1), DataConfig())
+        shrink_model(ShrinkConfig(finished[0], out, num_heads=1), DataConfig())
     data = DataConfig(train_file=opinions["train_file"])
     with pytest.raises(InputError, match="at most that of the model, 2"):
-        shrink(ShrinkConfig(finished[0], out, num_heads=3), data)
+        shrink_model(ShrinkConfig(finished[0], out, num_heads=3), data)
     assert not (tmp_path / "out").exists()

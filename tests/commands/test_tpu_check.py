@@ -15,9 +15,11 @@ from albert_tf.tpu.tpu_check import (
     make_plan,
     plan_lines,
 )
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+)
+from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30
 COMMAND = "-m", "albert_tf.tpu_check"

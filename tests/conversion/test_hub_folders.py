@@ -28,7 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.pseudo_likelihood import load_scorer
 from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 # Only looked for: they are imported in a process without TensorFlow.
 for package in ("sentence_transformers", "torch", "transformers"):

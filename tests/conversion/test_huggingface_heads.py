@@ -23,7 +23,7 @@ from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task import TASK_FILE
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 LABELS = ("bad", "fair", "good")
 SEVERAL = "multi_label_classification"

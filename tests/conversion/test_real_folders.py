@@ -20,7 +20,7 @@ from albert_tf.conversion.sources import open_source
 from albert_tf.library.models import Classifier, QuestionAnswerer, Regressor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import load_task
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def weights_of(folder) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from albert_tf.conversion.variable_names import (
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 

@@ -25,8 +25,8 @@ from albert_tf.conversion.variable_names import (
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import named_variables
 
 # Only looked for: they are imported in a process without TensorFlow.
 for package in ("torch", "transformers"):

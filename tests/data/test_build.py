@@ -17,9 +17,9 @@ from tiny_corpus import (
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.records import checks, metadata
-from albert_tf.data.records.metadata import read_metadata
-from albert_tf.data.records.piece_statistics import (
+from albert_tf.data.records.metadata import (
     log_frequencies,
+    read_metadata,
     read_piece_counts,
 )
 from albert_tf.text.tokenizers import tokenizer_from_files

@@ -12,9 +12,9 @@ from tiny_corpus import command, contents, settings, small_blocks
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
-from albert_tf.data.builder import build, local_runner, record_files
+from albert_tf.data.builder import build, local_runner, second_pass
 from albert_tf.data.builder.build_folder import BuildFolder
+from albert_tf.data.records import metadata
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def interrupt(monkeypatch, module, name, calls):
         (files, "write_json", 5),
         (local_runner, "make_file", 0),
         (local_runner, "make_file", 3),
-        (records.Metadata, "write", 0),
+        (metadata.Metadata, "write", 0),
         (BuildFolder, "clean", 0),
     ],
 )
@@ -84,9 +84,9 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     assert len(list(output.glob("*.tfrecord"))) == 3
     interrupt(monkeypatch, local_runner, "deal_block", 0)
     made = []
-    write = record_files.tfrecord.write
+    write = second_pass.tfrecord.write
     monkeypatch.setattr(
-        record_files.tfrecord,
+        second_pass.tfrecord,
         "write",
         lambda path, content: made.append(path) or write(path, content),
     )
@@ -142,7 +142,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         local = name == "scratch_dir"
         return held(folder, name) if local else contextlib.nullcontext()
 
-    monkeypatch.setattr(build, "write_piece_counts", run_again)
+    monkeypatch.setattr(metadata, "write_piece_counts", run_again)
     build.run(*settings(corpus, output, **scratch))
 
 

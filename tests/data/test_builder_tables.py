@@ -14,7 +14,8 @@ from tiny_corpus import (
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build_program, text_blocks
+from albert_tf.data.builder import build as build_module
+from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_formats import ReadingConfig
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -111,10 +112,10 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
     """The second build fails and does not touch the text of the first."""
-    run = build_program.build.run
+    run = build_module.build.run
 
     def build_again(*configs):
-        monkeypatch.setattr(build_program.build, "run", run)
+        monkeypatch.setattr(build_module.build, "run", run)
         text = Path(configs[0].input_file)
         before = text.read_bytes()
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
@@ -122,7 +123,7 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
         assert text.read_bytes() == before
         return run(*configs)
 
-    monkeypatch.setattr(build_program.build, "run", build_again)
+    monkeypatch.setattr(build_module.build, "run", build_again)
     build(corpus, tmp_path / "out", table)
 
 

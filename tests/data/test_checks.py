@@ -11,9 +11,8 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
-from albert_tf.data.records import checks, input_pipeline
-from albert_tf.data.records.metadata import read_metadata
+from albert_tf.data.records import checks, input_pipeline, metadata
+from albert_tf.data.records.metadata import EVAL, read_metadata
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ FAULTS = {
 
 def read_all(data_dir, metadata, split):
     """Read all records of a split as a run does."""
-    if split == records.EVAL:
+    if split == EVAL:
         batches = input_pipeline.eval_batches(data_dir, metadata, batch_size=4)
     else:
         batches = input_pipeline.train_batches(
@@ -135,7 +134,7 @@ def looked_at(monkeypatch):
 
 
 @pytest.mark.slow_after(4)
-@pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
+@pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
@@ -153,7 +152,7 @@ def test_fault_is_named_and_nothing_else_read(
     assert looked_at == {path}
 
 
-@pytest.mark.parametrize("split", [records.TRAIN, records.EVAL])
+@pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
 def test_vanished_file_is_named(data_dir, looked_at, split):
     """The error names a file that disappears while a run reads it."""
     metadata = read_metadata(data_dir)

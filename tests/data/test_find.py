@@ -4,9 +4,8 @@ import pytest
 from tiny_records import SLOTS, TOKENS, example, write
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
 from albert_tf.data.records import checks, input_pipeline, metadata
-from albert_tf.data.records.metadata import read_metadata
+from albert_tf.data.records.metadata import is_described, read_metadata
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def test_folder_of_released_records(folder):
     assert metadata.max_predictions_per_seq == SLOTS
     assert metadata.vocab_size == 0 and not metadata.tokenizer_fingerprint
     assert (metadata.count("train"), metadata.count("eval")) == (33, 5)
-    assert not records.is_described(str(folder))
+    assert not is_described(str(folder))
     assert epoch(folder, 33) == list(range(33))
     batch = next(
         iter(input_pipeline.eval_batches(str(folder), metadata, batch_size=5))

@@ -8,7 +8,7 @@ from scipy import stats
 from tiny_instances import MASK_ID, WORDS, V, instances, spans
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import masking, masking_spans
+from albert_tf.data import masking
 from albert_tf.data.draws import Draws
 from albert_tf.data.masking import Instances, MaskingConfig, Words
 
@@ -72,13 +72,13 @@ def test_order_visits_every_word_once():
     """The random order is a permutation of the word starts, then padding."""
     rng = np.random.default_rng(2)
     starts = rng.random((50, 20)) < 0.4
-    order = masking_spans.random_order(starts, Draws(2, np.arange(50)).bits(20))
+    order = masking.random_order(starts, Draws(2, np.arange(50)).bits(20))
     for row, visited in zip(starts, order, strict=True):
         count = row.sum()
         assert sorted(visited[:count]) == np.flatnonzero(row).tolist()
         assert (visited[count:] == 20).all()
     bits = Draws(2, np.arange(8000)).bits(8)
-    first = masking_spans.random_order(np.ones((8000, 8), bool), bits)[:, 0]
+    first = masking.random_order(np.ones((8000, 8), bool), bits)[:, 0]
     assert stats.chisquare(np.bincount(first, minlength=8)).pvalue > 1e-4
 
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tiny_records import SLOTS, TOKENS, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
 from albert_tf.data.records import input_pipeline, metadata
 from albert_tf.data.records.metadata import read_metadata
 
@@ -201,11 +200,11 @@ def test_split_without_records(data_dir):
 
 def test_a_fingerprint_tells_records_from_others(tmp_path):
     """The fingerprint depends on the number, length and size of the files."""
-    entry = records.RecordFile("train-0", 327, 9000)
+    entry = metadata.RecordFile("train-0", 327, 9000)
 
     def fingerprint(length=16, **changes):
         train = (dataclasses.replace(entry, **changes),)
-        return records.Metadata(
+        return metadata.Metadata(
             length, 3, 50, "", {"train": train}
         ).fingerprint()
 

@@ -8,10 +8,10 @@ import pytest
 from tiny_corpus import settings, unmasked_pairs
 
 from albert_tf.data.builder import build
-from albert_tf.data.records import piece_statistics
+from albert_tf.data.records import piece_vectors
 from albert_tf.data.records.metadata import read_metadata
 
-GAP = piece_statistics.NO_PIECE
+GAP = piece_vectors.NO_PIECE
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def test_neighbours_are_counted_at_each_place(tokens):
     expected = np.zeros([12, 48])
     for cell, number in counted.items():
         expected[cell] = number
-    counts = piece_statistics.neighbour_counts(tokens, 12).toarray()
+    counts = piece_vectors.neighbour_counts(tokens, 12).toarray()
     np.testing.assert_array_equal(counts, expected)
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
     """It equals a cell-by-cell computation, 0 for pairs rarer than chance."""
-    counts = piece_statistics.neighbour_counts(tokens, 12)
+    counts = piece_vectors.neighbour_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
     expected = np.zeros_like(table)
@@ -56,7 +56,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
             share = number / table[i].sum()
             information = math.log(share / (chance[j] / chance.sum()))
             expected[i, j] = max(information, 0.0)
-    information = piece_statistics.mutual_information(counts).toarray()
+    information = piece_vectors.mutual_information(counts).toarray()
     np.testing.assert_allclose(information, expected, rtol=1e-5, atol=1e-6)
     assert (expected == 0).any() and (expected > 0.5).any()
 
@@ -64,12 +64,12 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
     """Vectors equal those of a dense decomposition; rare pieces have none."""
     tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
-    counts = piece_statistics.neighbour_counts(tokens, 20)
-    dense = piece_statistics.mutual_information(counts).toarray()
+    counts = piece_vectors.neighbour_counts(tokens, 20)
+    dense = piece_vectors.mutual_information(counts).toarray()
     left, values, _ = np.linalg.svd(dense)
     rows = (left[:, :6] * np.sqrt(values[:6]))[:12]
     rows /= np.sqrt(np.mean(rows**2, axis=1, keepdims=True))
-    vectors = piece_statistics.piece_vectors(tokens, vocab_size=20, width=6)
+    vectors = piece_vectors.piece_vectors(tokens, vocab_size=20, width=6)
     products = vectors[:12] @ vectors[:12].T
     np.testing.assert_allclose(products, rows @ rows.T, rtol=1e-3, atol=1e-3)
     assert dense[15].any() and not vectors[15].any()
@@ -87,7 +87,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
     if masking == "dynamic":
         build.run(*settings(corpus, folder, masking=masking, **chosen))
     metadata = read_metadata(str(folder))
-    tokens = piece_statistics.read_tokens(str(folder), metadata)
+    tokens = piece_vectors.read_tokens(str(folder), metadata)
     ends = np.flatnonzero(tokens == GAP)
     segments = np.split(tokens, ends)
     assert [s[s != GAP].tolist() for s in segments if len(s) > 1] == expected
@@ -97,6 +97,6 @@ def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
     """Reading stops at the record that reaches the limit."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
-    monkeypatch.setattr(piece_statistics, "MOST_TOKENS", 100)
-    tokens = piece_statistics.read_tokens(str(tmp_path / "out"), metadata)
+    monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)
+    tokens = piece_vectors.read_tokens(str(tmp_path / "out"), metadata)
     assert 100 <= len(tokens) < 132

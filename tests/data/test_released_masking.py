@@ -9,7 +9,7 @@ from reference import released_recipe
 from scipy import stats
 
 from albert_tf.data import masking
-from albert_tf.data.builder import released_masking
+from albert_tf.data.builder import released
 from albert_tf.data.draws import Draws
 from albert_tf.data.masking import MaskingConfig
 
@@ -36,9 +36,7 @@ def choose(rng, starts, maskable, budget, **settings):
     """Return the covered tokens, and the n-grams drawn and used."""
     config = MaskingConfig(**settings)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
-    return released_masking.cover(
-        starts, maskable, maskable, budget, config, draws
-    )
+    return released.cover(starts, maskable, maskable, budget, config, draws)
 
 
 def runs(covered):

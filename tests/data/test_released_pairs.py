@@ -9,7 +9,7 @@ from scipy import stats
 from tiny_corpus import settings, unmasked_pairs, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, released_pairs
+from albert_tf.data.builder import build, released
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
@@ -51,7 +51,7 @@ def ours(documents, passes, rng, **changes):
     )
     found, total = [], None
     for _ in range(passes):
-        made, counts = released_pairs.make_pairs(documents, None, config, rng)
+        made, counts = released.make_pairs(documents, None, config, rng)
         total = counts if total is None else total + counts
         sizes = made.a_end - made.a_start, made.b_end - made.b_start
         found.append(
@@ -137,7 +137,7 @@ def test_truncation_by_hand():
     count = 4000
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     pairs = Pairs(zeros, zeros + 30, 100 * ones, 110 * ones, zeros > 0)
-    made = released_pairs.truncate_pairs(pairs, 24, np.random.default_rng(5))
+    made = released.truncate_pairs(pairs, 24, np.random.default_rng(5))
     assert (made.a_end - made.a_start == 14).all()
     assert (made.b_start == 100).all() and (made.b_end == 110).all()
     expected = stats.binom.pmf(np.arange(17), 16, 0.5) * count
@@ -151,7 +151,7 @@ def test_truncation_by_hand():
         > 1e-4
     )
     equal = Pairs(zeros, zeros + 30, 100 * ones, 130 * ones, zeros > 0)
-    made = released_pairs.truncate_pairs(equal, 25, np.random.default_rng(6))
+    made = released.truncate_pairs(equal, 25, np.random.default_rng(6))
     assert (made.a_end - made.a_start == 13).all()
     assert (made.b_end - made.b_start == 12).all()
 

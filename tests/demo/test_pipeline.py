@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
-from albert_tf.data.records import input_pipeline
+from albert_tf.data.records import input_pipeline, metadata
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
     }
-    described = records.Metadata(8, 3, 10, "", {})
+    described = metadata.Metadata(8, 3, 10, "", {})
     monkeypatch.setattr(pipeline, "read_metadata", lambda _: described)
     monkeypatch.setattr(
         input_pipeline, "eval_batches", lambda *_, **__: [batch]

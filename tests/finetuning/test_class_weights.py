@@ -13,23 +13,23 @@ from scipy.special import log_expit, log_softmax
 from tiny_runs import build, eagerly, predictions, run
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.class_weights import (
+from albert_tf.finetuning.evaluation import Split
+from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.multitask import prepare_jobs
+from albert_tf.finetuning.recipe import RecipeConfig
+from albert_tf.finetuning.soft_targets import (
     balanced,
+    objective_of,
     weights_of_classes,
     with_class_weights,
 )
-from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.multitask import prepare_jobs
-from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.tasks.batches import evaluation_batches, training_batches
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.runs.history import History
-from albert_tf.training.step.accumulation import cut
+from albert_tf.training.history import History
+from albert_tf.training.trainer import cut
 
 CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 TEXTS = [

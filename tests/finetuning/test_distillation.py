@@ -8,9 +8,9 @@ import tiny
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.distillation import check_targets, load_teacher
 from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.recipe import RecipeConfig
+from albert_tf.finetuning.soft_targets import check_targets, load_teacher
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer

@@ -11,15 +11,12 @@ import scipy.special
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.finetuning import finetune as finetuning_run
-from albert_tf.finetuning.directory import summary
+from albert_tf.finetuning.evaluation import Split
 from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.results import summary
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Split
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.runs.history import History
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.history import History
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,15 @@ import tiny_tasks
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.base import files
-from albert_tf.finetuning import example_batches
 from albert_tf.finetuning import finetune as finetuning_run
+from albert_tf.finetuning import finetuning_trainer
+from albert_tf.finetuning.evaluation import Judge
 from albert_tf.finetuning.job import prepare
+from albert_tf.tasks import batches
 from albert_tf.tasks.heads import ClassHead
-from albert_tf.tasks.scoring import Judge
-from albert_tf.training.machines.distribution import make_strategy
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.runs.history import History
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.distribution import make_strategy
+from albert_tf.training.history import History
 
 
 def test_a_keyword_is_learnt(finished):
@@ -170,7 +171,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
     found = run(do_train=True, do_eval=True, output_dir=output, **arguments)
     best = checkpoints.for_inference(output)
     assert best.endswith(os.path.join("best", "ckpt-2"))
-    last = checkpoints.latest(output)
+    last = checkpoint_files.latest(output)
     assert last.endswith("ckpt-3")
     read = checkpoints.tf.train.load_checkpoint
     key = "variables/classifier.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
@@ -243,8 +244,8 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
         return made(self, config, dtype, albert)
 
     made = ClassHead.build_model
-    monkeypatch.setattr(example_batches, "training_batches", training_batches)
-    monkeypatch.setattr(finetuning_run, "run_training", run_training)
+    monkeypatch.setattr(batches, "training_batches", training_batches)
+    monkeypatch.setattr(finetuning_trainer, "run_training", run_training)
     monkeypatch.setattr(ClassHead, "build_model", build_model)
     values = {k: opinions[k] for k in ("task", "train_file", "eval_file")}
     values |= {"model_dir": pretrained, "dtype": "bfloat16", "random_seed": 5}

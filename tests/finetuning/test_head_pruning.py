@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from reference import albert_numpy
 
-from albert_tf.finetuning import head_pruning
+from albert_tf.finetuning import shrink
 
 DIRECTION = np.linspace(-1.0, 1.0, goldens.CONFIG.hidden_size)
 VARIANTS = ["shared", "groups", "unshared"]
@@ -48,7 +48,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
         block: np.sort(rng.permutation(3)[:number])
         for block in blocks_of(table)
     }
-    pruned = goldens.build(*head_pruning.without_heads(config, table, kept))
+    pruned = goldens.build(*shrink.without_heads(config, table, kept))
     inputs = goldens.random_inputs(config)
     out = pruned(*inputs.values(), return_all=True)
     silent = silenced(table, config, kept)
@@ -93,7 +93,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
     inputs = goldens.random_inputs(config)
     batches = tf.data.Dataset.from_tensor_slices(inputs).batch(1)
     model = goldens.build(config, table)
-    found = head_pruning.importances(model, Direction(), batches)
+    found = shrink.importances(model, Direction(), batches)
     assert sorted(found) == blocks_of(table)
     size, step = config.head_size, 1e-4
     for block, worth in found.items():
@@ -116,5 +116,5 @@ def test_the_most_important_heads_stay_in_order():
     """The largest values are kept, of equal ones the first."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
-        found = head_pruning.most_important(worth, number)
+        found = shrink.most_important(worth, number)
         assert found.tolist() == heads

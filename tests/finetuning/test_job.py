@@ -10,11 +10,12 @@ import tiny
 import tiny_tasks
 from tiny_runs import build, refusal
 
-from albert_tf.finetuning import finetune
-from albert_tf.finetuning.job import FinetuningConfig, Job
+from albert_tf.finetuning import finetune, finetuning_trainer
+from albert_tf.finetuning.evaluation import Split
+from albert_tf.finetuning.finetuning_settings import FinetuningConfig
+from albert_tf.finetuning.job import Job
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Split
 
 
 def test_workers_need_the_same_settings_and_examples(
@@ -32,8 +33,8 @@ def test_workers_need_the_same_settings_and_examples(
         for values in ({}, changes):
             how = {"model_dir": pretrained, "do_train": True, "do_eval": True}
             s = build(**{**how, "output_dir": "o", **opinions, **values})
-            job = finetune.prepare_job(s, s.data)
-            finetune.require_alike("several workers", s, job)
+            job = finetuning_trainer.prepare_job(s, s.data)
+            finetuning_trainer.require_alike("several workers", s, job)
         one, two = compared[-2:]
         return {k for k in one | two if one.get(k) != two.get(k)}
 
@@ -44,7 +45,7 @@ def test_workers_need_the_same_settings_and_examples(
     assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
     examples = "predict examples of classification"
     assert differences(do_predict=True) == {"do_predict", examples}
-    finetune.require_alike(None, *[None] * 2)  # one process
+    finetuning_trainer.require_alike(None, *[None] * 2)  # one process
 
 
 def test_the_first_split_chooses_the_best_weights():

@@ -18,24 +18,22 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
 from albert_tf.finetuning.job import prepare
 from albert_tf.finetuning.multitask import (
+    SharedModel,
+    Together,
     all_metrics,
     finetune_together,
     mixed_batches,
-    task_weights,
-)
-from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.task_mixture import (
-    SharedModel,
-    Together,
     part_of,
     portions,
+    task_weights,
 )
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.serving.encoder import ServingConfig
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.runs.history import History
+from albert_tf.training import checkpoints
+from albert_tf.training.history import History
 
 ONE_HOST = {"num_shards": 1, "shard": 0, "batch_size": 16}
 ONE_DEVICE = tf.distribute.get_strategy()

@@ -9,23 +9,20 @@ import tensorflow as tf
 import tiny
 from tiny_runs import eagerly, run, weights
 
-from albert_tf.finetuning.recipe_trainer import (
+from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
     FollowEvaluations,
 )
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.tasks.scoring import Judge
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.runs.history import History
-from albert_tf.training.runs.hooks import Evaluate
-from albert_tf.training.step.objectives import PretrainingObjective
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.history import History
+from albert_tf.training.hooks import Evaluate
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 WORDS = "albert/embeddings/word_embeddings"
 
@@ -216,7 +213,7 @@ def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
     output = str(tmp_path / "o")
     for _ in range(2):  # the second time nothing is left to do
         found = run(model_dir=pretrained, output_dir=output, **values)
-        assert checkpoints.latest(output).endswith("ckpt-8")
+        assert checkpoint_files.latest(output).endswith("ckpt-8")
         assert checkpoints.for_inference(output).endswith("ckpt-5")
     assert found["eval"]["examples"] == 53
 
@@ -310,7 +307,7 @@ def test_averaged_weights_are_what_is_kept(pretrained, opinions, tmp_path):
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
     run(output_dir=whole, **values)
     run(output_dir=parts, stop_step=3, **values)
-    assert not checkpoints.latest(f"{parts}/best")
+    assert not checkpoint_files.latest(f"{parts}/best")
     run(output_dir=parts, **values)
     name = "classifier/kernel"
     found = weights(f"{parts}/best", name)

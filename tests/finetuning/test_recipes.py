@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import tiny
 
-from albert_tf.finetuning.recipes import (
+from albert_tf.finetuning.recipe import (
     evaluations_without_gain,
     frozen,
     group_number,
@@ -13,7 +13,7 @@ from albert_tf.finetuning.recipes import (
     reductions,
 )
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 EMBEDDED = "albert/embeddings/word_embeddings"
 POOLED = "albert/pooler/kernel"

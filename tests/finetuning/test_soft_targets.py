@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets, with_teacher
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features

@@ -14,22 +14,18 @@ import tensorflow as tf
 from scipy.special import expit, log_softmax, softmax
 from tiny_questions import asked
 
-from albert_tf.finetuning.distillation import teach
+from albert_tf.finetuning.evaluation import Split
 from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.recipes import RecipeConfig
-from albert_tf.finetuning.soft_targets import SoftTargets
+from albert_tf.finetuning.recipe import RecipeConfig
+from albert_tf.finetuning.soft_targets import SoftTargets, teach
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
+from albert_tf.training.distribution import DistributionConfig, make_strategy
 
 T = 2.5  # the temperature
 TEXTS = (

@@ -19,7 +19,7 @@ from albert_tf.serving.exporting import ExportConfig, export
 from albert_tf.serving.litert_model import Runner
 from albert_tf.serving.model_servers import load_server
 from albert_tf.tasks.question_answering import QuestionAnswering
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 QUESTION = "is it"
 F1 = [0.5, 0.9, 0.7, 0.6]  # of the evaluations while training

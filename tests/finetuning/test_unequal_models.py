@@ -6,17 +6,17 @@ import keras
 import numpy as np
 import tiny
 
-from albert_tf.finetuning.ensemble import averaged_outputs, load_ensemble
+from albert_tf.finetuning.evaluation import (
+    Split,
+    averaged_outputs,
+    load_ensemble,
+)
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Split
 from albert_tf.tasks.sentences import Example
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
 
 # Layers share their weights: both have the same variables, of other meaning.
 SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)

@@ -5,7 +5,7 @@ import pytest
 from tiny_fits import LABELS, RATE
 
 from albert_tf.library.models import Classifier
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.keras_optimizers import AdamW
 
 
 def new_classifier(folder):

@@ -10,7 +10,7 @@ from tiny_fits import LABELS, RATE
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoint_files, checkpoints
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
 BATCH = {"batch_size": 8, "shuffle": False, "verbose": 0}
@@ -39,7 +39,7 @@ def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
     assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
     assert [v.path.split("/")[-2] for v in heads] == ["classifier"]
-    read = checkpoints.reader(checkpoints.latest(shallow))
+    read = checkpoints.reader(checkpoint_files.latest(shallow))
     for name, variable in low_rank.named_weights().items():
         same = "lora" in name or "classifier" in name or "bias" in name
         if not same:

@@ -8,7 +8,7 @@ from tiny_fits import LABELS
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS = ["a good film", "a bad film"]
 ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}

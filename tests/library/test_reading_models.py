@@ -16,7 +16,7 @@ from albert_tf.library.models import (
 )
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.keras_optimizers import AdamW
 
 QUESTIONS = ["film", "plot"] * 8
 CONTEXTS = [

@@ -16,7 +16,7 @@ from albert_tf.library.models import (
     Regressor,
 )
 from albert_tf.tasks.registry import find
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.keras_optimizers import AdamW
 
 LABELS = ("bad", "good")
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))

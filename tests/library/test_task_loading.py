@@ -14,7 +14,7 @@ from albert_tf.library.models import Classifier, Regressor, Tagger
 from albert_tf.library.preprocessor import Preprocessor
 from albert_tf.library.pretrained_model import load
 from albert_tf.model.task_heads import AlbertForBeamSpans
-from albert_tf.training.optimization.keras_optimizers import AdamW, WarmupDecay
+from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from tiny_fits import LABELS
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier, Regressor
 from albert_tf.tasks.batches import training_batches
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.keras_optimizers import AdamW
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.keras_optimizers import AdamW
+from albert_tf.training.training_config import TrainingConfig
 
 STEPS, BATCH, RATE = 6, 16, tiny_fits.RATE
 OF_LOSS = ("labels", "example_weights")
@@ -55,7 +55,7 @@ def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
         lambda b: ({k: b[k] for k in b if k not in OF_LOSS}, b["labels"])
     )
     model.fit(encoded.take(STEPS), verbose=0)
-    prefix = checkpoints.latest(output)
+    prefix = checkpoint_files.latest(output)
     read = checkpoints.reader(prefix)
     for name, variable in model.named_weights().items():
         np.testing.assert_allclose(variable, read(name), atol=1e-5)

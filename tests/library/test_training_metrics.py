@@ -25,7 +25,7 @@ from albert_tf.library.training_metrics import (
     words_only,
 )
 from albert_tf.tasks.heads import TagHead
-from albert_tf.training.optimization.keras_optimizers import AdamW
+from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))
 NUMBERS = np.array([LABELS.index(name) for name in NAMES])

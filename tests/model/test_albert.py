@@ -11,7 +11,7 @@ from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 # Ten times the noise of the released code when float32 sums are reordered; g5
 # has masks with gaps and a row without tokens, where scores near -10000 have a

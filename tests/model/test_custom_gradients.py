@@ -17,8 +17,8 @@ from albert_tf.model.ops import (
     gelu,
     layer_norm,
 )
-from albert_tf.training.optimization.keras_optimizers import AdamW
-from albert_tf.training.optimization.optimizers import FUSED_SIZE
+from albert_tf.training.keras_optimizers import AdamW
+from albert_tf.training.optimizer import FUSED_SIZE
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
 

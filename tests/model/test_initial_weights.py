@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tiny
 
-from albert_tf.model import initial_weights
 from albert_tf.model.albert import AlbertModel
+from albert_tf.training.pretraining import informed_start
 
 LENGTH = 32
 WIDE = dataclasses.replace(
@@ -38,8 +38,8 @@ def test_heads_begin_at_the_neighbours(shape):
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
     model.build()
-    radians = initial_weights.start_positions(model.embeddings, 0.03, seed=5)
-    initial_weights.look_at_neighbours(model, 3, radians, scale=0.03)
+    radians = informed_start.start_positions(model.embeddings, 0.03, seed=5)
+    informed_start.look_at_neighbours(model, 3, radians, scale=0.03)
     ids = np.random.default_rng(0).integers(5, 500, (2, LENGTH), np.int32)
     segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
     attention = model.compute(
@@ -96,14 +96,14 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
     model = AlbertModel(config)
     model.build()
     tables, head = model.embeddings, config.num_attention_heads - 1
-    assert initial_weights.has_room_for_repeats(model)
+    assert informed_start.has_room_for_repeats(model)
     for table in (tables.word_embeddings, tables.token_type_embeddings):
         table.assign(5 * table.numpy())
-    radians = initial_weights.start_positions(tables, 0.1)
-    initial_weights.keep_apart(tables, config.head_size)
-    initial_weights.look_at_neighbours(model, head, radians, 0.1)
+    radians = informed_start.start_positions(tables, 0.1)
+    informed_start.keep_apart(tables, config.head_size)
+    informed_start.look_at_neighbours(model, head, radians, 0.1)
     before = {v.path: v.numpy() for v in model.weights}
-    initial_weights.look_at_repeats(model, head, SEP, 0.1)
+    informed_start.look_at_repeats(model, head, SEP, 0.1)
     ids, same = texts(np.random.default_rng(3), 6)
     segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
     found = model.compute(ids, np.ones_like(ids), segments, return_all=True)
@@ -128,7 +128,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
     """Position and word dimensions are disjoint, for odd head sizes too."""
-    places, words = initial_weights.kept_apart(128, 27)
+    places, words = informed_start.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()
     keras.utils.set_random_seed(4)
@@ -136,8 +136,8 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     model.build()
     tables, size = model.embeddings, model.config.head_size
     before = tables.word_embeddings.numpy()
-    initial_weights.keep_apart(tables, size)
-    places, words = initial_weights.kept_apart(128, size)
+    informed_start.keep_apart(tables, size)
+    places, words = informed_start.kept_apart(128, size)
     rows = tables.word_embeddings.numpy()
     np.testing.assert_array_equal(rows[:, places], 0)
     assert np.std(np.linalg.norm(rows[:, words], axis=1)) < 1e-6
@@ -156,14 +156,14 @@ def test_embeddings_without_room_for_repeats(changes):
     """Without enough width, embeddings have no separate dimensions."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
-    assert not initial_weights.has_room_for_repeats(model)
+    assert not informed_start.has_room_for_repeats(model)
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
     """The score from position i is the mean of 6 cos(w (i + offset - j))."""
-    radians = initial_weights.frequencies(64, seed=1)
-    table = initial_weights.waves(40, radians)
-    query, key = initial_weights.head_kernels(radians, 32, offset=-2)
+    radians = informed_start.frequencies(64, seed=1)
+    table = informed_start.waves(40, radians)
+    query, key = informed_start.head_kernels(radians, 32, offset=-2)
     scores = table @ query @ (table @ key).T / np.sqrt(32)
     chosen = radians[np.linspace(0, 31, 16).round().astype(int)]
     for i, j in ((7, 5), (7, 6), (7, 9), (30, 1)):
@@ -174,18 +174,18 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 def test_waves_have_no_distance_twice():
     """Among 512 positions, no other distance resembles a neighbour's."""
-    radians = initial_weights.frequencies(64, seed=3)[:32]
+    radians = informed_start.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7
 
 
 def test_half_of_the_heads_are_the_nearest_places():
     """Half of the heads attend to the nearest offsets, alternating sides."""
-    assert initial_weights.offsets(5) == [-1, 1, -2, 2, -3]
+    assert informed_start.offsets(5) == [-1, 1, -2, 2, -3]
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
     """A head too narrow for a wave keeps its random weights."""
-    radians = initial_weights.frequencies(4, seed=1)
-    for kernel in initial_weights.head_kernels(radians, 1, offset=1):
+    radians = informed_start.frequencies(4, seed=1)
+    for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

@@ -19,7 +19,7 @@ from albert_tf.model.task_heads import (
     AlbertTokenClassifier,
 )
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 BATCH = {name: tiny.make_data()[name][:6] for name in INPUTS}
 LAYERS = {

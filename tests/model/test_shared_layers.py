@@ -18,8 +18,8 @@ from albert_tf.model.layers import (
     rematerialized,
 )
 from albert_tf.model.ops import dropout, fold_in
-from albert_tf.training.model_directory.checkpoints import named_variables
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.training_config import TrainingConfig
 
 WHILE = EncoderLoop("while")
 LAYER = EncoderLoop("unrolled", rematerialize=True)

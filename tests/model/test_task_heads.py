@@ -15,7 +15,7 @@ from albert_tf.model.task_heads import (
     AlbertTokenClassifier,
     answer_places,
 )
-from albert_tf.training.model_directory.checkpoints import named_variables
+from albert_tf.training.checkpoints import named_variables
 
 DATA = tiny.make_data()
 INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]

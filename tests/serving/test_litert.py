@@ -22,7 +22,7 @@ from albert_tf.tasks.registry import KINDS, find
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import pack
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
 

@@ -9,7 +9,7 @@ from exporting import close, copied, server_of
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def test_foreign_weights_are_refused(

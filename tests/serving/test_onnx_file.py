@@ -8,7 +8,7 @@ from exporting import TEXTS, close, of_kind, packed, written
 from albert_tf.serving import onnx_file
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.tasks.registry import load_task
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 pytest.importorskip("tf2onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -18,7 +18,7 @@ from exporting import (
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig, forward_flops
 from albert_tf.text.packing import INPUTS, pack
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 
 def test_masks_are_filled_as_by_the_python_model(

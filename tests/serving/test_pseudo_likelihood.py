@@ -18,7 +18,7 @@ from albert_tf.serving.pseudo_likelihood import (
     minimal_pairs,
     summarize,
 )
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 ROWS = [
     ("the cat", "cat the", "order", "words"),

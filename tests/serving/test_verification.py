@@ -13,7 +13,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import ACTIVATIONS
 from albert_tf.serving import exporting, onnx_file, verification
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
 pytest.importorskip("tf2onnx")

@@ -9,14 +9,14 @@ import tiny
 from scipy.special import log_softmax
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.recipes import RecipeConfig
+from albert_tf.finetuning.evaluation import Judge, Split
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.scoring import Judge, Split
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.training.step.evaluator import Evaluator
+from albert_tf.training.evaluator import Evaluator
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
 TAGS = "O O B-A I-A O O B-B O O O O B-A O O".split()

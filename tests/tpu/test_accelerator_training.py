@@ -15,15 +15,16 @@ import tiny
 from tiny_corpus import settings, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
 from albert_tf.data.builder import build
 from albert_tf.data.records import input_pipeline
+from albert_tf.data.records import metadata as metadata_module
+from albert_tf.data.records.metadata import TRAIN
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Plan, write_plan
 from albert_tf.tpu.compiler import VERSIONS
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoints
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 SCRIPT = pathlib.Path(__file__).parents[2] / (
     "benchmarks/accelerator_training.py"
@@ -65,8 +66,8 @@ def unmasked(batch):
 
 def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
     """An epoch contains the pipeline's examples, with as many masked words."""
-    metadata = records.metadata.read_metadata(folder)
-    ours, count = script.Records(folder, 1), metadata.count(records.TRAIN)
+    metadata = metadata_module.metadata.read_metadata(folder)
+    ours, count = script.Records(folder, 1), metadata.count(TRAIN)
     theirs = input_pipeline.train_batches(
         folder, metadata, batch_size=count, seed=1
     )

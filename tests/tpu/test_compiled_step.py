@@ -12,8 +12,8 @@ from albert_tf.tpu.compiled_step import (
     sizes,
 )
 from albert_tf.tpu.compiler import VERSIONS, Compiled, CompileOnlyStrategy
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30
 

@@ -15,8 +15,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import ABOUT, ARTIFACT, Plan, write_plan
 from albert_tf.tpu.compiler import VERSIONS
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 BENCHMARK = pathlib.Path(__file__).parents[2] / "benchmarks"
 TRAINING = {"encoder_loop": "unrolled", "rematerialize": "none"}

@@ -5,8 +5,8 @@ import tiny
 
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Plan, Step, parsed
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 @pytest.fixture(scope="module")

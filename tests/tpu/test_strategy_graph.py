@@ -20,11 +20,10 @@ from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.ops import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
-from albert_tf.training.machines import distribution
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_run import make_trainer
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoints, distribution
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining.pretrain import make_trainer
+from albert_tf.training.training_config import TrainingConfig
 
 CONFIG = dataclasses.replace(
     tiny.CONFIG, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.step.accumulation import accumulated
+from albert_tf.training.trainer import accumulated
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

@@ -4,9 +4,9 @@ import pytest
 import tiny
 
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.phases import Phase
-from albert_tf.training.runs.announcement import describe_run
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import Phase
+from albert_tf.training.run import describe_run
 
 PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
 

@@ -6,12 +6,12 @@ import pytest
 from tiny_pretraining import Look, run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.optimization.batch_rules import (
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining.pretraining_settings import (
     with_half_life,
     with_rate,
 )
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):

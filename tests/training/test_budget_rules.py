@@ -7,12 +7,12 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.training.budget import budget_rules
-from albert_tf.training.budget.budget_rules import Choice, Means
-from albert_tf.training.budget.budget_start import check, values_of
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.phases import make_phases, read_schedules
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import make_phases, read_schedules
+from albert_tf.training.pretraining import budget_rules
+from albert_tf.training.pretraining.budget import check, values_of
+from albert_tf.training.pretraining.budget_rules import Choice, Means
+from albert_tf.training.training_config import TrainingConfig
 
 # A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
 TRIAL = Means(600.0, 0.25 / 64, tokens=64, hidden_size=128)

@@ -13,15 +13,16 @@ from tiny_pretraining import values
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.training.budget import budget_rules, budget_start
-from albert_tf.training.budget.budget_start import Budget
-from albert_tf.training.model_directory import checkpoint_files, checkpoints
-from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
-from albert_tf.training.runs import hooks, run
-from albert_tf.training.runs.clock import BudgetClock
-from albert_tf.training.runs.hooks import Save
-from albert_tf.training.runs.run import Hook, Run
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoint_files, hooks, run
+from albert_tf.training.clock import BudgetClock
+from albert_tf.training.hooks import Save
+from albert_tf.training.pretraining import budget, budget_rules
+from albert_tf.training.pretraining.budget import Budget
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+)
+from albert_tf.training.run import Hook, Run
+from albert_tf.training.training_config import TrainingConfig
 
 SECONDS = 20.0
 
@@ -47,7 +48,7 @@ def go(folder, clock, dies_at=99):
         clock.now += 0.5 * int(steps)
         return make_steps(iterator, steps)
 
-    prefix = checkpoints.latest(str(folder))
+    prefix = checkpoint_files.latest(str(folder))
     kept = checkpoint_files.about(prefix)["budget"] if prefix else {}
     timed = BudgetClock(
         20,
@@ -84,7 +85,7 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     assert clock.now == 100 + SECONDS
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "broken", clock, dies_at=21)
-    prefix = checkpoints.latest(str(tmp_path / "broken"))
+    prefix = checkpoint_files.latest(str(tmp_path / "broken"))
     kept = checkpoint_files.about(prefix)["budget"]
     assert prefix.endswith("ckpt-21") and not kept["over"]
     assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
@@ -198,6 +199,6 @@ def test_records_that_are_damaged_are_named_while_measuring(
     def read(*_):
         raise tf.errors.DataLossError(None, None, f"corrupted record at {path}")
 
-    monkeypatch.setattr(budget_start, "probe", read)
+    monkeypatch.setattr(budget, "probe", read)
     with pytest.raises(InputError, match=f"Received: {path}"):
         pretrain(data_dir, config, tmp_path / "model")

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.model_directory import checkpoint_files, checkpoints
+from albert_tf.training import checkpoint_files, checkpoints
 
 
 def variables(value=0.0):

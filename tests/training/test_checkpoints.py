@@ -10,7 +10,7 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoint_files, checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +134,9 @@ class TestSeveralFiles:
             middle = len(content) // 2
             damage = bytes([content[middle] ^ 4])
             path.write_bytes(content[:middle] + damage + content[middle + 1 :])
-            assert checkpoints.latest(str(tmp_path)).endswith("ckpt-1")
+            assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-1")
             path.write_bytes(content)
-        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-2")
+        assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-2")
         assert capsys.readouterr().out.count("is damaged") == len(paths)
 
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
@@ -149,7 +149,7 @@ class TestSeveralFiles:
                 checkpoints.save(str(tmp_path), self.variables(), 2, keep=2)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert checkpoints.latest(str(tmp_path)).endswith("ckpt-1")
+        assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-1")
         assert not list(tmp_path.glob("ckpt-2*"))
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.optimization.keras_optimizers import WarmupDecay
-from albert_tf.training.optimization.learning_rate import RunRate
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.phases import Phase, at
-from albert_tf.training.runs.clock import BudgetClock, Clock
-from albert_tf.training.runs.pace import Pace
-from albert_tf.training.runs.run import Run
+from albert_tf.training.clock import BudgetClock, Clock, Pace
+from albert_tf.training.keras_optimizers import WarmupDecay
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import Phase, at
+from albert_tf.training.run import Run
+from albert_tf.training.schedules import RunRate
 
 HOURS = 0.25
 PLANNED = 1000

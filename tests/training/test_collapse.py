@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 from tiny_pretraining import run
 
-from albert_tf.training.runs.health import COLLAPSED_SPREAD, masked_spread
-from albert_tf.training.runs.history import HEALTH, History
-from albert_tf.training.step.objectives import masked_states
+from albert_tf.training.health import COLLAPSED_SPREAD, masked_spread
+from albert_tf.training.history import HEALTH, History
+from albert_tf.training.objectives import masked_states
 
 
 def test_a_healthy_model_spreads_its_states():

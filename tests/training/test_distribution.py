@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.machines.distribution import (
+from albert_tf.training.distribution import (
     STRATEGIES,
     DistributionConfig,
     choose,

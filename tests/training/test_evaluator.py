@@ -17,13 +17,10 @@ import tiny
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    make_strategy,
-)
-from albert_tf.training.step import evaluator as evaluator_module
-from albert_tf.training.step.evaluator import Evaluator
-from albert_tf.training.step.objectives import PretrainingObjective
+from albert_tf.training import evaluator as evaluator_module
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.objectives import PretrainingObjective
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTHS = [3, 16, 9, 4, 12, 5, 2]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.training.runs.health import Monitor, masked_spread, mean, windows
+from albert_tf.training.health import Monitor, masked_spread, mean, windows
 
 
 def monitor(**kwargs):

@@ -9,17 +9,12 @@ import tiny
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.runs.health import Monitor
-from albert_tf.training.runs.history import History
-from albert_tf.training.runs.hooks import (
-    KeepAverage,
-    Measure,
-    Warn,
-    check_hooks,
-)
-from albert_tf.training.runs.run import SIGTERM, Hook
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.health import Monitor
+from albert_tf.training.history import History
+from albert_tf.training.hooks import KeepAverage, Measure, Warn, check_hooks
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.run import SIGTERM, Hook
 
 
 @pytest.mark.slow_after(1)
@@ -37,7 +32,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     with pytest.raises(InputError, match=f"at step 2;.*{good}$"):
         go(started)
     if steps_per_loop == 1:
-        good = checkpoints.latest(str(tmp_path))
+        good = checkpoint_files.latest(str(tmp_path))
         state = tiny.values(started.trainer).items()
         table = {name: tf.Variable(value) for name, value in state}
         checkpoints.restore(good, table, ignore=())
@@ -81,7 +76,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     """Four bad ones do; two batches of every three do not."""
-    monkeypatch.setattr("albert_tf.training.runs.hooks.MAX_BAD_STEPS", 4)
+    monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
         go(make_run(tmp_path, **values), batches=poisoned(range(48)))

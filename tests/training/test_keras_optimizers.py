@@ -6,16 +6,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.optimization.keras_optimizers import (
-    AdamW,
-    Lamb,
-    WarmupDecay,
-)
-from albert_tf.training.optimization.learning_rate import RunRate
-from albert_tf.training.optimization.optimizers import (
-    Optimizer,
-    OptimizerConfig,
-)
+from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig
+from albert_tf.training.schedules import RunRate
 
 SHAPES = {
     "kernel": (300, 256),  # large enough for the compiled update

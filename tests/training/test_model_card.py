@@ -4,12 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.training.model_directory.model_card import (
-    CARD,
-    MARK,
-    number,
-    write_card,
-)
+from albert_tf.training.model_card import CARD, MARK, number, write_card
 
 
 def model(folder, **files):

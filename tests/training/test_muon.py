@@ -9,17 +9,15 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.optimization.learning_rate import RunRate
-from albert_tf.training.optimization.muon import (
+from albert_tf.training.optimizer import (
     MATRICES,
     RMS,
+    Optimizer,
+    OptimizerConfig,
     muon_rule,
     orthogonalized,
 )
-from albert_tf.training.optimization.optimizers import (
-    Optimizer,
-    OptimizerConfig,
-)
+from albert_tf.training.schedules import RunRate
 
 DTYPES = ("float32", "bfloat16")
 SHAPES = [(6, 4), (4, 6), (5, 5)]

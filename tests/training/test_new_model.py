@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from albert_tf.model.albert import AlbertModel
-from albert_tf.training.first_weights.new_model import start_heads
+from albert_tf.training.pretraining.informed_start import start_heads
 
 WIDE = dataclasses.replace(
     tiny.CONFIG,

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.optimization.learning_rate import SCHEDULES
-from albert_tf.training.optimization.optimizers import (
+from albert_tf.training.optimizer import (
     FUSED_SIZE,
     OptimizerConfig,
     clip,
     update_rule,
 )
-from albert_tf.training.pretraining.compat import with_compat
+from albert_tf.training.pretraining.pretraining_settings import with_compat
+from albert_tf.training.schedules import SCHEDULES
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 

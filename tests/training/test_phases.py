@@ -8,7 +8,7 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.training.pretraining.phases import (
+from albert_tf.training.phases import (
     at,
     check_mask_schedule,
     examples_read,

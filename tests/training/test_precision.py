@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.model.ops import CompiledForTpu
-from albert_tf.training.machines import precision
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import distribution
+from albert_tf.training.training_config import TrainingConfig
 
 AUTO = TrainingConfig(dtype="auto")
 
@@ -23,8 +23,8 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
     """Flags are whole words; a system without that file has none."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
-    assert precision.cpu_products(str(path)) == names
-    assert precision.cpu_products(str(tmp_path / "missing")) == set()
+    assert distribution.cpu_products(str(path)) == names
+    assert distribution.cpu_products(str(tmp_path / "missing")) == set()
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
 )
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
     """bfloat16 needs instructions; which it is, is said."""
-    monkeypatch.setattr(precision, "cpu_products", lambda: names)
+    monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()
-    chosen = precision.with_dtype(AUTO, strategy)
+    chosen = distribution.with_dtype(AUTO, strategy)
     assert chosen == dataclasses.replace(AUTO, dtype=dtype)
     assert f"--dtype=auto is {dtype}: a CPU with" in capsys.readouterr().out
-    said = precision.with_dtype(TrainingConfig(), strategy)
+    said = distribution.with_dtype(TrainingConfig(), strategy)
     assert said == TrainingConfig()
 
 
@@ -50,7 +50,7 @@ def test_auto_on_accelerators(monkeypatch, capability):
         "get_device_details",
         lambda _: {"compute_capability": capability},
     )
-    here = precision.with_dtype(AUTO, tf.distribute.get_strategy())
+    here = distribution.with_dtype(AUTO, tf.distribute.get_strategy())
     assert here.dtype == ("float32" if capability < (8,) else "bfloat16")
-    on_tpu = precision.with_dtype(AUTO, CompiledForTpu())
+    on_tpu = distribution.with_dtype(AUTO, CompiledForTpu())
     assert on_tpu.dtype == "bfloat16"

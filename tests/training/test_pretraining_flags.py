@@ -7,7 +7,7 @@ import re
 import programs
 import pytest
 
-from albert_tf.training.budget import budget_rules
+from albert_tf.training.pretraining import budget_rules
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "pretraining"

@@ -21,7 +21,7 @@ from tiny_pretraining import assert_same_bits, values
 from tiny_runs import predictions
 
 from albert_tf.base import files
-from albert_tf.training.runs.history import History
+from albert_tf.training.history import History
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,7 @@ BOTH_WORKERS = """
 import functools, sys
 import tensorflow as tf
 from albert_tf.data.records import input_pipeline
-from albert_tf.training.pretraining.pretraining_program import cli
+from albert_tf.training.pretraining.pretrain import cli
 
 read = input_pipeline.train_batches
 

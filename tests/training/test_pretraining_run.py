@@ -18,12 +18,15 @@ from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
-from albert_tf.training.first_weights import new_model
-from albert_tf.training.model_directory import checkpoint_files, checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining.compat import COMPAT, with_compat
-from albert_tf.training.pretraining.pretraining_config import PretrainingConfig
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining import informed_start
+from albert_tf.training.pretraining.pretraining_settings import (
+    COMPAT,
+    PretrainingConfig,
+    with_compat,
+)
+from albert_tf.training.training_config import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTH = 16
@@ -39,7 +42,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
     assert "mlm_accuracy" in (output / "curves.png").read_text()
-    facts = checkpoint_files.about(checkpoints.latest(str(output)))
+    facts = checkpoint_files.about(checkpoint_files.latest(str(output)))
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
     number = sum(1 for _ in tf.data.TFRecordDataset(paths))
     assert facts["train_records"].startswith(f"{number} records of 16 tokens, ")
@@ -80,7 +83,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
         sizes = np.linalg.norm(seen["places"], axis=1)
         assert (np.ptp(sizes) < 1e-6) != bool(flags)
         mean_squares = np.mean(seen["words"] ** 2, axis=1)
-        alike = np.isclose(mean_squares, new_model.SCALE**2)
+        alike = np.isclose(mean_squares, informed_start.SCALE**2)
         assert (np.mean(alike) > 0.8) != bool(flags)
         assert not alike[special].any()
         moved = seen["bias"] - seen["bias"].mean()
@@ -96,7 +99,7 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
     how = {"do_train": False, "do_eval": True}
     after = run(data_dir, path, second, init_checkpoint=str(first), **how)
     assert after == pytest.approx(metrics, rel=1e-6)
-    assert checkpoints.latest(str(second)) is None
+    assert checkpoint_files.latest(str(second)) is None
 
 
 def contents(folder):
@@ -245,7 +248,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
         patch.setattr(checks, "check", check_and_damage)
         with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
             run(str(copy), config[0], output)
-    assert checkpoints.latest(str(output)).endswith("ckpt-2")
+    assert checkpoint_files.latest(str(output)).endswith("ckpt-2")
 
 
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(

@@ -10,21 +10,21 @@ from tiny_pretraining import run, values
 from tiny_records import example, write
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import records
-from albert_tf.data.records import input_pipeline
-from albert_tf.data.records.metadata import read_metadata
+from albert_tf.data.records import input_pipeline, metadata
+from albert_tf.data.records.metadata import EVAL, read_metadata
 from albert_tf.model.config import training_flops
-from albert_tf.training.first_weights import warm_start
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.pretraining import record_folders
-from albert_tf.training.pretraining.phases import Phase
-from albert_tf.training.pretraining.pretraining_hooks import pretraining_hooks
-from albert_tf.training.pretraining.pretraining_run import make_trainer
+from albert_tf.training import checkpoint_files
+from albert_tf.training.hooks import MeasureSpread, make_monitor
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import Phase
+from albert_tf.training.pretraining import record_folders, warm_start
+from albert_tf.training.pretraining.pretrain import (
+    make_trainer,
+    pretraining_hooks,
+)
 from albert_tf.training.pretraining.record_folders import check_records
-from albert_tf.training.runs.hooks import MeasureSpread, make_monitor
-from albert_tf.training.runs.run import Hook, Run
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training.run import Hook, Run
+from albert_tf.training.training_config import TrainingConfig
 
 
 def trainer(compat="none"):
@@ -55,7 +55,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
     """
     statistics = {"masked_share": 0.04}
     short, long = (
-        records.Metadata(tokens, 3, 50, "", {}, {}, statistics)
+        metadata.Metadata(tokens, 3, 50, "", {}, {}, statistics)
         for tokens in (8, 16)
     )
     course = (
@@ -84,7 +84,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
     """Full length and vocabulary are legal; a smaller one is a note."""
-    check_records(tiny.CONFIG, records.Metadata(16, 3, size, "", {}))
+    check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
 
@@ -145,7 +145,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
         every = 1
 
         def after(self, run, stretch):
-            saved = checkpoints.latest(run.output_dir)
+            saved = checkpoint_files.latest(run.output_dir)
             calls.append((run.step, bool(run.metrics), saved and saved[-1]))
             if run.step == 2:
                 run.stop("the aim")
@@ -167,11 +167,9 @@ def test_a_run_without_held_out_records_trains(
 ):
     """There is nothing to evaluate, and that is no error."""
     metadata = read_metadata(data_dir)
-    splits = metadata.splits | {records.EVAL: ()}
+    splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)
-    monkeypatch.setattr(
-        record_folders, "read_metadata", lambda data_dir: metadata
-    )
+    monkeypatch.setattr(metadata, "read_metadata", lambda data_dir: metadata)
     training = {"stop_step": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
     with pytest.raises(InputError, match="needs held-out records"):

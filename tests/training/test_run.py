@@ -14,12 +14,11 @@ import tiny
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.model_directory import checkpoint_files, checkpoints
-from albert_tf.training.optimization.optimizers import OptimizerConfig
-from albert_tf.training.runs import run
-from albert_tf.training.runs.history import History, draw_curves
-from albert_tf.training.runs.hooks import StopInTime
-from albert_tf.training.runs.run import Hook, Run, StopOnSignal
+from albert_tf.training import checkpoint_files, checkpoints, run
+from albert_tf.training.history import History, draw_curves
+from albert_tf.training.hooks import StopInTime
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.run import Hook, Run, StopOnSignal
 
 
 def copied(folder, target, step):
@@ -105,7 +104,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
     with pytest.raises(KeyboardInterrupt) if interrupt else none:
         interrupted_run(tmp_path, number)
     assert handlers() == before
-    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-10")
+    assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-10")
     evaluated = History.read(str(tmp_path)).column("eval", "mlm_accuracy")
     assert evaluated == ([10], [0.5])
     name = "SIGINT (Ctrl-C)" if interrupt else "SIGTERM"
@@ -122,7 +121,7 @@ def test_a_second_interrupt_does_not_save(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted_run(tmp_path, signal.SIGINT, times=2)
     assert handlers() == before
-    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-7")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -295,7 +294,7 @@ def test_a_time_budget_stops_with_a_checkpoint(
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
     go(stopped)
     assert stopped.step == 7 and not stopped.finished  # 4, then up to 7
-    assert checkpoints.latest(str(tmp_path)).endswith("ckpt-7")
+    assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-7")
     told = capfd.readouterr().err
     assert "Stopped by max_hours=0.01 at step 7 of 20" in told
     assert_same_bits(unbroken, go(make_run(tmp_path)))

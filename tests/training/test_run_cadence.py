@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from albert_tf.training.runs.hooks import StopInTime
-from albert_tf.training.runs.pace import Pace, next_stop
+from albert_tf.training.clock import Pace, next_stop
+from albert_tf.training.hooks import StopInTime
 
 
 @pytest.mark.parametrize(

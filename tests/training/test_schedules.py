@@ -11,8 +11,8 @@ from tiny_pretraining import Look, assert_same_bits, run, values
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
-from albert_tf.training.runs.history import History
-from albert_tf.training.runs.run import Hook
+from albert_tf.training.history import History
+from albert_tf.training.run import Hook
 
 RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.optimization import optimizers
-from albert_tf.training.optimization.optimizers import OptimizerConfig
+from albert_tf.training import optimizer
+from albert_tf.training.optimizer import OptimizerConfig
 
 
 def trained(steps=6, **kwargs):
@@ -56,7 +56,7 @@ PIECES = {
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
     """Pieces of the step by default, nothing, or all but the update."""
-    monkeypatch.setattr(optimizers, "FUSED_SIZE", 1)
+    monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
     step = trainer.run_steps.get_concrete_function(iterator, tf.constant(1))
@@ -170,9 +170,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
     def unknown(**place):
         return tiny.train_batches(**place).filter(lambda _: True)
 
-    monkeypatch.setattr(
-        "albert_tf.training.step.trainer.distribute", distribute
-    )
+    monkeypatch.setattr("albert_tf.training.trainer.distribute", distribute)
     tiny.new_trainer().iterator(unknown, 0)
     assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
 

@@ -10,17 +10,17 @@ import pytest
 import tiny
 import vocabularies
 
-from albert_tf.data.records.piece_statistics import PIECE_COUNTS_FILE
+from albert_tf.data.records.metadata import PIECE_COUNTS_FILE
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import WordPieceTokenizer
-from albert_tf.training.first_weights import warm_start
-from albert_tf.training.first_weights.transplant import (
+from albert_tf.training import checkpoints
+from albert_tf.training.pretraining import warm_start
+from albert_tf.training.pretraining.warm_start import (
     Transplant,
     origins,
     read_transplant,
 )
-from albert_tf.training.model_directory import checkpoints
 
 # Of the Chinese pieces the English ones that they are made of.
 FROM_ENGLISH = {

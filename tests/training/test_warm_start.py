@@ -12,8 +12,8 @@ import vocabularies
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.training.first_weights import warm_start
-from albert_tf.training.model_directory import checkpoints
+from albert_tf.training import checkpoints
+from albert_tf.training.pretraining import warm_start
 
 
 def make(config, seed):

@@ -6,8 +6,8 @@ import tiny
 from tiny_pretraining import Look, assert_same_bits, run, table, values
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.model_directory import checkpoints
-from albert_tf.training.optimization.weight_average import AVERAGE
+from albert_tf.training import checkpoints
+from albert_tf.training.optimizer import AVERAGE
 
 
 @pytest.mark.slow

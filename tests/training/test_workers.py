@@ -11,12 +11,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.training.machines import workers
-from albert_tf.training.machines.distribution import (
-    DistributionConfig,
-    prepare_devices,
-)
-from albert_tf.training.machines.workers import (
+from albert_tf.training import workers
+from albert_tf.training.distribution import DistributionConfig, prepare_devices
+from albert_tf.training.workers import (
     read_cluster,
     vanishing_explained,
     wait_for_workers,

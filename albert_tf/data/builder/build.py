@@ -1,32 +1,31 @@
-"""Build records from text; `run` calls the stages in order.
-
-A runner does the work: processes of this machine, or Apache Beam.
-"""
+"""Make TFRecords for pretraining from text, stage by stage."""
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import math
 import os
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.base import files
+from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.processes import Workers, available
 from albert_tf.base.remote_files import RemoteError
-from albert_tf.data import records
-from albert_tf.data.builder import boundaries
+from albert_tf.data.builder import boundaries, text_blocks
 from albert_tf.data.builder.build_folder import BuildFolder
 from albert_tf.data.builder.build_settings import BuildConfig, Recipe
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.record_files import FileJob, file_jobs
+from albert_tf.data.builder.second_pass import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize, warnings
 from albert_tf.data.builder.text_blocks import check_files, input_paths
 from albert_tf.data.builder.text_formats import (
+    BadItems,
     ReadingConfig,
+    json_record,
     merge,
     warn_of_bad_items,
 )
@@ -37,7 +36,14 @@ from albert_tf.data.masking import (
     STATIC,
     MaskingConfig,
 )
-from albert_tf.data.records.piece_statistics import write_piece_counts
+from albert_tf.data.records import metadata
+from albert_tf.data.records.metadata import (
+    EVAL,
+    TRAIN,
+    Metadata,
+    write_piece_counts,
+)
+from albert_tf.data.table_sources import TableObject, texts_of
 from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     Tokenizer,
@@ -164,9 +170,9 @@ def _check_documents(
     )
 
 
-def _check_splits(metadata: records.Metadata, fraction: float) -> None:
-    held_out = (records.EVAL,) if fraction else ()
-    for split in (records.TRAIN, *held_out):
+def _check_splits(metadata: metadata.Metadata, fraction: float) -> None:
+    held_out = (EVAL,) if fraction else ()
+    for split in (TRAIN, *held_out):
         require(
             metadata.count(split),
             f"The text must produce {split} records: two sentences of a "
@@ -184,17 +190,17 @@ def describe(
     identity: dict,
     text: Counter,
     made: list[tuple[FileJob, Counter]],
-) -> records.Metadata:
+) -> metadata.Metadata:
     """Return the metadata of a finished build."""
-    splits = {records.TRAIN: [], records.EVAL: []}
-    totals = {records.TRAIN: Counter(), records.EVAL: Counter()}
+    splits = {metadata.TRAIN: [], metadata.EVAL: []}
+    totals = {metadata.TRAIN: Counter(), metadata.EVAL: Counter()}
     for job, counts in made:
         name, size = os.path.basename(job.path), counts["file_bytes"]
-        entry = records.RecordFile(name, counts["records"], size)
+        entry = metadata.RecordFile(name, counts["records"], size)
         splits[job.split].append(entry)
         totals[job.split].update(counts)
     length = recipe.pairs.max_seq_length
-    return records.Metadata(
+    return metadata.Metadata(
         max_seq_length=length,
         max_predictions_per_seq=recipe.masking.predictions(length),
         vocab_size=recipe.vocab_size,
@@ -251,7 +257,7 @@ def run(
     masking: MaskingConfig,
     reading: ReadingConfig,
     skipped: Counter | None = None,
-) -> records.Metadata:
+) -> metadata.Metadata:
     """Build the records of a corpus, or resume an unfinished build.
 
     An interrupted build leaves the files that the next run resumes from. One
@@ -280,11 +286,11 @@ def run(
                     tokenizer.save(build.output_dir)
                     _make(runner, recipe, paths, folder, skipped)
             folder.clean()
-    return records.load_metadata(build.output_dir)
+    return metadata.load_metadata(build.output_dir)
 
 
 def summary(
-    metadata: records.Metadata, pairs: PairsConfig, masking: MaskingConfig
+    metadata: metadata.Metadata, pairs: PairsConfig, masking: MaskingConfig
 ) -> str:
     """Return a readable summary of the records, with warnings."""
     lines = [report(metadata.statistics)]
@@ -297,3 +303,83 @@ def summary(
         )
     notes = warnings(metadata.statistics, masking, pairs.max_seq_length)
     return "\n".join(lines + [f"Warning: {warning}" for warning in notes])
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """The folder of the finished records, and their metadata."""
+
+    output_dir: str
+    metadata: Metadata
+
+
+def _write_table(
+    path: str, table: TableObject, reading: ReadingConfig
+) -> Counter:
+    """Write the texts of an in-memory table as JSON lines; count bad rows."""
+    skipped: Counter = Counter()
+    bad = BadItems(reading.on_bad_text, skipped)
+    with files.opened(path, "wb") as file:
+        for text in texts_of(table, reading.text_field, bad):
+            file.write(json_record(reading.text_field, text))
+    require(
+        files.size(path),
+        "`input_file` must be a table with at least one text.",
+        input_file=table,
+        rows_without_text=skipped["bad_rows"],
+    )
+    return skipped
+
+
+@contextlib.contextmanager
+def in_files(
+    config: BuildConfig, reading: ReadingConfig
+) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
+    """Yield settings whose text is in files, and counts of skipped rows.
+
+    While the block runs, in-memory tables, standard input and pipes are files
+    in a folder of this build alone, because text is read twice, and by every
+    process.
+    """
+    source = config.input_file
+    named = isinstance(source, str)
+    if named and not text_blocks.has_pipes(source):
+        yield config, reading, Counter()
+        return
+    name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
+    place = config.scratch_dir or config.output_dir
+    folder = files.join(place, f"input-{name.hexdigest()}")
+    skipped: Counter = Counter()
+    with files.held(folder, "output_dir"):
+        try:
+            if named:
+                paths = text_blocks.with_pipes_copied(source, folder)
+            else:
+                paths = files.join(folder, f"{source}.jsonl")
+                skipped = _write_table(paths, source, reading)
+                if reading.input_format != "lines":
+                    reading = dataclasses.replace(reading, input_format="jsonl")
+            config = dataclasses.replace(config, input_file=paths)
+            yield config, reading, skipped
+        finally:
+            files.remove_folder(folder)
+
+
+@program.command(
+    BuildConfig, TokenizerConfig, PairsConfig, MaskingConfig, ReadingConfig
+)
+def create_pretraining_data(
+    config, tokenization, pairs, masking, reading
+) -> Records:
+    """Make TFRecords for pretraining from text.
+
+    The keywords are the flags of `create_pretraining_data.py`; `input_file`
+    may be a list of paths, or a table in memory.
+    """
+    with in_files(config, reading) as (config, reading, skipped):
+        metadata = run(config, tokenization, pairs, masking, reading, skipped)
+    print(summary(metadata, pairs, masking))
+    return Records(config.output_dir, metadata)
+
+
+cli = create_pretraining_data.program.cli

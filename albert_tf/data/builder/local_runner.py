@@ -19,7 +19,7 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.record_files import FileJob, make_file
+from albert_tf.data.builder.second_pass import FileJob, make_file
 from albert_tf.data.builder.shards import ShardStore
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.file_kinds import BadData

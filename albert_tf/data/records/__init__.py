@@ -8,21 +8,3 @@ The package exports only the metadata, which needs no TensorFlow. `metadata`
 reads or derives it, `checks` compares it with the records, `input_pipeline`
 batches the records and `tfrecord` encodes and decodes single ones.
 """
-
-from albert_tf.data.records.metadata import (
-    EVAL,
-    TRAIN,
-    Metadata,
-    RecordFile,
-    is_described,
-    load_metadata,
-)
-
-__all__ = [
-    "EVAL",
-    "TRAIN",
-    "Metadata",
-    "RecordFile",
-    "is_described",
-    "load_metadata",
-]

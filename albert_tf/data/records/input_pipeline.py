@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records.dynamic import masker
 from albert_tf.data.records.metadata import (
     EVAL,
     TRAIN,
@@ -19,7 +18,7 @@ from albert_tf.data.records.metadata import (
     paths_of,
     static_sizes,
 )
-from albert_tf.data.records.parsing import parse_examples
+from albert_tf.data.records.parsing import masker, parse_examples
 
 # Records that are shuffled together while reading.
 SHUFFLE_BLOCK = 1 << 14

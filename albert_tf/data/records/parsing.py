@@ -1,9 +1,29 @@
-"""Serialised examples as tensors; an error names the record, with its file.
+"""Static and dynamic records as tensors.
 
-Glossary: B batch.
+Dynamic records are parsed, laid out and masked while they are read, by Python
+functions that the threads of the input pipeline call. A thread that waits for
+Python while the interpreter shuts down never returns; if its pipeline is
+destroyed then, the process hangs. So the interpreter waits for such calls.
+
+Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """
 
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.data import masking
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
+from albert_tf.data.masking import Instances, Words
+from albert_tf.data.records.metadata import Metadata, id_type
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 # `Example.features`, the only field of an example: number 1, with a length.
 FEATURES_TAG = 10
@@ -45,3 +65,169 @@ def parse_examples(
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
+
+
+# After so long without a call, the buffers of a pipeline are full.
+QUIET_SECONDS = 0.1
+
+
+class Called:
+    """A function that pipelines call; the interpreter waits for quiet."""
+
+    def __init__(self, function: Callable):
+        self.function = function
+        self.running: set[int] = set()  # threads
+        self.last_call = 0.0
+        atexit.register(_wait, weakref.ref(self))
+
+    def __call__(self, *args):
+        """Call the function."""
+        thread = threading.get_ident()
+        self.running.add(thread)
+        try:
+            return self.function(*args)
+        finally:
+            self.last_call = time.monotonic()
+            self.running.discard(thread)
+
+    def is_quiet(self) -> bool:
+        """Return whether no pipeline calls the function any more."""
+        quiet = time.monotonic() - self.last_call > QUIET_SECONDS
+        return quiet and not self.running
+
+
+def _wait(reference: "weakref.ref[Called]") -> None:
+    while (called := reference()) and not called.is_quiet():
+        time.sleep(QUIET_SECONDS / 10)
+
+
+FEATURES = {
+    "token_ids": tf.io.FixedLenFeature([], tf.string),
+    "word_starts": tf.io.FixedLenFeature([], tf.string),
+    "segment_lengths": tf.io.FixedLenFeature([2], tf.int64),
+    "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+}
+
+
+def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
+    """Return the first bits of byte strings [B] as bool [B, count]."""
+    raw = tf.io.decode_raw(data, tf.uint8, fixed_length=-(-count // 8))
+    shifts = tf.range(7, -1, -1, dtype=tf.int32)
+    bits = tf.bitwise.right_shift(tf.cast(raw, tf.int32)[..., None], shifts)
+    return tf.reshape(bits & 1, [-1, 8 * raw.shape[1]])[:, :count] > 0
+
+
+def parse(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Parse a batch of dynamic examples.
+
+    Args:
+      names, serialized: [B] string, see `parse_examples`.
+      metadata: gives T and V; a record that does not fit is an error.
+
+    Returns:
+      ids [B, R] int32 and word starts [B, R] bool, padded; tokens of A and B
+      [B, 2] int32; sentence_order_labels [B] int32.
+    """
+    room = metadata.max_seq_length - 3
+    parsed = parse_examples(names, serialized, FEATURES)
+    dtype = id_type(metadata.vocab_size)
+    sizes = tf.cast(parsed["segment_lengths"], tf.int32)
+    total = tf.reduce_sum(sizes, axis=1)
+    length = tf.strings.length(parsed["token_ids"])
+    fits = (total <= room) & (length == total * dtype.itemsize)
+    sound = require_all(fits, names, "its lengths contradict each other")
+    with tf.control_dependencies([sound]):
+        sizes = tf.identity(sizes)
+    ids = tf.io.decode_raw(
+        parsed["token_ids"],
+        tf.dtypes.as_dtype(dtype),
+        fixed_length=room * dtype.itemsize,
+    )
+    starts = _unpack_bits(parsed["word_starts"], room)
+    labels = tf.cast(parsed["next_sentence_labels"][:, 0], tf.int32)
+    return tf.cast(ids, tf.int32), starts, sizes, labels
+
+
+def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
+    """Return the tokenizer of dynamic records, which must lie beside them."""
+    tokenizer = load_tokenizer(data_dir)
+    require(
+        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
+        "The tokenizer beside unmasked records must be the one that made "
+        "them; make or copy them again.",
+        data_dir=f"{data_dir} with another",
+    )
+    return tokenizer
+
+
+# {name: type} of what is masked in a batch.
+MASKED = {
+    "input_ids": tf.int32,
+    "input_mask": tf.int32,
+    "segment_ids": tf.int32,
+    "masked_lm_positions": tf.int32,
+    "masked_lm_ids": tf.int32,
+    "masked_lm_weights": tf.float32,
+}
+
+
+def _laid_out(
+    ids: np.ndarray, starts: np.ndarray, sizes: np.ndarray, tokenizer
+) -> Instances:
+    """Lay out the arrays that `parse` makes as examples."""
+    room = ids.shape[1]
+    begin = np.arange(len(ids)) * room
+    middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
+    pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
+    return lay_out(pairs, ids.ravel(), starts.ravel(), room + 3, tokenizer)
+
+
+def masker(
+    data_dir: str, metadata: Metadata, seed: int
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
+    """Return a function that makes masked batches of dynamic examples.
+
+    It takes positions in the stream [B] int64, names and serialised examples
+    [B], and returns what `input_pipeline.parse` returns. The masks are drawn
+    in Python, so it runs only in the process that made the pipeline.
+
+    Args:
+      data_dir: where the records and their tokenizer are.
+      metadata: of the same folder.
+      seed: of the masks.
+    """
+    tokenizer = tokenizer_beside(data_dir, metadata)
+    words, config = Words.of(tokenizer), metadata.masking_config()
+    tokens, slots = metadata.max_seq_length, metadata.max_predictions_per_seq
+
+    def mask(positions, ids, starts, sizes):  # NumPy arrays
+        laid = _laid_out(ids, starts, sizes, tokenizer)
+        draws = Draws(seed, positions)
+        masked = masking.mask(laid, slots, config, words, draws)
+        real = np.arange(tokens) < laid.lengths[:, None]
+        return (
+            masked.input_ids,
+            real.astype(np.int32),
+            laid.segment_ids.astype(np.int32),
+            masked.positions,
+            masked.labels,
+            masked.weights,
+        )
+
+    called = Called(mask)
+
+    def read(positions, names, serialized):
+        *text, labels = parse(names, serialized, metadata)
+        tensors = tf.numpy_function(
+            called, (positions, *text), list(MASKED.values()), stateful=False
+        )
+        # TensorFlow does not know the shapes of what Python returns.
+        sizes = [tokens] * 3 + [slots] * 3
+        for tensor, size in zip(tensors, sizes, strict=True):
+            tensor.set_shape([labels.shape[0], size])
+        batch = dict(zip(MASKED, tensors, strict=True))
+        return batch | {"sentence_order_labels": labels}
+
+    return read

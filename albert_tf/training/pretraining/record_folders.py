@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import checks, dynamic
+from albert_tf.data.records import checks, parsing
 from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
@@ -16,10 +16,9 @@ from albert_tf.data.records.metadata import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
-from albert_tf.training.machines import distribution
-from albert_tf.training.machines.distribution import DistributionConfig
-from albert_tf.training.pretraining import phases
-from albert_tf.training.step.training_config import TrainingConfig
+from albert_tf.training import distribution, phases
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.training_config import TrainingConfig
 
 # {folder, or globs: what its records are}, in the order of the run.
 Folders = dict[str, Metadata]
@@ -107,7 +106,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
         checks.check(folder, dataclasses.replace(metadata, vocab_size=size))
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
-            dynamic.tokenizer_beside(folder, metadata)
+            parsing.tokenizer_beside(folder, metadata)
         if trains and len(folders) > 1:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)

@@ -1,0 +1,169 @@
+"""Segment pairs and masked words as the released code made them, faults included.
+
+A document has one target length. A chunk takes sentences until it reaches
+that length, overshoots, and is truncated at either end of its longer segment
+at random; a chunk of one sentence gets a random document for B and label 1.
+Source: google-research/albert `create_instances_from_document` and
+`truncate_seq_pair`.
+
+For masking, the words of A and B are one row without the special tokens, so
+words and n-grams reach across [SEP]. An n-gram is shortened only to fit the
+budget, and skipped if it then meets a masked word; its length is drawn even
+where it begins at one. Source: `create_masked_lm_predictions`.
+
+Glossary: S sentences, D parts of documents, n pairs; B instances, T tokens.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from albert_tf.data.builder.pairs import PairsConfig, chain, targets
+from albert_tf.data.builder.shards import Documents
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs
+from albert_tf.data.masking import (
+    MaskingConfig,
+    choose_spans,
+    draw_ngrams,
+    random_order,
+    word_ends,
+)
+
+# Draws of another document, after which the same document is accepted.
+TRIES = 10
+
+
+def other_parts(
+    parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw a part of another document for each part, [n]."""
+    drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
+    other = hashes[drawn] != hashes[parts][:, None]
+    other[:, -1] = True
+    return drawn[np.arange(len(parts)), np.argmax(other, axis=1)]
+
+
+def _random_segments(
+    parts: np.ndarray,
+    lengths: np.ndarray,
+    documents: Documents,
+    offsets: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw B: whole sentences of another document, of a length or longer.
+
+    Args:
+      parts: [n] the part that contains A.
+      lengths: [n] the wanted number of tokens.
+      documents: the text.
+      offsets: [S + 1] of its sentences.
+      rng: the source of randomness.
+    """
+    part_ends = np.cumsum(documents.parts, dtype=np.int64)
+    part = other_parts(parts, documents.hashes, rng)
+    size = documents.parts[part]
+    sentence = part_ends[part] - size + rng.integers(0, size)
+    begin = offsets[sentence]
+    stop = np.searchsorted(offsets, begin + np.maximum(lengths, 1))
+    return begin, offsets[np.minimum(stop, part_ends[part])]
+
+
+def _truncate(
+    start: np.ndarray,
+    end: np.ndarray,
+    kept: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Remove tokens from either end of ranges, a fair coin for each token."""
+    front = rng.binomial(end - start - kept, 0.5)
+    return start + front, start + front + kept
+
+
+def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
+    """Shorten the longer segment, or B if equal, until both fit."""
+    a = pairs.a_end - pairs.a_start
+    b = pairs.b_end - pairs.b_start
+    kept_b = np.minimum(b, np.maximum(room // 2, room - a))
+    kept_a = np.minimum(a, room - kept_b)
+    return Pairs(
+        *_truncate(pairs.a_start, pairs.a_end, kept_a, rng),
+        *_truncate(pairs.b_start, pairs.b_end, kept_b, rng),
+        pairs.swapped,
+    )
+
+
+def make_pairs(
+    documents: Documents,
+    breaks: np.ndarray,
+    config: PairsConfig,
+    rng: np.random.Generator,
+) -> tuple[Pairs, Counter]:
+    """Make pairs as the released code does; arguments as `pairs.make_pairs`.
+
+    Every choice is drawn for each sentence, as if a chunk began with it; the
+    chunks are found afterwards.
+    """
+    offsets = documents.offsets()
+    part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)
+    part_ends = np.cumsum(documents.parts, dtype=np.int64)[part_of]
+    target = targets(len(documents.parts), config, rng)[part_of]
+    stop = np.searchsorted(offsets, offsets[:-1] + target)
+    stop = np.minimum(stop, part_ends)
+    size = stop - np.arange(len(stop))
+    coin = rng.random(len(stop)) < 0.5
+    a_size = 1 + (rng.random(len(stop)) * (size - 1)).astype(np.int64)
+    middle = np.arange(len(stop)) + a_size
+    is_random = (size == 1) | (coin & config.random_next_sentence)
+    # Sentences replaced by a random document are used again.
+    firsts = chain(np.where(is_random, middle, stop))
+    is_random, target = is_random[firsts], target[firsts]
+    cuts = offsets[middle[firsts]]
+    pairs = Pairs(
+        offsets[firsts], cuts, cuts.copy(), offsets[stop[firsts]], is_random
+    )
+    wanted = (target - pairs.a_end + pairs.a_start)[is_random]
+    parts = part_of[firsts][is_random]
+    pairs.b_start[is_random], pairs.b_end[is_random] = _random_segments(
+        parts, wanted, documents, offsets, rng
+    )
+    swapped = coin[firsts] & ~is_random & (not config.random_next_sentence)
+    pairs = pairs.swap(swapped, swapped | is_random)
+    made = truncate_pairs(pairs, config.room, rng)
+    counts = Counter(
+        one_segment_chunks=int(np.sum(size[firsts] == 1)),
+        random_documents=int(np.sum(is_random)),
+        truncated_tokens=pairs.tokens() - made.tokens(),
+    )
+    return made.take(rng.permutation(len(made))), counts
+
+
+def cover(
+    starts: np.ndarray,
+    maskable: np.ndarray,
+    free: np.ndarray,
+    budget: np.ndarray,
+    config: MaskingConfig,
+    draws: Draws,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Choose spans as the released code does; arguments as `masking.cover`."""
+    # The positions of the tokens of A and B in order, then all others.
+    places = np.argsort(~maskable, axis=1, kind="stable")
+    words = np.take_along_axis(maskable, places, axis=1)
+    begins = words.copy()
+    if config.do_whole_word_mask:
+        begins &= np.take_along_axis(starts, places, axis=1)
+        begins[:, 0] = words[:, 0]
+    packed, drawn, used = choose_spans(
+        random_order(begins, draws.bits(starts.shape[1])),
+        word_ends(begins, words),
+        words,
+        np.take_along_axis(free, places, axis=1),
+        budget,
+        draw_ngrams(starts.shape, config, draws),
+        config.ngram,
+        released=True,
+    )
+    covered = np.zeros_like(maskable)
+    np.put_along_axis(covered, places, packed, axis=1)
+    return covered, drawn, used

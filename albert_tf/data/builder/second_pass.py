@@ -1,0 +1,164 @@
+"""The second pass: one shard, once, to one file of records."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.data import masking
+from albert_tf.data.builder import next_sentence_pairs, pairs, released
+from albert_tf.data.builder.boundaries import sentence_breaks
+from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
+from albert_tf.data.builder.shards import Documents, read_shard, shard_path
+from albert_tf.data.builder.statistics import count_instances, count_masks
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.metadata import EVAL, TRAIN
+from albert_tf.data.records.tfrecord import encode, encode_unmasked
+
+# Examples that are masked and encoded at once; no record depends on it.
+BATCH = 1024
+
+SPLITS = (TRAIN, EVAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileJob:
+    """One file of records to make.
+
+    Attributes:
+      recipe: how.
+      shard_path: the shard it is made of.
+      shard, duplicate: what its random numbers depend on, beside the seed.
+      split: `TRAIN` or `EVAL`.
+      border: where the held-out text ends.
+      path: the file to write.
+      counts_path: where its counts go; it is finished when both are there.
+    """
+
+    recipe: Recipe
+    shard_path: str
+    shard: int
+    duplicate: int
+    split: str
+    border: Border
+    path: str
+    counts_path: str
+
+    def rng(self) -> np.random.Generator:
+        """Return this file's own stream of random numbers."""
+        key = (SPLITS.index(self.split), self.shard, self.duplicate)
+        seed = np.random.SeedSequence(
+            self.recipe.build.random_seed, spawn_key=key
+        )
+        return np.random.Generator(np.random.Philox(seed))
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the records are masked while they are read."""
+        masked = self.recipe.masking.masking
+        return self.split == TRAIN and masked == masking.DYNAMIC
+
+
+def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
+    """Return the files to make, evaluation first, then pass after pass."""
+    output_dir = recipe.build.output_dir
+    times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
+    jobs = []
+    for split, shards in held_out.shards.items():
+        todo = [(d, s) for d in range(times[split]) for s in shards]
+        for index, (duplicate, shard) in enumerate(todo):
+            name = f"{split}-{index:05d}-of-{len(todo):05d}"
+            job = FileJob(
+                recipe,
+                shard_path(scratch, shard),
+                shard,
+                duplicate,
+                split,
+                held_out.border,
+                files.join(output_dir, f"{name}.tfrecord"),
+                files.join(scratch, f"{name}.json"),
+            )
+            jobs.append(job)
+    return jobs
+
+
+def _read_documents(job: FileJob) -> Documents:
+    """Return the documents of the job's split."""
+    documents = read_shard(job.shard_path, job.recipe.id_type)
+    documents = split_documents(job.recipe, documents, job.border, job.split)
+    if job.recipe.reading.drop_duplicates:
+        documents = documents.select(documents.first_of_each())
+    return documents
+
+
+def _pair_maker(config: pairs.PairsConfig) -> Callable:
+    """Return the function that makes pairs by these settings."""
+    if config.compat == "google":
+        return released.make_pairs
+    if config.random_next_sentence:
+        return next_sentence_pairs.make_pairs
+    return pairs.make_pairs
+
+
+def _lay_out(
+    job: FileJob, documents: Documents, made: Pairs
+) -> Iterator[tuple[int, masking.Instances]]:
+    """Yield the pairs in batches, laid out, with the number of the first."""
+    length = job.recipe.pairs.max_seq_length
+    for first in range(0, len(made), BATCH):
+        batch = made.take(slice(first, first + BATCH))
+        text = documents.ids, documents.starts
+        yield first, lay_out(batch, *text, length, job.recipe.tokenizer)
+
+
+def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
+    """Yield the records of a file and count them.
+
+    Of dynamic records the first batch is masked too, for the statistics.
+    """
+    settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
+    rng, documents = job.rng(), _read_documents(job)
+    if job.duplicate == 0:
+        counts["tokens"] = len(documents.ids)
+    breaks = sentence_breaks(documents.ids, tokenizer)
+    make_pairs = _pair_maker(settings)
+    made, chunk_counts = make_pairs(documents, breaks, settings, rng)
+    counts.update(chunk_counts)
+    google, config = settings.compat == "google", job.recipe.masking
+    cover = released.cover if google else masking.cover
+    words = masking.Words.of(tokenizer, google)
+    most = config.most_masked(settings.max_seq_length)
+    seed = int(rng.integers(2**63))
+    for first, instances in _lay_out(job, documents, made):
+        counts.update(count_instances(instances))
+        if first == 0 or not job.dynamic:
+            places = first + np.arange(len(instances.lengths))
+            draws = Draws(seed, places)
+            masked = masking.mask(instances, most, config, words, draws, cover)
+            counts.update(count_masks(instances, masked))
+        if job.dynamic:
+            yield from encode_unmasked(instances, job.recipe.id_type)
+        else:
+            yield from encode(instances, masked)
+
+
+def read_counts(job: FileJob) -> Counter:
+    """Return what was counted in a finished file."""
+    return Counter(files.read_json(job.counts_path, "The counts of a file"))
+
+
+def make_file(job: FileJob) -> Counter:
+    """Make a file of records, unless it is finished; return its counts."""
+    if all(map(files.exists, (job.counts_path, job.path))):
+        return read_counts(job)
+    counts: Counter = Counter()
+    with files.atomic_path(job.path) as temporary:
+        tfrecord.write(temporary, _records(job, counts))
+        counts["file_bytes"] = files.size(temporary)
+        files.write_json(job.counts_path, dict(counts))
+    return counts

@@ -1,0 +1,108 @@
+"""Vectors of pieces from their neighbours in the text, counted, not trained.
+
+A masked language model first learns which pieces can stand for one another,
+in the word table, which has most of the weights of a small ALBERT. The text
+shows it before the first step: pieces with the same neighbours are alike. The
+vectors are the left singular ones of the positive mutual information of
+pieces and neighbours, as Levy, Goldberg and Dagan advise
+(https://aclanthology.org/Q15-1016). Each position around a piece is counted
+separately.
+
+Shapes: n tokens, V vocabulary, E embedding width.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
+from albert_tf.data.records.tfrecord import decoded
+
+# More text is not worth the time; this much takes about 20 seconds.
+MOST_TOKENS = 10_000_000
+DISTANCE = 2  # Neighbours are at most this many positions away.
+# A piece that occurs less often has no vector.
+FEWEST = 3
+# Neighbour counts are raised to this power, as rare ones have undue weight.
+SMOOTHING = 0.75
+NO_PIECE = -1
+
+
+def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
+    """Return the text of training records, segment by segment.
+
+    Returns:
+      int64 [n], n about `MOST_TOKENS` at most, with `NO_PIECE` where a segment
+      begins or ends.
+    """
+    texts, total = [], 0
+    for path in paths_of(data_dir, metadata, TRAIN):
+        for example in decoded(path):
+            ids = example.originals()
+            first_of_b = np.argmax(example.segment_ids)
+            ids[[0, first_of_b - 1, -1]] = NO_PIECE
+            texts.append(ids)
+            total += len(ids)
+            if total >= MOST_TOKENS:
+                return np.concatenate(texts)
+    return np.concatenate(texts)
+
+
+def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
+    """Count how often each piece has each neighbour at each distance.
+
+    Args:
+      tokens: as returned by `read_tokens`.
+      vocab_size: V; ids of V or more are ignored.
+
+    Returns:
+      [V, 2 DISTANCE V]: blocks of V columns for one position after the piece,
+      one before, two after and so on.
+    """
+    pieces = (tokens >= 0) & (tokens < vocab_size)
+    places = []
+    for distance in range(1, DISTANCE + 1):
+        both = pieces[:-distance] & pieces[distance:]
+        pairs = tokens[:-distance][both], tokens[distance:][both]
+        ones = np.ones(both.sum(), np.float32)
+        shape = (vocab_size, vocab_size)
+        counts = sparse.coo_array((ones, pairs), shape).tocsr()
+        places += [counts, counts.T]
+    return sparse.hstack(places, format="csr")
+
+
+def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
+    """Return the log ratio of the counts to chance where it is positive."""
+    of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
+    chance = of_neighbour**SMOOTHING
+    chance /= chance.sum()
+    table = counts.tocoo()
+    row, column = table.coords
+    information = np.log(table.data / (of_piece[row] * chance[column]))
+    positive = np.maximum(information, 0.0)
+    return sparse.csr_array((positive, (row, column)), table.shape)
+
+
+def piece_vectors(
+    tokens: np.ndarray, vocab_size: int, width: int
+) -> np.ndarray:
+    """Return float32 [V, E], rows with mean square 1, or zeros if unknown.
+
+    Args:
+      tokens: as returned by `read_tokens`.
+      vocab_size: V.
+      width: E.
+    """
+    # Imported here because it takes a second and few runs need it.
+    from sklearn.utils.extmath import randomized_svd
+
+    counts = neighbour_counts(tokens, vocab_size)
+    left, values, _ = randomized_svd(
+        mutual_information(counts), width, n_iter=4, random_state=0
+    )
+    vectors = np.zeros([vocab_size, width], np.float32)
+    vectors[:, : len(values)] = left * np.sqrt(values)
+    size = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
+    # A piece in the middle of a text has a neighbour at each position.
+    seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
+    known = seen[:, None] & (size > 1e-6)
+    return np.divide(vectors, size, np.zeros_like(vectors), where=known)

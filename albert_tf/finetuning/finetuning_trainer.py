@@ -1,0 +1,249 @@
+"""A task's trainer and hooks, for one task and for several.
+
+The trainer follows a recipe: frozen parts, adversarial steps.
+
+Shapes: B rows of tokens, T tokens, E embedding width.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.settings import Fact, facts
+from albert_tf.finetuning import results, soft_targets
+from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.finetuning_settings import Settings
+from albert_tf.finetuning.job import Job, prepare
+from albert_tf.finetuning.recipe import (
+    RecipeConfig,
+    check_freeze,
+    evaluations_without_gain,
+    frozen,
+    reductions,
+)
+from albert_tf.finetuning.soft_targets import with_class_weights
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.task_config import DataConfig
+from albert_tf.training import checkpoints, distribution
+from albert_tf.training.evaluator import Batch, Objective
+from albert_tf.training.hooks import KeepBest, standard
+from albert_tf.training.run import Hook, Run, warn_of_warmup
+from albert_tf.training.run import train as train_run
+from albert_tf.training.trainer import Trainer, add
+
+
+def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return r = epsilon g / ||g|| of each row, [B, T, E].
+
+    The fast gradient method on word embeddings,
+    https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, as
+    padding, are not moved.
+    """
+    g = tf.cast(gradient, tf.float32)
+    norm = tf.sqrt(tf.reduce_sum(tf.square(g), axis=[1, 2], keepdims=True))
+    return tf.cast(epsilon * tf.math.divide_no_nan(g, norm), gradient.dtype)
+
+
+@contextlib.contextmanager
+def words_changed(embeddings, change: Callable) -> Iterator[None]:
+    """Put a function over the word embeddings [B, T, E] while tracing."""
+    embeddings.perturb = change
+    try:
+        yield
+    finally:
+        embeddings.perturb = None
+
+
+class FinetuningTrainer(Trainer):
+    """A trainer with a recipe; without one it is a `Trainer`.
+
+    Args:
+      *trainer: those of `Trainer`; its model has its encoder as `albert`.
+      recipe: the recipe.
+      config: the architecture, which says what the groups of layers are.
+    """
+
+    def __init__(
+        self, *trainer: Any, recipe: RecipeConfig, config: AlbertConfig
+    ):
+        self.recipe = recipe
+        super().__init__(
+            *trainer,
+            trainable=lambda name: not frozen(name, recipe.freeze, config),
+        )
+
+    def facts(self) -> dict[str, Fact]:
+        return super().facts() | facts(self.recipe, "another recipe")
+
+    # Adversarial training.
+
+    def _micro_gradients(self, batch: Batch, divisors: dict, seed):
+        """Add the gradients of the loss at adversarial word embeddings.
+
+        The loss is L(e) + L(e + r), r being constant, with the same dropout.
+        """
+        epsilon = self.recipe.fgm_epsilon
+        if not epsilon:
+            return super()._micro_gradients(batch, divisors, seed)
+        embeddings, words = self.model.albert.embeddings, []
+        with tf.GradientTape() as tape:
+            with words_changed(embeddings, lambda x: words.append(x) or x):
+                loss, report = self._loss(batch, divisors, seed)
+        every = self._differentiate(tape, loss, words)
+        gradients, of_words = every[: -len(words)], every[-len(words) :]
+        moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
+        # Calls of a shared encoder come in the same order again.
+        with tf.GradientTape() as tape:
+            with words_changed(embeddings, lambda x: x + moves.pop(0)):
+                again, _ = self._loss(batch, divisors, seed)
+        return add(gradients, self._differentiate(tape, again)), report
+
+
+class FollowEvaluations(Hook):
+    """Lower the rate on a plateau; end the run where nothing gets better.
+
+    Both follow from the history alone, without the evaluation at `stop_step`,
+    so that a resumed run does what an unbroken one does. Stands behind
+    `Evaluate`.
+
+    Args:
+      every: as of `Evaluate`.
+      recipe: says how long to wait.
+      metric: what should get larger.
+    """
+
+    def __init__(self, every: int, recipe: RecipeConfig, metric: str):
+        self.every, self.recipe, self.metric = every, recipe, metric
+
+    def begin(self, run):
+        recipe = self.recipe
+        rows = zip(*run.history.column("eval", self.metric), strict=True)
+        values = [value for step, value in rows if step % self.every == 0]
+        if recipe.plateau_patience:
+            number = reductions(values, recipe.plateau_patience)
+            run.trainer.rate.factor.assign(0.5**number)
+        waited = evaluations_without_gain(values)
+        patience = recipe.early_stopping
+        run.ended_early = 0 < patience <= waited
+
+    def after(self, run, stretch):
+        self.begin(run)
+
+
+ENCODER = ("albert/",)
+
+# Whose files may lie elsewhere on each machine.
+PATHS = (
+    *("model_dir", "output_dir", "ensemble", "teacher"),
+    *("data_dir", "train_file", "eval_file", "predict_file"),
+)
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
+) -> None:
+    """Refuse workers of which one has other settings or other examples."""
+    if strategy is None:
+        return
+    configs = (c for c in s.configs() if c is not s.devices)
+    values = {k: v for config in configs for k, v in vars(config).items()}
+    contents = {
+        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
+        for job in jobs
+        for x in (*job.train, *job.eval, *job.predict)
+    }
+    alike = {k: v for k, v in values.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)
+
+
+def prepare_job(s: Settings, data: DataConfig) -> Job:
+    """Return a task with its data, all of it checked before it is learnt."""
+    job = prepare(s.run, data, s.task)
+    soft_targets.check_targets(s.recipe, job.task)
+    check_freeze(s.recipe.freeze, job.config)
+    print(job.summary())
+    return with_class_weights(job, s.recipe.class_weights)
+
+
+def make_trainer(
+    s: Settings,
+    config: AlbertConfig,
+    strategy: tf.distribute.Strategy,
+    build_model: Callable,
+    objective: Objective,
+) -> FinetuningTrainer:
+    """Return a trainer with its first weights."""
+    keras.utils.set_random_seed(s.training.random_seed)
+    trainer = FinetuningTrainer(
+        strategy,
+        build_model,
+        objective,
+        s.optimizer,
+        s.training,
+        recipe=s.recipe,
+        config=config,
+    )
+    warn_of_warmup(trainer)
+    if s.run.init == "model_dir":
+        checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
+        distribution.share(strategy, list(trainer.weights.values()))
+    return trainer
+
+
+class KeepTuned(KeepBest):
+    """Keep the threshold of the best evaluation beside its weights.
+
+    Args:
+      every, metric: see `KeepBest`.
+      judge: has the threshold.
+    """
+
+    def __init__(self, every: int, metric: str, judge: Judge):
+        super().__init__(every, metric)
+        self.judge = judge
+
+    def keep(self, run):
+        super().keep(run)
+        results.keep_tuned(run.output_dir, self.judge)
+
+
+def run_training(
+    s: Settings,
+    trainer: FinetuningTrainer,
+    batches: Callable,
+    evaluate: Callable[[], dict[str, float]],
+    keep: KeepBest,
+) -> bool:
+    """Train; return whether the run is over rather than told to stop.
+
+    If it is, the model has the weights that count.
+
+    Args:
+      s: the settings.
+      trainer: the model.
+      batches: see `Trainer.iterator`.
+      evaluate: see `Evaluate`; not called without `do_eval`.
+      keep: keeps the best weights.
+    """
+    run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
+    hooks = standard(s.training, None, *s.hooks)
+    if s.run.do_eval:
+        follow = FollowEvaluations(every, s.recipe, keep.metric)
+        hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
+    train_run(run, batches, hooks)
+    over = run.ended_early or trainer.step >= s.training.num_train_steps
+    rows = run.history.rows
+    evaluated = {row["step"] for row in rows if row["split"] == "eval"}
+    # No worker reads what the chief has not written yet.
+    with distribution.agreed(trainer.strategy):
+        if over and run.chief and run.step not in evaluated:
+            best = checkpoints.for_inference(run.output_dir)
+            if s.optimizer.ema_decay or best != run.last_good:
+                keep.keep(run)
+    with distribution.agreed(trainer.strategy):
+        if over:
+            checkpoints.restore_weights(trainer.model, s.run.output_dir)
+    return over

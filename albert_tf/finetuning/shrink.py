@@ -1,0 +1,359 @@
+"""Which attention heads a task needs least, and a model without them.
+
+Michel et al., https://arxiv.org/abs/1905.10650, equation 2: a head is worth
+I = E_x |dL(x)/dm|, where m = 1 multiplies what the head puts out, in every
+layer that calls its block. Shapes: N blocks, A heads, D head width, H hidden
+width.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base import files, program, settings
+from albert_tf.base.console import table
+from albert_tf.base.errors import require
+from albert_tf.base.settings import FLAG_FILE, Checked, setting
+from albert_tf.finetuning.evaluation import Judge, metric_name
+from albert_tf.finetuning.finetuning_settings import FinetuningConfig
+from albert_tf.finetuning.job import Job, prepare
+from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
+from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.task import TASK_FILE, read_splits
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.text.tokenizers import tokenizer_in
+from albert_tf.training import checkpoints
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.evaluator import Evaluator, Objective
+
+# The axis along which a block's weights belong to heads, one after the other.
+HEAD_AXES = {
+    "query/kernel": 1,
+    "query/bias": 0,
+    "key/kernel": 1,
+    "key/bias": 0,
+    "value/kernel": 1,
+    "value/bias": 0,
+    "output/kernel": 0,
+}
+
+
+def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
+    """Return dL/dm [A] for an output kernel [A * D, H] and its gradient.
+
+    To multiply what a head puts out is to multiply its rows of the kernel.
+    """
+    products = tf.reshape(kernel * gradient, [heads, -1])  # [A, D * H]
+    return tf.reduce_sum(products, axis=1)
+
+
+def importances(
+    model, objective: Objective, examples: tf.data.Dataset
+) -> dict[str, np.ndarray]:
+    """Return {block: what each of its heads is worth [A]}.
+
+    Args:
+      model: a model whose encoder is its `albert`.
+      objective: gives the loss.
+      examples: batches of one example, for the mean is one of absolute values.
+    """
+    config, blocks = model.albert.config, model.albert.encoder.attentions
+    kernels = [b.output_projection.kernel.value for b in blocks.values()]
+
+    @tf.function(input_signature=[examples.element_spec])
+    def step(batch):
+        with tf.GradientTape() as tape:
+            sums, _ = objective.losses(model, batch, None)
+            loss = tf.add_n(list(sums.values()))
+        gradients = tape.gradient(loss, kernels)
+        heads = config.num_attention_heads
+        return [
+            tf.abs(mask_gradients(kernel, gradient, heads))
+            for kernel, gradient in zip(kernels, gradients, strict=True)
+        ]
+
+    sizes = [[x.numpy() for x in step(batch)] for batch in examples]
+    names = [block.name for block in blocks.values()]
+    return dict(zip(names, np.mean(sizes, axis=0), strict=True))
+
+
+def most_important(worth: np.ndarray, number: int) -> np.ndarray:
+    """Return which heads are worth most, in their old order."""
+    return np.sort(np.argsort(-worth, kind="stable")[:number])
+
+
+def without_heads(
+    config: AlbertConfig,
+    weights: dict[str, np.ndarray],
+    kept: dict[str, np.ndarray],
+) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
+    """Return a config and weights that have the kept heads alone.
+
+    Args:
+      config: the architecture.
+      weights: {name: value} of the model.
+      kept: {block: its heads}, of every block as many.
+    """
+    size, weights = config.head_size, dict(weights)
+    for block, heads in kept.items():
+        places = (heads[:, None] * size + np.arange(size)).ravel()
+        for part, axis in HEAD_AXES.items():
+            name = f"albert/encoder/{block}/{part}"
+            weights[name] = np.take(weights[name], places, axis)
+    (number,) = {len(heads) for heads in kept.values()}
+    new = dataclasses.replace(
+        config, num_attention_heads=number, attention_head_size=size
+    )
+    return new, weights
+
+
+EVAL_BATCH_SIZE = 32
+HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth
+
+BFLOAT16 = "bfloat16"
+
+
+@dataclasses.dataclass(frozen=True)
+class ShrinkConfig(Checked):
+    """What becomes of which model directory."""
+
+    model_dir: str = setting(
+        None, "Model directory, pretrained or fine-tuned.", required=True
+    )
+    output_dir: str = setting(
+        None, "New folder for the smaller model.", required=True
+    )
+    num_layers: int | None = setting(
+        None,
+        "Layers of the new model, the first ones. Default: all.",
+        minimum=1,
+    )
+    num_heads: int | None = setting(
+        None,
+        "Attention heads of the new model in each layer, those that the "
+        "task's training examples need most. Default: all.",
+        minimum=1,
+    )
+    weights: str = setting(
+        "float32", "Rounding of weights.", choices=("float32", BFLOAT16)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An architecture and its weights {name: value}."""
+
+    config: AlbertConfig
+    weights: dict[str, np.ndarray]
+
+    def restore(self, model) -> None:
+        """Give a built model these weights."""
+        for name, variable in checkpoints.named_variables(model).items():
+            variable.assign(self.weights[name])
+
+
+def load(model_dir: str) -> Model:
+    """Return the model of a directory, without what its optimizer kept."""
+    prefix = checkpoints.for_inference(model_dir)
+    read = checkpoints.reader(prefix)
+    names = checkpoints.read_table(prefix)
+    kept = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
+    config = AlbertConfig.from_model_dir(model_dir)
+    return Model(config, {name: read(name) for name in kept})
+
+
+# Fewer layers.
+
+
+def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
+    """Return a config of fewer layers, of which each has the same weights."""
+    most = config.num_hidden_layers
+    rule = f"`num_layers` must be at most that of the model, {most}."
+    require(layers <= most, rule, num_layers=layers)
+    # Without sharing every layer is a group of its own.
+    groups = config.group(layers - 1) + 1
+    new = dataclasses.replace(
+        config, num_hidden_layers=layers, num_hidden_groups=groups
+    )
+    require(
+        all(new.blocks(k) == config.blocks(k)[:layers] for k in KINDS),
+        "`num_layers` must keep each layer's group, so it must be one of "
+        f"{', '.join(map(str, possible(config)))} for "
+        f"num_hidden_groups={config.num_hidden_groups}.",
+        num_layers=layers,
+    )
+    return new
+
+
+def possible(config: AlbertConfig) -> list[int]:
+    """Return the numbers of layers that keep each layer's group."""
+    numbers = range(1, config.num_hidden_layers + 1)
+    groups = [config.group(layers - 1) + 1 for layers in numbers]
+    return [
+        layers
+        for layers, count in zip(numbers, groups, strict=True)
+        if all(i * count // layers == config.group(i) for i in range(layers))
+    ]
+
+
+def kept(name: str, config: AlbertConfig) -> bool:
+    """Return whether a variable belongs to a layer of a config."""
+    block = BLOCK.match(name)
+    return not block or int(block[2]) in config.blocks(block[1])
+
+
+def with_layers(model: Model, layers: int) -> Model:
+    """Return the model with its first layers alone."""
+    config = shorter(model.config, layers)
+    weights = {n: w for n, w in model.weights.items() if kept(n, config)}
+    return Model(config, weights)
+
+
+# The task: what heads are worth, and what shrinking costs.
+
+
+def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
+    """Return the task of a fine-tuned model, None if nothing asks for it.
+
+    Its examples are those to evaluate, if there are any.
+    """
+    evaluates = data.data_dir or data.eval_file
+    if not (config.num_heads or evaluates):
+        return None
+    require(
+        is_finetuned(config.model_dir),
+        "`num_heads` and data need a fine-tuned model, whose task they "
+        "are about.",
+        model_dir=config.model_dir,
+    )
+    run = FinetuningConfig(config.model_dir, config.output_dir, do_eval=True)
+    return prepare(run, data, TaskConfig(), ("eval",) if evaluates else ())
+
+
+def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
+    """Return the model with its most important heads alone."""
+    most = model.config.num_attention_heads
+    rule = f"`num_heads` must be at most that of the model, {most}."
+    require(number <= most, rule, num_heads=number)
+    (examples,) = read_splits(job.task, data, "train").values()
+    require(
+        job.task.learns_alone(examples),
+        "`num_heads` needs examples that can be learnt one by one: texts with "
+        "a score or a negative.",
+        num_heads=number,
+    )
+    order = np.random.default_rng(0).permutation(len(examples))
+    sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
+    features = job.task.features(sample, job.tokenizer)
+    head = job.task.head
+    network = head.build_model(model.config, "float32")
+    model.restore(network)
+    worth = importances(
+        network, head, evaluation_batches(features, 1, bucketed=True)
+    )
+    for block, values in worth.items():
+        print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
+    kept = {
+        block: most_important(values, number) for block, values in worth.items()
+    }
+    return Model(*without_heads(model.config, model.weights, kept))
+
+
+def measure(model: Model, job: Job) -> dict[str, float]:
+    """Return the main metric and the loss of every split."""
+    head = job.task.head
+    evaluator = Evaluator(
+        make_strategy(DistributionConfig()),
+        lambda: head.build_model(model.config, "float32"),
+        head,
+        EVAL_BATCH_SIZE,
+    )
+    model.restore(evaluator.model)
+    metrics = Judge(evaluator, job.task, True).metrics(job.eval)
+    names = [
+        metric_name(split.name, name)
+        for split in job.eval
+        for name in (job.task.main_metric, "loss")
+    ]
+    return {name: metrics[name] for name in names}
+
+
+def stages(
+    config: ShrinkConfig, data: DataConfig, job: Job | None
+) -> Iterator[tuple[str, Model]]:
+    """Yield the model as it was and after each thing that was asked for."""
+    model = load(config.model_dir)
+    yield "as it was", model
+    if config.num_layers:
+        model = with_layers(model, config.num_layers)
+        yield f"num_layers={config.num_layers}", model
+    if config.num_heads:
+        model = with_heads(model, config.num_heads, job, data)
+        yield f"num_heads={config.num_heads}", model
+    if config.weights == BFLOAT16:
+        short = tf.bfloat16.as_numpy_dtype
+        weights = model.weights.items()
+        rounded = {n: x.astype(short).astype("f4") for n, x in weights}
+        yield f"weights={BFLOAT16}", Model(model.config, rounded)
+
+
+def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
+    """Write the model directory."""
+    source = config.model_dir
+    with files.atomic_folder(config.output_dir) as folder:
+        model.config.save(folder)
+        if tokenizer := tokenizer_in(source):
+            tokenizer.save(folder)
+        task = files.join(source, TASK_FILE)
+        if files.exists(task):
+            files.copy(task, files.join(folder, TASK_FILE))
+        flags = settings.flagfile(config, data)
+        files.write_text(files.join(folder, FLAG_FILE), flags)
+        variables = {n: tf.Variable(w) for n, w in model.weights.items()}
+        checkpoints.save(folder, variables)
+
+
+def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
+    """Return a row of the table of costs: its size, and what it still can."""
+    size = sum(value.size for value in model.weights.values())
+    row = {"": title, "parameters": f"{size:,}"}
+    if job and job.eval:
+        measured = measure(model, job)
+        row |= {name: f"{value:.4f}" for name, value in measured.items()}
+    return row
+
+
+def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
+    """Write the smaller model directory; print what it costs.
+
+    Args:
+      config: what becomes of which model.
+      data: the task's data; none is needed if no head is removed.
+    """
+    require(
+        files.is_free(config.output_dir),
+        "`output_dir` must be new or empty.",
+        output_dir=config.output_dir,
+    )
+    job, rows = prepare_task(config, data), []
+    for title, model in stages(config, data, job):
+        rows.append(cost_row(title, model, job))
+    write(config, data, model)
+    print(
+        "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
+    )
+    if not (job and job.eval):
+        print("With --data_dir or --eval_file, metrics stand here too.")
+    print(f"Wrote {config.output_dir}")
+
+
+@program.command(ShrinkConfig, DataConfig)
+def shrink(config: ShrinkConfig, data: DataConfig) -> None:
+    """Make a smaller or faster model directory."""
+    shrink_model(config, data)
+
+
+cli = shrink.program.cli

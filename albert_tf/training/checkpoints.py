@@ -1,0 +1,341 @@
+"""Checkpoints of named variables, and the model directory that holds them.
+
+A checkpoint is a flat table {name: variable}. Names of weights begin with the
+part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
+names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
+"""
+
+import contextlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base import files
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.settings import FLAG_FILE
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
+from albert_tf.training import checkpoint_files, distribution
+from albert_tf.training.checkpoint_files import damage_named, latest, reason
+from albert_tf.training.optimizer import AVERAGE
+
+OPTIMIZER = "optimizer/"
+BEST = "best"  # the folder of the best checkpoint inside a model directory
+_PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
+_ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
+# Of a data file. What is larger has several, which are written side by side:
+# one is summed while another travels.
+SHARD_BYTES = 1 << 28
+
+
+def named_variables(model) -> dict[str, tf.Variable]:
+    """Return {name: variable} of a model, without the root model's own name.
+
+    `tf.train.Checkpoint(model=layer)` would leave out layers that are kept in
+    lists or dicts, and Keras's `variable.name` is only the last part.
+    """
+    root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
+    # `weights` are `variables` without the state of dropout under `fit`.
+    return {v.path.removeprefix(root): v.value for v in model.weights}
+
+
+def present(
+    model, stored: Iterable[str]
+) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
+    """Return a model's variables, and the heads of which nothing is stored.
+
+    The variables of these pretraining heads are left out.
+    """
+    parts = {f"{name.split('/')[0]}/" for name in stored}
+    absent = tuple(head for head in PRETRAINING_HEADS if head not in parts)
+    table = named_variables(model).items()
+    return {n: v for n, v in table if not n.startswith(absent)}, absent
+
+
+class _WholeVariables(tf.train.experimental.ShardingCallback):
+    """Put variables into shards of `SHARD_BYTES` at most, larger ones alone.
+
+    TensorFlow's `MaxShardSizePolicy` cuts variables, on their own device.
+    """
+
+    description = "whole variables"
+
+    def __call__(self, shardable_tensors):
+        shards, left = [], 0
+        for x in shardable_tensors:
+            size = x.dtype.size * x.shape.num_elements()
+            if not shards or size > left:
+                shards.append({})
+                left = SHARD_BYTES
+            left -= size
+            slices = shards[-1].setdefault(x.checkpoint_key, {})
+            slices[x.slice_spec] = x.tensor
+        return shards
+
+
+def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
+    """Write a checkpoint's index and data files."""
+    checkpoint = tf.train.Checkpoint(variables=variables)
+    sizes = (v.dtype.size * v.shape.num_elements() for v in variables.values())
+    if sum(sizes) <= SHARD_BYTES:
+        checkpoint.write(prefix)
+        return
+    options = tf.train.CheckpointOptions(
+        experimental_sharding_callback=_WholeVariables()
+    )
+    # In a graph what does not depend on each other runs at the same time.
+    tf.function(lambda: checkpoint.write(prefix, options), autograph=False)()
+
+
+def _key(name: str) -> str:
+    """Return the key of a variable in a checkpoint."""
+    return _PREFIX + "".join(_ESCAPES.get(c, c) for c in name) + _SUFFIX
+
+
+def _name(key: str) -> str:
+    """Return the name that `_key` made a key of."""
+    escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    meanings = {code: c for c, code in _ESCAPES.items()}
+    return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
+
+
+def read_table(prefix: str) -> dict[str, list[int]]:
+    """Return {name: shape} of a checkpoint written by this module."""
+    with damage_named(prefix):
+        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    return {
+        _name(key): shape
+        for key, shape in shapes.items()
+        if key.startswith(_PREFIX)
+    }
+
+
+def reader(prefix: str) -> Callable[[str], np.ndarray]:
+    """Return a function from a name to the value in a checkpoint."""
+    stored = tf.train.load_checkpoint(prefix)
+
+    def read(name: str) -> np.ndarray:
+        with damage_named(prefix):
+            return stored.get_tensor(_key(name))
+
+    return read
+
+
+def explain_differences(
+    wanted: dict[str, list[int]],
+    stored: dict[str, list[int]],
+    ignore: tuple[str, ...] = (),
+) -> str:
+    """Name every missing, unexpected and mis-shaped variable; "" if none.
+
+    Args:
+      wanted: {name: shape} that the model has.
+      stored: {name: shape} that the checkpoint has.
+      ignore: prefixes of names that the checkpoint may have beyond the model.
+    """
+    lines = [f"missing {name}" for name in wanted if name not in stored]
+    lines += [
+        f"unexpected {name} {list(shape)}"
+        for name, shape in stored.items()
+        if name not in wanted and not name.startswith(ignore)
+    ]
+    lines += [
+        f"mis-shaped {name}: {list(stored[name])} instead of {list(shape)}"
+        for name, shape in wanted.items()
+        if name in stored and list(stored[name]) != list(shape)
+    ]
+    return "\n  ".join(lines)
+
+
+def restore(
+    prefix: str,
+    variables: dict[str, tf.Variable],
+    ignore: tuple[str, ...] = (OPTIMIZER,),
+) -> None:
+    """Assign every variable from a checkpoint, or fail naming what differs.
+
+    Args:
+      prefix: the checkpoint's path without `.index`.
+      variables: what to restore; each must be in the checkpoint.
+      ignore: prefixes of names that the checkpoint may have beyond these.
+
+    Raises:
+      InputError: a variable is missing, unexpected or of another shape, or
+        the checkpoint is damaged.
+    """
+    wanted = {name: v.shape.as_list() for name, v in variables.items()}
+    differences = explain_differences(wanted, read_table(prefix), ignore)
+    rule = "The checkpoint must fit the model."
+    require(not differences, f"{rule} Received: {prefix}\n  {differences}")
+    with damage_named(prefix):
+        checkpoint = tf.train.Checkpoint(variables=variables)
+        checkpoint.read(prefix).expect_partial()
+
+
+def save(
+    directory: str,
+    variables: dict[str, tf.Variable],
+    step: int = 0,
+    keep: int = 1,
+    about: dict | None = None,
+) -> str:
+    """Write a checkpoint `ckpt-STEP`; return its prefix.
+
+    Args:
+      directory: where to write; its `checkpoint` file names the new one only
+        once it is whole.
+      variables: what to write.
+      step: the number of updates that made them.
+      keep: how many of the newest checkpoints stay, this one included.
+      about: facts of the run.
+
+    Raises:
+      InputError: it could not be written; the earlier ones are untouched.
+    """
+    prefix = checkpoint_files.prefix(directory, step)
+    try:
+        files.make_folder(directory)
+        _write(prefix, variables)
+        checkpoint_files.write_about(prefix, about or {})
+        checkpoint_files.adopt(directory, step, keep)
+    except (tf.errors.OpError, OSError) as error:
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            checkpoint_files.remove(directory, step)
+        raise InputError(
+            f"The checkpoint must be writable: {reason(error)}. Is the disk "
+            f"full? Received: {prefix}"
+        ) from None
+    return prefix
+
+
+def restore_run(
+    prefix: str, variables: dict[str, tf.Variable], without_slots: str
+) -> None:
+    """Restore all that a run goes on from.
+
+    It is read once: what restores a variable compares its checksum. Averages
+    that a run begins now start at the restored weights.
+
+    Args:
+      prefix: the checkpoint's path without `.index`.
+      variables: of the run.
+      without_slots: the rule that a checkpoint of weights alone breaks.
+    """
+    stored = read_table(prefix)
+
+    def names(of: Iterable[str], start: str) -> list[str]:
+        return [name for name in of if name.startswith(start)]
+
+    slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
+    require(slots, f"{without_slots} Received: {prefix}")
+    averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
+    rule = "`ema_decay` must be given to go on with averaged weights."
+    require(averages or not averaged, f"{rule} Received: {prefix}")
+    new = [] if averaged else averages
+    known = {n: v for n, v in variables.items() if n not in new}
+    restore(prefix, known, ignore=())
+    for name in new:
+        weight = variables[name.removeprefix(AVERAGE)]
+        variables[name].assign(tf.identity(weight))
+
+
+def restore_latest(
+    model_dir: str, variables: dict[str, tf.Variable]
+) -> str | None:
+    """Restore the newest whole checkpoint; return its prefix, None if none."""
+    rule = "`output_dir` must hold a run, and this has weights alone; give it "
+    rule += "as `init_checkpoint`, with another `output_dir`."
+    return latest(
+        model_dir, lambda prefix: restore_run(prefix, variables, rule)
+    )
+
+
+def for_inference(model_dir: str) -> str:
+    """Return the prefix of the best checkpoint, or else of the newest."""
+    prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
+    rule = "A model directory must hold a checkpoint (`ckpt-*` and the file "
+    require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
+    return prefix
+
+
+def has_weights(model_dir: str) -> bool:
+    """Return whether a folder names checkpoints, whole or not."""
+    folders = files.join(model_dir, BEST), model_dir
+    return any(map(checkpoint_files.listed, folders))
+
+
+def fingerprint(model_dir: str) -> str:
+    """Return what tells a model's weights from others: step and checksum.
+
+    The index that is summed holds the checksum of each variable.
+    """
+    prefix = for_inference(model_dir)
+    crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))
+    return f"step {checkpoint_files.number(prefix)}, {crc:08x}"
+
+
+def check_claim(model_dir: str, config: AlbertConfig) -> None:
+    """Refuse a folder that holds another model than a config's.
+
+    What a run leaves that ended before its first checkpoint is no model.
+    """
+    path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
+    described = files.exists(path)
+    if has_weights(model_dir) or described and not files.exists(flags):
+        require(
+            described and AlbertConfig.from_json_file(path) == config,
+            "`output_dir` holds another model's checkpoints (its "
+            f"{CONFIG_FILE} differs, or is not there); choose another folder.",
+            output_dir=model_dir,
+        )
+
+
+def claim(model_dir: str, config: AlbertConfig) -> None:
+    """Make a model directory for a config, or refuse another model's."""
+    check_claim(model_dir, config)
+    config.save(model_dir)
+
+
+@contextlib.contextmanager
+def claimed(
+    strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
+) -> Iterator[None]:
+    """Let no other run write to a model directory during the body.
+
+    Args:
+      strategy: says which process writes; all are refused together.
+      output_dir: the model directory, which is made.
+      claim: writes what stands beside the checkpoints, or refuses; called
+        only once the folder is held, where it may not be another run's.
+    """
+    with contextlib.ExitStack() as stack:
+        with distribution.agreed(strategy):
+            if distribution.is_chief(strategy):
+                stack.enter_context(files.held(output_dir, "output_dir"))
+                claim()
+        yield
+
+
+def restore_weights(
+    model, model_dir: str, only: tuple[str, ...] = ("",)
+) -> str:
+    """Restore a model's weights from a model directory; return the prefix.
+
+    Args:
+      model: a built model.
+      model_dir: a model directory.
+      only: prefixes of the names to restore; others keep their values and
+        may be missing in the checkpoint (`("albert/",)` for a new head).
+    """
+    prefix = for_inference(model_dir)
+    variables = {
+        name: variable
+        for name, variable in named_variables(model).items()
+        if name.startswith(only)
+    }
+    others = [name for name in read_table(prefix) if not name.startswith(only)]
+    restore(prefix, variables, ignore=(OPTIMIZER, *others))
+    return prefix

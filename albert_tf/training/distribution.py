@@ -1,0 +1,387 @@
+"""Strategies, sums over replicas, agreement among workers, and `dtype=auto`."""
+
+import contextlib
+import dataclasses
+import functools
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.settings import setting, validate
+from albert_tf.model.ops import freed_with_graph, is_tpu
+from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.workers import (
+    check_reachable,
+    multi_worker_strategy,
+    read_cluster,
+)
+
+# Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
+GPU_PEAKS = {
+    "H200": 989.0,
+    "H100": 989.0,
+    "A100": 312.0,
+    "L40S": 362.0,
+    "L4": 121.0,
+    "V100": 125.0,
+    "T4": 65.0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig:
+    """The devices of a run."""
+
+    distribution_strategy: str = setting(
+        "auto",
+        "How to distribute. auto: a TPU if `tpu_name` is given, workers if "
+        "TF_CONFIG names them, all GPUs, or else the CPU.",
+        choices=("auto", "tpu", "mirrored", "multi_worker", "one_device"),
+    )
+    tpu_name: str | None = setting(
+        None, "TPU name, grpc:// address, or `local` on a TPU VM."
+    )
+    tpu_zone: str | None = setting(None, "Zone of the TPU.")
+    gcp_project: str | None = setting(None, "Project of the TPU.")
+    num_cpu_replicas: int = setting(
+        1,
+        "Logical CPU devices for `mirrored` without GPUs.",
+        minimum=1,
+        maximum=1024,
+    )
+
+    peak_tflops: float | None = setting(
+        None,
+        "Peak TFLOP/s of one replica's device at `dtype`, for the model FLOPs "
+        "utilisation; known for usual GPUs.",
+        minimum=0.0,
+    )
+
+    def __post_init__(self):
+        validate(self)
+        require(
+            self.distribution_strategy != "tpu" or self.tpu_name,
+            "`tpu_name` must be given with distribution_strategy=tpu (`local` "
+            "on a TPU VM).",
+            tpu_name=None,
+        )
+
+
+def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """Connect to a TPU and return its strategy."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            config.tpu_name, zone=config.tpu_zone, project=config.gcp_project
+        )
+        if config.tpu_name != "local":
+            check_reachable(resolver.master())
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"`tpu_name` must name a TPU that can be reached: {reason}. "
+            f"Received: tpu_name={config.tpu_name}"
+        ) from None
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """Return a strategy over all GPUs, or over logical CPU devices."""
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    # Collectives are numbered per process, so that a second strategy would
+    # meet the first one's; adding up on one device has no such state.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def one_device_strategy(_) -> tf.distribute.Strategy:
+    """Return a strategy on the first GPU, or else the CPU.
+
+    The CPU has TensorFlow's default strategy, which iterates over a dataset
+    itself instead of an iterator that copies to devices; see `distribute`.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.OneDeviceStrategy("/GPU:0")
+    return tf.distribute.get_strategy()
+
+
+STRATEGIES = {
+    "tpu": tpu_strategy,
+    "mirrored": mirrored_strategy,
+    "multi_worker": lambda _: multi_worker_strategy(),
+    "one_device": one_device_strategy,
+}
+
+
+def choose(config: DistributionConfig) -> str:
+    """Return the strategy's name that `auto` stands for."""
+    if config.distribution_strategy != "auto":
+        return config.distribution_strategy
+    if config.tpu_name:
+        return "tpu"
+    if read_cluster():
+        return "multi_worker"
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    several = max(gpus, config.num_cpu_replicas) > 1
+    return "mirrored" if several else "one_device"
+
+
+def reads_remotely(config: DistributionConfig) -> bool:
+    """Return whether other processes than this one read the records."""
+    return choose(config) == "tpu" and config.tpu_name != "local"
+
+
+def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """Return the strategy of a config, connected to its devices."""
+    return STRATEGIES[choose(config)](config)
+
+
+def prepare_devices(
+    config: DistributionConfig,
+) -> tf.distribute.Strategy | None:
+    """Do what must come before anything else that TensorFlow does.
+
+    Makes the logical CPUs, and for several workers already the strategy,
+    which is returned: it must be made before any tensor.
+    """
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = tf.config.get_logical_device_configuration(cpu) or [None]
+    number = config.num_cpu_replicas
+    if number > len(made):
+        logical = [tf.config.LogicalDeviceConfiguration()] * number
+        try:
+            tf.config.set_logical_device_configuration(cpu, logical)
+        except RuntimeError:
+            raise InputError(
+                "`num_cpu_replicas` cannot grow once TensorFlow is in use: the "
+                "first run of a Python process must have the most. Received: "
+                f"num_cpu_replicas={number} after {len(made)}"
+            ) from None
+    several = choose(config) == "multi_worker"
+    return make_strategy(config) if several else None
+
+
+def distribute(strategy: tf.distribute.Strategy, batches: Callable):
+    """Return the datasets that a function makes for each host, distributed.
+
+    tf.data's own tuning is off. The thread that tunes sleeps for 10 ms, then
+    twice as long each time, and in TensorFlow 2.21 the end of an iteration
+    waits for it: an evaluation could take twice its time, or a minute more.
+
+    Args:
+      strategy: where the batches go.
+      batches: `tf.distribute.InputContext` -> dataset of replicas' batches.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return strategy.distribute_datasets_from_function(
+        lambda context: batches(context).with_options(options)
+    )
+
+
+def on_devices(strategy: tf.distribute.Strategy, function: Callable):
+    """Return a compiled function that runs in each replica.
+
+    It returns what the first one does.
+    """
+
+    def run(*args):
+        results = strategy.run(function, args)
+        return strategy.experimental_local_results(results)[0]
+
+    # TensorFlow takes the functions of one `def` as one, and warns that it is
+    # traced often.
+    return tf.function(functools.partial(run))
+
+
+def all_sum(value):
+    """Return in a replica the sum of a value, or of each of several, over all.
+
+    Args:
+      value: a tensor or a list of them.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return value
+    with freed_with_graph():
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def peak_flops(
+    config: DistributionConfig, strategy: tf.distribute.Strategy
+) -> float | None:
+    """Return the peak FLOP/s of all replicas together, None if unknown."""
+    peak = config.peak_tflops
+    for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
+        name = tf.config.experimental.get_device_details(gpu)["device_name"]
+        peak = next((p for k, p in GPU_PEAKS.items() if k in name), None)
+    return peak and peak * 1e12 * strategy.num_replicas_in_sync
+
+
+def processes(strategy: tf.distribute.Strategy) -> int:
+    """Return how many processes run the same program side by side."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    jobs = strategy.cluster_resolver.cluster_spec().as_dict()
+    return sum(len(jobs.get(job, ())) for job in ("chief", "worker"))
+
+
+def hosts(strategy: tf.distribute.Strategy) -> int:
+    """Return how many machines read examples, each its own."""
+    return getattr(strategy.extended, "num_hosts", processes(strategy))
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether this process writes checkpoints and logs."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return True
+    resolver = strategy.cluster_resolver
+    has_chief = "chief" in resolver.cluster_spec().jobs
+    first = ("chief", 0) if has_chief else ("worker", 0)
+    return (resolver.task_type, resolver.task_id) == first
+
+
+@functools.cache
+def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
+    """Return a compiled function: a process's number -> those of all.
+
+    A sum, because TensorFlow traces each gathering anew; compiled, because a
+    sum outside of a graph leaves threads behind when a worker is gone.
+    """
+    replicas = strategy.num_replicas_in_sync // workers
+
+    def numbers(number):
+        context = tf.distribute.get_replica_context()
+        worker = context.replica_id_in_sync_group // replicas
+        zero = tf.zeros_like(number)
+        return all_sum(tf.one_hot(worker, workers, number, zero)) // replicas
+
+    return on_devices(strategy, numbers)
+
+
+def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
+    """Return in every process the numbers of all; waits for the last one."""
+    workers = processes(strategy)
+    if workers == 1:
+        return [number]
+    number = tf.constant(number, tf.int64)
+    return _numbers_of(strategy, workers)(number).numpy().tolist()
+
+
+def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
+    """Return in every process the number that the first of them has."""
+    return of_processes(strategy, number)[0]
+
+
+def share(
+    strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]
+) -> None:
+    """Give variables in every process the values that the first one has.
+
+    Files may differ unseen, and other machines round otherwise.
+    """
+    if processes(strategy) == 1:
+        return
+
+    def of_first():
+        context = tf.distribute.get_replica_context()
+        first = context.replica_id_in_sync_group == 0
+        return [
+            all_sum(tf.where(first, v, tf.zeros_like(v))) for v in variables
+        ]
+
+    values = on_devices(strategy, of_first)()
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Return in every process whether the flag is set in any of them."""
+    return any(of_processes(strategy, int(flag)))
+
+
+@contextlib.contextmanager
+def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
+    """Refuse in every process what the body refuses in one of them.
+
+    A process that went on alone would wait for the others for ever.
+    """
+    mistake = None
+    try:
+        yield
+    except InputError as error:
+        mistake = error
+    if strategy and any_process(strategy, mistake is not None):
+        mistake = mistake or InputError("Another worker stops; it says why")
+    if mistake:
+        raise mistake
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, values: Mapping[str, object]
+) -> None:
+    """Refuse processes of which one has another value than the others.
+
+    They would wait for each other for ever, or train apart unseen.
+    """
+    for name, value in values.items() if strategy else ():
+        mark = zlib.crc32(repr(value).encode())
+        marks = of_processes(strategy, mark)
+        others = [f"worker {i}" for i, m in enumerate(marks) if m != mark]
+        require(
+            not others,
+            f"All workers must have the same `{name}`.",
+            **{name: f"{value}, another in {', '.join(others)}"},
+        )
+
+
+# What Linux calls the instructions that multiply bfloat16.
+PRODUCTS = re.compile(r"\b(avx512_bf16|amx_bf16)\b")
+FIRST_AMPERE = (8, 0)  # the first compute capability with bfloat16
+
+
+def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
+    """Return the names of the CPU's instructions that multiply bfloat16."""
+    try:
+        with open(path) as file:
+            return set(PRODUCTS.findall(file.read()))
+    except OSError:
+        return set()  # not Linux
+
+
+def fast_bfloat16() -> tuple[bool, str]:
+    """Return whether this machine's devices are faster so, and why."""
+    if gpus := tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpus[0])
+        capability = details.get("compute_capability", (0, 0))
+        return capability >= FIRST_AMPERE, f"a GPU of capability {capability}"
+    names = cpu_products()
+    has = " and ".join(sorted(names)) or "no bfloat16 products"
+    return bool(names), f"a CPU with {has}"
+
+
+def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
+    """Return the precision that is faster in all workers, and why."""
+    if is_tpu(strategy):
+        return "bfloat16", "a TPU"
+    fast, why = fast_bfloat16()
+    slow = any_process(strategy, not fast)
+    return "float32" if slow else "bfloat16", why
+
+
+def with_dtype(
+    training: TrainingConfig, strategy: tf.distribute.Strategy
+) -> TrainingConfig:
+    """Return the settings with the precision that `auto` stands for."""
+    if training.dtype != "auto":
+        return training
+    dtype, why = faster(strategy)
+    print(f"--dtype=auto is {dtype}: {why}")
+    return dataclasses.replace(training, dtype=dtype)

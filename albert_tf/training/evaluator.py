@@ -1,0 +1,213 @@
+"""Held-out losses, metrics and outputs of a model on any strategy."""
+
+import functools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.base.processes import in_order
+from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.distribution import all_sum, distribute, on_devices
+
+Batch = dict[str, tf.Tensor]
+# Makes finite batches over all replicas, the last one padded with examples of
+# weight zero. It is called for each host, under the host's device: a data set
+# made anywhere else cannot be sent there.
+MakeBatches = Callable[[], tf.data.Dataset]
+KEPT = ("example_weights", "example_numbers")  # of a batch beside its outputs
+# That a processor predicts at once: between products one leaves cores idle.
+BATCHES_AT_ONCE = 2
+
+
+def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    """Join arrays along axis 0; shorter other axes are filled with zeros."""
+    shape = np.max([array.shape[1:] for array in arrays], axis=0)
+
+    def filled(array):
+        room = shape - array.shape[1:]
+        return np.pad(array, [(0, 0), *((0, int(n)) for n in room)])
+
+    return np.concatenate([filled(array) for array in arrays])
+
+
+class Objective(Protocol):
+    """What a model is trained for.
+
+    Attributes:
+      terms: names of the terms of the loss, which are added.
+      metrics: names of further means to report.
+    """
+
+    terms: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return each term's float32 weight in a batch, from labels alone."""
+
+    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
+        """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""
+
+
+class Evaluator:
+    """A model on a strategy, what it is for, and compiled evaluation steps.
+
+    Args:
+      strategy: where to run.
+      build_model: makes the model; called inside the strategy's scope.
+      objective: what is measured.
+      eval_batch_size: examples per batch, over all replicas.
+
+    Attributes:
+      weights: {name: variable} of the model.
+      names: what a report has: the terms' losses, and the metrics.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        build_model: Callable,
+        objective: Objective,
+        eval_batch_size: int,
+    ):
+        replicas = strategy.num_replicas_in_sync
+        require(
+            eval_batch_size % replicas == 0,
+            "`eval_batch_size` must be a multiple of the replicas.",
+            eval_batch_size=eval_batch_size,
+            replicas=replicas,
+        )
+        self.strategy = strategy
+        self.objective = objective
+        self.eval_batch_size = eval_batch_size
+        with strategy.scope():
+            self.model = build_model()
+        self.weights = named_variables(self.model)
+        losses = [f"{term}_loss" for term in objective.terms]
+        self.names = (*losses, *objective.metrics)
+        self._prediction_steps: dict[tuple, Callable] = {}
+
+    def report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
+        """Return the sums and weights of `names` as float32 [2, names]."""
+        weights = self.objective.weights(batch)
+        pairs = [(sums[term], weights[term]) for term in self.objective.terms]
+        pairs += [metrics[name] for name in self.objective.metrics]
+        return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
+
+    def summarize(self, report: np.ndarray) -> dict[str, float]:
+        """Turn a report into means, with the whole `loss` first."""
+        sums, weights = report
+        with np.errstate(invalid="ignore"):
+            means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
+        values = dict(zip(self.names, means.tolist(), strict=True))
+        loss = sum(values[f"{term}_loss"] for term in self.objective.terms)
+        return {"loss": loss, **values}
+
+    def _host_share(self, dataset: tf.data.Dataset, context):
+        """Return this host's share of global batches, one per replica."""
+        size = self.eval_batch_size
+        share = size // context.num_input_pipelines
+        first = share * context.input_pipeline_id
+
+        def take(batch):
+            return {k: x[first : first + share] for k, x in batch.items()}
+
+        if context.num_input_pipelines > 1:
+            dataset = dataset.map(take)
+        local = context.get_per_replica_batch_size(size)
+        if local != share:
+            dataset = dataset.unbatch().batch(local, drop_remainder=True)
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def _distributed(self, batches: MakeBatches):
+        return distribute(
+            self.strategy, lambda context: self._host_share(batches(), context)
+        )
+
+    @functools.cached_property
+    def _evaluation_step(self):
+        def replica(batch):
+            sums, metrics = self.objective.losses(self.model, batch, None)
+            return all_sum(self.report(batch, sums, metrics))
+
+        return on_devices(self.strategy, replica)
+
+    def evaluate(self, batches: MakeBatches) -> dict[str, float]:
+        """Return the mean losses and metrics without dropout.
+
+        Args:
+          batches: makes batches of `eval_batch_size`.
+        """
+        report = np.zeros([2, len(self.names)])
+        for batch in self._distributed(batches):
+            report += self._evaluation_step(batch).numpy()
+        return self.summarize(report)
+
+    def _prediction_step(self, outputs: Callable, spec):
+        """Return a function of batches of a spec, traced once."""
+        known = (outputs, repr(spec))
+        if known in self._prediction_steps:
+            return self._prediction_steps[known]
+
+        def replica(batch):
+            kept = {name: batch[name] for name in KEPT if name in batch}
+            return outputs(self.model, batch) | kept
+
+        @functools.partial(tf.function, input_signature=[spec])
+        def step(batch):
+            values = self.strategy.run(replica, (batch,))
+            return {
+                name: self.strategy.gather(value, axis=0)
+                for name, value in values.items()
+            }
+
+        self._prediction_steps[known] = step
+        return step
+
+    def predict(
+        self, batches: MakeBatches, outputs: Callable
+    ) -> dict[str, np.ndarray]:
+        """Return the outputs of every example, in order.
+
+        Args:
+          batches: as for `evaluate`, with `example_weights` [B], 0 at padding,
+            and for another order than the examples' `example_numbers` [B].
+          outputs: (model, batch) -> {name: [B, ...]}; where batches differ in
+            their lengths, shorter outputs end in zeros.
+        """
+        predicted = list(self.predicted_batches(batches, outputs))
+        joined = {
+            name: concatenate([batch[name] for batch in predicted])
+            for name in predicted[0]
+        }
+        numbers = joined.pop("example_numbers", None)
+        if numbers is None:
+            return joined
+        order = np.argsort(numbers)
+        return {name: value[order] for name, value in joined.items()}
+
+    def predicted_batches(
+        self, batches: MakeBatches, outputs: Callable
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the outputs of each batch's examples, padding left out."""
+        distributed = self._distributed(batches)
+        step = self._prediction_step(outputs, distributed.element_spec)
+
+        def predicted(batch):
+            values = {name: x.numpy() for name, x in step(batch).items()}
+            real = values.pop("example_weights") > 0
+            return {name: value[real] for name, value in values.items()}
+
+        return self._map(predicted, distributed)
+
+    def _map(self, function: Callable, batches) -> Iterator:
+        """Yield a function's result for each batch, in order."""
+        if self.strategy is not tf.distribute.get_strategy():
+            yield from map(function, batches)
+            return
+        with ThreadPoolExecutor(BATCHES_AT_ONCE) as pool:
+            submit = functools.partial(pool.submit, function)
+            yield from in_order(submit, batches, BATCHES_AT_ONCE)

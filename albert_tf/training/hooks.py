@@ -1,0 +1,330 @@
+"""The usual hooks of a run: log, evaluate, keep the best, warn, save, stop."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.model.config import training_flops
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.health import Monitor, masked_spread
+from albert_tf.training.history import HEALTH, draw_curves
+from albert_tf.training.objectives import masked_states
+from albert_tf.training.run import SIGTERM, Hook, Run
+from albert_tf.training.training_config import TrainingConfig
+
+# Where updates that are not finite are skipped, a run without a single other
+# one for so long ends.
+MAX_BAD_STEPS = 100
+
+
+def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
+    """Return hooks that a user passes, or the only one, or refuse others."""
+    hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
+    wrong = [
+        getattr(hook, "__name__", type(hook).__name__)
+        for hook in hooks
+        if not isinstance(hook, Hook)
+    ]
+    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
+    require(not wrong, rule, hooks=", ".join(wrong))
+    return hooks
+
+
+class RequireFinite(Hook):
+    """End the run at a loss or gradient that is not finite.
+
+    Args:
+      skips: whether the trainer skips such updates; then only a row of
+        `MAX_BAD_STEPS` of them is an end.
+    """
+
+    def __init__(self, skips: bool):
+        self.skips = skips
+        self.bad_steps = 0  # the last ones, without a good one between
+
+    def after(self, run, stretch):
+        all_bad = stretch.bad == stretch.steps
+        self.bad_steps = self.bad_steps + stretch.bad if all_bad else 0
+        fails, where = stretch.bad > 0, f"at step {stretch.first_bad}"
+        if self.skips:
+            stretch.values["skipped_updates"] = float(stretch.bad)
+            fails = self.bad_steps >= MAX_BAD_STEPS
+            where = f"in all of the last {self.bad_steps} steps"
+        require(
+            not fails,
+            f"The loss or its gradient is not finite {where}; lower "
+            "`learning_rate` or raise `num_warmup_steps`",
+        )
+
+
+def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
+    """Return what a run measures beyond its losses in its present phase.
+
+    Losses of another phase are not comparable, so that its steps are not
+    judged; nor is a mask rate that was asked for.
+    """
+    phase, trainer = run.phase, run.trainer
+    metadata = phase.metadata
+    flops = training_flops(
+        trainer.model.config.with_layers(phase.layers),
+        metadata.max_seq_length,
+        metadata.max_predictions_per_seq,
+    )
+    masked = metadata.statistics.get("masked_share")
+    return Monitor(
+        metadata.max_seq_length,
+        flops,
+        phase.batch_size,
+        max(trainer.optimizer.config.peak_step, run.phase_begun),
+        peak_flops,
+        masked if phase.masked_lm_prob is None else None,
+    )
+
+
+class Measure(Hook):
+    """Measure speed, and LAMB's trust ratios; stands before `Log`."""
+
+    def __init__(self, monitor_of: Callable[[Run], Monitor]):
+        self.monitor_of = monitor_of
+
+    def after(self, run, stretch):
+        speed = stretch.values["examples_per_second"]
+        stretch.values |= self.monitor_of(run).scalars(speed)
+        if run.trainer.optimizer.config.optimizer == "lamb":
+            ratios = sorted(run.trainer.trust_ratios().numpy().tolist())
+            stretch.values |= {
+                "trust_ratio_min": ratios[0],
+                "trust_ratio_median": ratios[len(ratios) // 2],
+                "trust_ratio_max": ratios[-1],
+            }
+
+
+class MeasureSpread(Hook):
+    """Measure how far masked words' states differ; stands before `Log`.
+
+    Args:
+      every: the first step that is measured, and the steps from one to the
+        next.
+      batches: makes batches of some texts, see `Evaluator.predict`.
+    """
+
+    def __init__(self, every: int, batches: Callable):
+        self.every, self.batches = every, batches
+
+    def after(self, run, stretch):
+        if run.step >= self.every:  # a run may end before
+            evaluator = run.trainer.at_depth(run.phase.layers).evaluator
+            spread = masked_spread(
+                **evaluator.predict(self.batches, masked_states)
+            )
+            if spread is not None:
+                stretch.values["masked_spread"] = spread
+
+
+class Log(Hook):
+    """Record what each stretch gave, and show the progress."""
+
+    def after(self, run, stretch):
+        values = stretch.values
+        if stretch.bad == stretch.steps:
+            shown = f"{stretch.bad} updates skipped, not finite"
+        else:
+            run.record("train", values, steps=stretch.steps)
+            shown = (
+                f"loss {values['loss']:.3f} (mean of {stretch.steps}), rate "
+                f"{values['learning_rate']:.2e}, "
+                f"{values['examples_per_second']:.1f} examples/s"
+            )
+        run.progress.advance(stretch.steps, shown)
+
+
+class Evaluate(Hook):
+    """Measure the weights that count; `evaluate` returns held-out metrics."""
+
+    def __init__(self, every: int, evaluate: Callable[[], dict[str, float]]):
+        self.every, self.evaluate = every, evaluate
+
+    def after(self, run, stretch):
+        start = time.monotonic()
+        with run.trainer.evaluated_weights():
+            metrics = self.evaluate()
+        run.seconds["evaluation"] = time.monotonic() - start
+        shown = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
+        run.progress.message(f"step {run.step}: {shown}")
+        run.record("eval", metrics)
+        if run.chief:
+            run.history.save()  # in case the run is killed before it saves
+        run.scalars.flush()
+
+
+def keep_evaluated(run: Run) -> None:
+    """Write the weights that count to `best/` of the model directory."""
+    with run.trainer.evaluated_weights():
+        folder = files.join(run.output_dir, checkpoints.BEST)
+        checkpoints.save(folder, run.trainer.weights, run.step)
+
+
+class KeepBest(Hook):
+    """Keep the weights of the best evaluation; stands behind `Evaluate`.
+
+    An extra evaluation at `stop_step` does not count, so that a run that stops
+    there and is resumed keeps the same weights as an unbroken one.
+
+    Args:
+      every: as of `Evaluate`.
+      metric: whose largest value is the best.
+    """
+
+    def __init__(self, every: int, metric: str):
+        self.every, self.metric = every, metric
+
+    def after(self, run, stretch):
+        every = self.every or 1
+        if not run.chief or (run.step % every and run.step < run.end):
+            return
+        # The last evaluation of a shorter run counted if it was the best one.
+        folder = files.join(run.output_dir, checkpoints.BEST)
+        best = map(checkpoint_files.number, checkpoint_files.listed(folder))
+        counting = {*best, run.step}
+        rows = zip(*run.history.column("eval", self.metric), strict=True)
+        *earlier, value = (
+            value
+            for step, value in rows
+            if step % every == 0 or step in counting
+        )
+        if value > max(earlier, default=float("-inf")):
+            self.keep(run)
+
+    def keep(self, run) -> None:
+        """Keep what was evaluated."""
+        keep_evaluated(run)
+
+
+class KeepAverage(Hook):
+    """Keep the averaged weights where a checkpoint is written after it.
+
+    What reads a model directory to use the model takes them, and not the
+    weights that a resumed run goes on from. Stands before `Save`. Not at
+    SIGTERM, when there is only time for the checkpoint, which has them too.
+
+    Args:
+      every: as of `Save`.
+    """
+
+    def __init__(self, every: int):
+        self.every, self.kept = every, 0
+
+    def after(self, run, stretch):
+        if run.chief and self.kept != run.step:
+            keep_evaluated(run)
+        self.kept = run.step
+
+    def end(self, run):
+        if run.step and run.stopped_by != SIGTERM:
+            self.after(run, None)
+
+
+class Warn(Hook):
+    """Say each thing that looks unhealthy once."""
+
+    def __init__(self, every: int, monitor_of: Callable[[Run], Monitor]):
+        self.every, self.monitor_of = every, monitor_of
+
+    def after(self, run, stretch):
+        rows = run.history.rows
+        known = {row["kind"] for row in rows if row["split"] == HEALTH}
+        for kind, note in self.monitor_of(run).notes(rows).items():
+            if kind not in known:
+                run.progress.message(f"Warning at step {run.step}: {note}")
+                run.history.add(run.step, HEALTH, {"kind": kind, "note": note})
+
+
+class Save(Hook):
+    """Write checkpoints with the history, also where a run ends.
+
+    Args:
+      every: steps between two of them.
+      keep: how many stay.
+    """
+
+    def __init__(self, every: int, keep: int):
+        self.every, self.keep = every, keep
+
+    def after(self, run, stretch):
+        path = checkpoint_files.prefix(run.output_dir, run.step)
+        if run.chief and path != run.last_good:
+            start = time.monotonic()
+            state = run.trainer.state()
+            about = run.state()
+            checkpoints.save(run.output_dir, state, run.step, self.keep, about)
+            run.history.save()
+            run.scalars.flush()
+            run.seconds["checkpoint"] = time.monotonic() - start
+        run.last_good = path
+
+    def end(self, run):
+        if run.step:
+            self.after(run, None)
+
+
+class StopInTime(Hook):
+    """Stop where another stretch and a checkpoint may not fit into hours.
+
+    Args:
+      hours: of all the runs that it is passed to, one after the other; 0 is
+        no limit.
+
+    Attributes:
+      stopped: whether the last of them was told to stop, by whatever.
+    """
+
+    def __init__(self, hours: float):
+        self.hours, self.start, self.stopped = hours, time.monotonic(), False
+        self.longest = self.saving = 0.0  # seconds
+
+    def spent(self) -> bool:
+        """Return whether the time is over."""
+        ahead = self.longest + 2 * self.saving
+        used = time.monotonic() - self.start + ahead
+        return 0 < self.hours * 3600 <= used
+
+    def after(self, run, stretch):
+        self.longest = max(self.longest, stretch.seconds)
+        self.saving = run.seconds.get("checkpoint", 0.0)
+        if run.in_any_process(self.spent()):
+            run.stop(f"max_hours={self.hours:g}")
+
+    def end(self, run):
+        self.stopped = bool(run.stopped_by)
+
+
+class Draw(Hook):
+    """Draw the history at the end: evaluations, or else the training."""
+
+    def end(self, run):
+        rows = [row for row in run.history.rows if row["split"] != HEALTH]
+        if run.chief and rows:
+            shown = next((r for r in rows if r["split"] == "eval"), rows[0])
+            names = [k for k in shown if k not in ("step", "split", "steps")]
+            draw_curves(run.history, run.output_dir, names)
+
+
+def standard(
+    training: TrainingConfig, evaluate: Callable | None, *more: Hook
+) -> list[Hook]:
+    """Return the hooks of a run.
+
+    Args:
+      training: the cadences and limits.
+      evaluate: see `Evaluate`; None for a run without held-out data.
+      *more: hooks that follow an evaluation, before a checkpoint is written.
+    """
+    save = Save(training.save_checkpoints_steps, training.keep_checkpoint_max)
+    hooks = [RequireFinite(training.on_nonfinite == "skip"), Log()]
+    if evaluate:
+        hooks.append(Evaluate(training.eval_steps, evaluate))
+    hooks += [*more, save]
+    if training.max_hours:
+        hooks.append(StopInTime(training.max_hours))
+    return [*hooks, Draw()]

@@ -1,0 +1,138 @@
+"""LAMB, AdamW and their schedule for `compile`, with Keras's keywords."""
+
+from typing import ClassVar
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type, plain
+from albert_tf.model.layers import registered
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig
+from albert_tf.training.schedules import RATE_AT_4096, SCHEDULES
+
+
+@registered
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A warm-up and a decay over the steps of a run.
+
+    Args:
+      learning_rate: the peak.
+      num_train_steps: the step at which the decay ends.
+      num_warmup_steps: of linear warm-up.
+      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, as the flags
+        of the same names.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        **kwargs,
+    ):
+        steps = as_type("num_train_steps", num_train_steps, int)
+        rule = "`num_train_steps` must be at least 1."
+        require(steps > 0, rule, num_train_steps=steps)
+        named = {
+            "learning_rate": learning_rate,
+            "num_warmup_steps": num_warmup_steps,
+            **kwargs,
+        }
+        self.num_train_steps, self.config = steps, OptimizerConfig(**named)
+        self.values = {name: getattr(self.config, name) for name in named}
+
+    def __call__(self, step):
+        """Return the float32 rate of a step counted from 0."""
+        schedule = SCHEDULES[self.config.schedule]
+        return schedule(
+            self.config, self.num_train_steps, tf.cast(step, tf.float32)
+        )
+
+    def get_config(self) -> dict:
+        """Return the arguments."""
+        return {"num_train_steps": self.num_train_steps, **self.values}
+
+
+class Released(Optimizer):
+    """An optimizer for `compile`, with the keywords of Keras's own.
+
+    Args:
+      learning_rate: a number or a schedule.
+      weight_decay: of all but `excluded` variables.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: added to the root of the second moment.
+      bias_correction: whether moments are divided by 1 - beta^t.
+      decay_placement: "update", inside the trust ratio, or "decoupled".
+      global_clipnorm: largest norm of all gradients, 1 as released.
+      **kwargs: see `Optimizer`.
+    """
+
+    rule: ClassVar[str]
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        bias_correction: bool = False,
+        decay_placement: str = "update",
+        global_clipnorm: float | None = 1.0,
+        **kwargs,
+    ):
+        learning_rate = plain(learning_rate)
+        if isinstance(learning_rate, int):
+            learning_rate = float(learning_rate)
+        limit = plain(global_clipnorm) or 0.0
+        config = OptimizerConfig(
+            optimizer=self.rule,
+            weight_decay_rate=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            bias_correction=bias_correction,
+            decay_placement=decay_placement,
+            clip_norm=limit,
+        )
+        super().__init__(config, learning_rate, **plain(kwargs))
+
+    def get_config(self) -> dict:
+        """Return the arguments."""
+        names = """beta_1 beta_2 epsilon bias_correction
+        decay_placement""".split()
+        values = {name: getattr(self.config, name) for name in names}
+        return (
+            super().get_config()
+            | values
+            | {
+                "weight_decay": self.config.weight_decay_rate,
+                "global_clipnorm": self.config.clip_norm or None,
+                "excluded": self.excluded,
+            }
+        )
+
+
+@registered
+class Lamb(Released):
+    """LAMB as ALBERT was trained with; `keras.optimizers.Lamb` is another.
+
+    Its rate is that of the paper's batches of 4,096.
+    """
+
+    rule = "lamb"
+
+    def __init__(self, learning_rate=RATE_AT_4096, *args, **kwargs):
+        super().__init__(learning_rate, *args, **kwargs)
+
+
+@registered
+class AdamW(Released):
+    """AdamW as the release fine-tunes with: without bias correction."""
+
+    rule = "adamw"
+
+    def __init__(self, learning_rate=2e-5, *args, **kwargs):
+        super().__init__(learning_rate, *args, **kwargs)

@@ -1,0 +1,177 @@
+"""The model card of a folder: what its model is, and where it comes from.
+
+All of it follows from files that stand in the model directory.
+"""
+
+import importlib.resources
+import os
+
+import jinja2
+
+from albert_tf.base import files
+from albert_tf.base.settings import FLAG_FILE
+from albert_tf.model.config import CONFIG_FILE
+from albert_tf.training.history import HISTORY_FILE, History
+from albert_tf.training.phases import folders
+
+CARD = "README.md"
+# A card with this line is written anew, one without it is the user's.
+MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
+
+# Hugging Face's pipelines, by the kind of the task.
+PIPELINES = {
+    "": "fill-mask",
+    "classification": "text-classification",
+    "multilabel": "text-classification",
+    "regression": "text-classification",
+    "token_classification": "token-classification",
+    "question_answering": "question-answering",
+    "multiple_choice": "multiple-choice",
+    "embedding": "sentence-similarity",
+}
+CLASSES = {
+    "": "AutoModelForMaskedLM",
+    "token_classification": "AutoModelForTokenClassification",
+    "question_answering": "AutoModelForQuestionAnswering",
+    "multiple_choice": "AutoModelForMultipleChoice",
+    "embedding": "AutoModel",
+}
+# Flags that name what a run read.
+INPUT_FLAGS = {
+    "data_dir": "Data",
+    "train_file": "Examples",
+    "model_dir": "First weights",
+    "init_checkpoint": "First weights",
+}
+COUNTED = ("documents", "sentences", "tokens")  # of the records' statistics
+
+
+def number(value: object) -> str:
+    """Return a value as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
+
+
+def read_flags(model_dir: str) -> dict[str, str]:
+    """Return {flag: value} of a run's flagfile; {} without one."""
+    path = files.join(model_dir, FLAG_FILE)
+    if not files.exists(path):
+        return {}
+    lines = files.read_text(path, "The flagfile").splitlines()
+    pairs = [line.lstrip("-").partition("=") for line in lines if line]
+    return {name: value for name, _, value in pairs}
+
+
+def read_if_there(folder: str, name: str) -> dict:
+    """Return a JSON object of a folder, {} if it is gone or was not named."""
+    path = files.join(folder, name)
+    there = folder and files.exists(path)
+    return files.read_json(path, f"`{name}`") if there else {}
+
+
+def shape_of(config: dict) -> str:
+    """Return the sizes of an architecture in words."""
+    names = {
+        "num_hidden_layers": "layers",
+        "hidden_size": "hidden",
+        "num_attention_heads": "heads",
+        "vocab_size": "pieces",
+    }
+    known = {k: name for k, name in names.items() if k in config}
+    return ", ".join(f"{config[k]:,} {name}" for k, name in known.items())
+
+
+def sources_of(flags: dict[str, str]) -> dict[str, str]:
+    """Return {what: where it was read}, and how much there was of it."""
+    sources = {
+        name: flags[flag]
+        for flag, name in INPUT_FLAGS.items()
+        if flags.get(flag) not in (None, "", "None")
+    }
+    last = folders(flags.get("data_dir", ""))[-1]
+    metadata = read_if_there(last, "metadata.json")
+    statistics = metadata.get("statistics", {})
+    counts = [f"{statistics[k]:,} {k}" for k in COUNTED if k in statistics]
+    return sources | ({"Text": ", ".join(counts)} if counts else {})
+
+
+def metrics_of(folder: str) -> dict[str, dict[str, float]]:
+    """Return {split: metrics}: those measured last."""
+    measured = read_if_there(folder, "metrics.json")
+    splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
+    if splits or not files.exists(files.join(folder, HISTORY_FILE)):
+        return splits
+    held_out = History.read(folder).last("eval")
+    return {"eval": held_out} if held_out else {}
+
+
+def loading(form: str, kind: str, name: str) -> str:
+    """Return the lines that load the model."""
+    if form == "sentence_transformers":
+        return (
+            "from sentence_transformers import SentenceTransformer\n\n"
+            f'model = SentenceTransformer("{name}")\n'
+            'vectors = model.encode(["A fine film."])'
+        )
+    if form == "huggingface":
+        cls = CLASSES.get(kind, "AutoModelForSequenceClassification")
+        return (
+            f"from transformers import AutoTokenizer, {cls}\n\n"
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
+            f'model = {cls}.from_pretrained("{name}")'
+        )
+    if kind:
+        return (
+            f"python -m albert_tf.export --model_dir={name} --export_dir=served"
+        )
+    return f'import albert_tf\n\nalbert = albert_tf.load("{name}")'
+
+
+def card(folder: str, source: str, form: str) -> str:
+    """Return the card of a folder.
+
+    Args:
+      folder: what the card is of.
+      source: the model directory that it was made of, "" if there is none.
+      form: a kind of folder, a value of `convert_checkpoint --to`.
+    """
+    name = os.path.basename(source.rstrip("/")) or "albert"
+    config = read_if_there(source, CONFIG_FILE)
+    task = read_if_there(source, "task.json")
+    path, flags = files.join(source, FLAG_FILE), ""
+    if source and files.exists(path):
+        flags = files.read_text(path, "The flagfile").strip()
+    library = {"huggingface": "transformers"}.get(form, form)
+    template = importlib.resources.files(__package__) / "model_card.md"
+    environment = jinja2.Environment(autoescape=False)
+    environment.filters["number"] = number
+    return environment.from_string(template.read_text("utf-8")).render(
+        license="other",
+        library=library.replace("_", "-").replace("model-dir", "albert_tf"),
+        pipeline=PIPELINES[task.get("kind", "")],
+        form=form,
+        mark=MARK,
+        name=name,
+        shape=shape_of(config or read_if_there(folder, "config.json")),
+        task=task,
+        sources=sources_of(read_flags(source)) if source else {},
+        metrics=metrics_of(source) if source else {},
+        loading=loading(form, task.get("kind", ""), name),
+        flags=flags,
+    )
+
+
+def write_card(folder: str, source: str, form: str = "model_dir") -> None:
+    """Write the card of a folder, unless the user has written one.
+
+    Args:
+      folder: where to write.
+      source: the model directory that it was made of, or is.
+      form: see `card`.
+    """
+    path = files.join(folder, CARD)
+    if files.exists(path) and MARK not in files.read_text(path, "The card"):
+        return
+    files.write_text(path, card(folder, source, form) + "\n")

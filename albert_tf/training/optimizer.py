@@ -1,0 +1,449 @@
+"""ALBERT's LAMB, AdamW and Muon, for a run's own loop and for `fit`.
+
+LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
+no bias correction, weight decay inside the trust ratio, and neither decay nor
+trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
+
+Muon moves a matrix by its momentum with all singular values near 1 (Jordan et
+al., https://kellerjordan.github.io/posts/muon), with the decay and twice the
+scale of https://arxiv.org/abs/2502.16982: a rate that suits AdamW then suits
+both the matrices and the variables that AdamW moves.
+"""
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Checked, setting
+from albert_tf.model.ops import xla_compiled
+from albert_tf.training.distribution import all_sum
+from albert_tf.training.schedules import SCHEDULES
+
+# The matrices between hidden states; tables, heads, norms and biases have
+# AdamW, as is usual.
+MATRICES = re.compile(
+    r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
+)
+MOMENTUM = 0.95
+# Of an update's entries. 1,000 steps of `tiny` with batches of 64: 0.4 at the
+# rate 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
+RMS = 0.4
+ITERATIONS = 5
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5
+
+
+def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
+    """Return about U V^T of x = U S V^T, by Newton-Schulz iterations.
+
+    Their products are of `dtype`; bfloat16, as in Jordan's, leaves the singular
+    values as near 1 as the iterations bring them.
+    """
+    tall = x.shape[0] > x.shape[1]
+    x = tf.transpose(x) if tall else x
+    x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)
+    a, b, c = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        square = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * square + c * tf.matmul(square, square), x)
+    x = tf.cast(x, "float32")
+    return tf.transpose(x) if tall else x
+
+
+def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
+    """Return the new (w, m, v) of a matrix, as `optimizers.update_rule`.
+
+    Only `rate` and the weight decay of `c` are read, and v stays as it is;
+    `dtype` is that of products.
+    """
+    m = MOMENTUM * m + g
+    u = orthogonalized(g + MOMENTUM * m, dtype)
+    u = u * (RMS * math.sqrt(max(w.shape)))
+    return w - rate * (u + c.weight_decay_rate * w), m, v
+
+
+AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
+
+
+class WeightAverage:
+    """A mean of weights over steps; must be made in the strategy's scope.
+
+    Args:
+      decay: largest share of the mean that a step leaves; 0 is no average.
+      weights: {name: variable}.
+
+    Attributes:
+      means: {name: variable}, empty without an average.
+    """
+
+    def __init__(self, decay: float, weights: dict[str, tf.Variable]):
+        self.decay, self.weights = decay, weights if decay else {}
+        self.means = {
+            name: tf.Variable(tf.zeros_like(w), trainable=False)
+            for name, w in self.weights.items()
+        }
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of what a resume needs."""
+        return {f"{AVERAGE}{name}": mean for name, mean in self.means.items()}
+
+    def move(self, strategy, t: tf.Tensor) -> None:
+        """Move the means: mean <- d mean + (1 - d) w, across the replicas.
+
+        d is (t - 1) / (t + 9) up to `decay` at step t counted from 1, so that
+        the mean begins with the first weights.
+        """
+        d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
+
+        def assign(mean, w, d):
+            return mean.assign(d * mean + (1.0 - d) * w)
+
+        for name, mean in self.means.items():
+            strategy.extended.update(mean, assign, (self.weights[name], d))
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Have the means in the variables of the weights for a while."""
+        current = {n: tf.identity(w) for n, w in self.weights.items()}
+        try:
+            for name, mean in self.means.items():
+                self.weights[name].assign(tf.identity(mean))
+            yield
+        finally:
+            for name, value in current.items():
+                self.weights[name].assign(value)
+
+
+# Matched against variable names; the released patterns are LayerNorm and bias.
+EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig(Checked):
+    """The optimizer and its schedule; the defaults are the released ones.
+
+    Two differ: `schedule` and `clip_placement` default to what does not
+    depend on a quirk or on the number of replicas; `--compat=google` restores
+    them.
+    """
+
+    optimizer: str = setting(
+        "lamb",
+        "Update rule; muon: of the encoder's matrices, and AdamW of the rest.",
+        choices=("lamb", "adamw", "muon"),
+    )
+    learning_rate: float | str = setting(
+        0.00176,
+        "Peak learning rate; auto: 0.00176 times the root of "
+        "train_batch_size / 4096.",
+        choices=("auto",),
+        minimum=0.0,
+    )
+    num_warmup_steps: int = setting(3125, "Steps of linear warm-up.", minimum=0)
+    start_warmup_step: int = setting(
+        0, "Step at which the warm-up begins.", minimum=0
+    )
+    poly_power: float = setting(
+        1.0, "Power of the polynomial decay to zero.", minimum=0.0
+    )
+    schedule: str = setting(
+        "corrected",
+        "Learning-rate formula: polynomial decay, the released one, which "
+        "starts at zero and jumps when the warm-up ends, half a cosine wave, "
+        "or no decay.",
+        choices=SCHEDULES,
+    )
+    weight_decay_rate: float = setting(0.01, "Weight decay.", minimum=0.0)
+    beta_1: float = setting(
+        0.9, "Decay of the first moment.", minimum=0.0, maximum=0.999999
+    )
+    beta_2: float = setting(
+        0.999, "Decay of the second moment.", minimum=0.0, maximum=0.999999
+    )
+    epsilon: float = setting(1e-6, "Added to the root of v.", minimum=0.0)
+    bias_correction: bool = setting(
+        False, "Divide the moments by 1 - beta^t; the release does not."
+    )
+    decay_placement: str = setting(
+        "update",
+        "Whether decay is part of the update, inside the trust ratio, or "
+        "subtracted apart from it.",
+        choices=("update", "decoupled"),
+    )
+    clip_norm: float = setting(
+        1.0, "Largest global norm of the gradient; 0 is no limit.", minimum=0.0
+    )
+    clip_placement: str = setting(
+        "global",
+        "Clip the gradient of the whole batch, or each replica's share before "
+        "the mean, as released.",
+        choices=("global", "per_replica"),
+    )
+    ema_decay: float = setting(
+        0.0,
+        "Decay of the moving average of the weights, which is then what is "
+        "evaluated, kept and exported; 0 is no average.",
+        minimum=0.0,
+        maximum=0.999999,
+    )
+
+    @property
+    def peak_step(self) -> int:
+        """The first step after the warm-up, counted from 0."""
+        return self.start_warmup_step + self.num_warmup_steps
+
+
+def debias(beta: float, t):
+    """Return 1 - beta^t, exact in float32 for a beta near 1."""
+    return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
+
+
+class Adam(NamedTuple):
+    """The numbers of Adam's rule; equal tuples share a `tf.function` trace."""
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    bias_correction: bool
+
+    @classmethod
+    def of(cls, c: OptimizerConfig) -> "Adam":
+        """Take the numbers from an optimizer's settings."""
+        return cls(*(getattr(c, name) for name in cls._fields))
+
+
+def adam_direction(m, v, t, c: Adam):
+    """Return the update direction of moments m, v after t steps."""
+    if c.bias_correction:
+        m = m / debias(c.beta_1, t)
+        v = v / debias(c.beta_2, t)
+    return m / (tf.sqrt(v) + c.epsilon)
+
+
+def adam_update(w, g, m, v, t, decay: float, c: Adam):
+    """Return the update direction u with its decay, and the new m and v."""
+    m = c.beta_1 * m + (1.0 - c.beta_1) * g
+    v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
+    u = adam_direction(m, v, t, c)
+    return (u + decay * w if decay else u), m, v
+
+
+# One pass over memory instead of ten; small variables are not worth a launch.
+FUSED_SIZE = 1 << 16
+compiled_adam_update = xla_compiled(adam_update)
+
+
+def trust_ratio(w, u):
+    """Return ||w|| / ||u||, or 1 where either norm is 0."""
+    w_norm, u_norm = tf.norm(w), tf.norm(u)
+    defined = tf.logical_and(w_norm > 0.0, u_norm > 0.0)
+    return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)
+
+
+def update_rule(
+    w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig, compiled=True
+):
+    """Return the new (w, m, v) of one variable; a pure function.
+
+    Args:
+      w: the variable's value.
+      g: its gradient.
+      m, v: its first and second moments.
+      rate: the learning rate of this step.
+      t: the number of this step counted from 1, float32.
+      excluded: whether w is spared weight decay and the trust ratio.
+      c: the hyperparameters; `optimizer` says whether r is used (LAMB,
+        https://arxiv.org/abs/1904.00962) or 1 (AdamW).
+      compiled: whether XLA may compile a part.
+    """
+    decay = 0.0 if excluded else c.weight_decay_rate
+    inside = decay if c.decay_placement == "update" else 0.0
+    compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
+    update = compiled_adam_update if compiled else adam_update
+    u, m, v = update(w, g, m, v, t, inside, Adam.of(c))
+    adapts = c.optimizer == "lamb" and not excluded
+    r = trust_ratio(w, u) if adapts else 1.0
+    new_w = w - (rate * r) * u
+    return (new_w if inside == decay else new_w - rate * decay * w), m, v
+
+
+def rule_of(name: str, c: OptimizerConfig, dtype: str):
+    """Return the function that updates a variable, see `update_rule`."""
+    is_muons = c.optimizer == "muon" and MATRICES.match(name)
+    return partial(muon_rule, dtype=dtype) if is_muons else update_rule
+
+
+def clip(gradients: list[tf.Tensor], limit: float):
+    """Scale gradients to a global norm of at most `limit`; also return it.
+
+    The norm is NaN or infinite if any gradient is.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if not limit:
+        return gradients, norm
+    scale = limit / tf.maximum(norm, limit)
+    return [g * scale for g in gradients], norm
+
+
+def _native(variable) -> tf.Variable:
+    """Return the variable of TensorFlow that Keras's holds, or itself."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+# What Keras would do in its own `apply`.
+UNUSED = """clipnorm clipvalue use_ema loss_scale_factor
+gradient_accumulation_steps""".split()
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """An update rule with its slots, on any `tf.distribute` strategy.
+
+    A run's loop and Keras's `fit` both call `apply` in a replica. Keras's own
+    clips what each replica has, and adds that up; here the whole is clipped.
+    To be made and built inside the strategy's scope.
+
+    Args:
+      config: rule and hyperparameters.
+      rate: of the learning, a number or a function of a step counted from 0.
+      excluded: pattern of names without weight decay and trust ratio.
+      **kwargs: as of any `keras.optimizers.Optimizer`, but for `UNUSED`.
+
+    Attributes:
+      names: of the variables, in their order; slots are `NAME/m`, `NAME/v`.
+      compiled: whether XLA may compile a part of the update.
+      products: the dtype of Muon's.
+      average: has the weights' means.
+    """
+
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        rate: float | Callable,
+        excluded: str = EXCLUDED.pattern,
+        **kwargs,
+    ):
+        given = [name for name in UNUSED if kwargs.get(name)]
+        require(
+            not given,
+            "This optimizer clips and averages by its own rules, so these "
+            "settings of Keras's optimizers must not be set.",
+            settings=given,
+        )
+        super().__init__(rate, **kwargs)
+        self.config, self.excluded = config, excluded
+        self.compiled, self.products = True, "float32"
+
+    def build(self, variables, names: Sequence[str] = ()):
+        """Make the slots of the variables, at 0."""
+        if self.built:
+            return
+        super().build(variables)
+        self.names = list(names) or [v.path for v in variables]
+        self.m, self.v = self.add_optimizer_variables(variables, ("m", "v"))
+        weights = dict(zip(self.names, map(_native, variables), strict=True))
+        self.average = WeightAverage(self.config.ema_decay, weights)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Return {name: variable} of everything that a resume needs."""
+        slots = {"optimizer/iterations": self.iterations.value}
+        for name, m, v in zip(self.names, self.m, self.v, strict=True):
+            slots[f"optimizer/{name}/m"] = m.value
+            slots[f"optimizer/{name}/v"] = v.value
+        return slots | self.average.state()
+
+    def spared(self, name: str) -> bool:
+        """Return whether a variable has no weight decay and trust ratio."""
+        return re.search(self.excluded, name) is not None
+
+    def reduce(self, gradients: list[tf.Tensor]):
+        """Return the clipped gradient of all replicas and its norm.
+
+        Call in a replica; the replicas' gradients must add up to the whole.
+        """
+        limit = self.config.clip_norm
+        if self.config.clip_placement == "per_replica":
+            context = tf.distribute.get_replica_context()
+            replicas = context.num_replicas_in_sync
+            scaled = [g * replicas for g in gradients]
+            gradients = [g / replicas for g in clip(scaled, limit)[0]]
+            limit = 0.0
+        return clip(all_sum(gradients), limit)
+
+    def apply(self, grads, trainable_variables=None, healthy=None):
+        """Update every variable in a replica; return the gradient's norm.
+
+        The gradient of a table's rows counts as a whole one where it is
+        clipped; a variable without a gradient has one of 0, and decays.
+
+        Args:
+          grads: this replica's share, in the order of the variables.
+          trainable_variables: all of them, in the order in which they were
+            built, as `fit` gives them; None is the same.
+          healthy: boolean; if it is given and false, or the norm not finite,
+            the step is counted and nothing else changes.
+        """
+        if trainable_variables is not None:
+            self.build(list(trainable_variables))
+        targets = list(map(_native, self._trainable_variables))
+        whole = [
+            tf.zeros_like(w) if g is None else tf.convert_to_tensor(g)
+            for g, w in zip(grads, targets, strict=True)
+        ]
+        gradients, norm = self.reduce(whole)
+        if healthy is not None:
+            healthy = tf.logical_and(healthy, tf.math.is_finite(norm))
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._update_all, args=(gradients, targets, healthy))
+        return norm
+
+    def _update_all(self, strategy, gradients, targets, healthy):
+        update = strategy.extended.update
+        rate = tf.convert_to_tensor(self.learning_rate)
+        t = tf.cast(self.iterations.value, tf.float32) + 1.0
+        for name, w, g, m, v in zip(
+            self.names, targets, gradients, self.m, self.v, strict=True
+        ):
+            rule = rule_of(name, self.config, self.products)
+            slots = m.value, v.value
+            args = (g, *slots, rate, t, self.spared(name), healthy, rule)
+            update(w, self._update_one, args)
+        with tf.control_dependencies([rate, t]):
+            step = self.iterations.value
+            update(step, lambda step: step.assign_add(1))
+        self.average.move(strategy, t)
+
+    def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
+        def assign():
+            values = (tf.cast(x, tf.float32) for x in (w, g, m, v))
+            new_w, new_m, new_v = rule(
+                *values, rate, t, spared, self.config, self.compiled
+            )
+            return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
+
+        if healthy is None:
+            return assign()
+        return tf.cond(healthy, assign, tf.no_op)
+
+    def trust_ratios(self) -> tf.Tensor:
+        """Return in a replica LAMB's trust ratio of each adapted variable.
+
+        Worked out from the weights and moments that the last step left.
+        """
+        t, c = tf.cast(self.iterations.value, tf.float32), self.config
+        inside = c.decay_placement == "update"
+        decay = c.weight_decay_rate if inside else 0.0
+        variables, ratios = map(_native, self._trainable_variables), []
+        for name, w, m, v in zip(
+            self.names, variables, self.m, self.v, strict=True
+        ):
+            if not self.spared(name):
+                u = adam_direction(m.value, v.value, t, Adam.of(c))
+                ratios.append(trust_ratio(w, u + decay * w))
+        return tf.stack(ratios)

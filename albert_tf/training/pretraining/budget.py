@@ -1,0 +1,359 @@
+"""What comes between and after the steps of a run, made once to time it."""
+
+import dataclasses
+import functools
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.data.records import checks, input_pipeline
+from albert_tf.data.records.metadata import EVAL
+from albert_tf.model.config import AlbertConfig
+from albert_tf.training import checkpoint_files, history
+from albert_tf.training.clock import CLOSING_SECONDS, BudgetClock
+from albert_tf.training.distribution import faster, of_chief, require_alike
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.phases import Phase, mean_work, step_work
+from albert_tf.training.pretraining import budget_rules, record_folders
+from albert_tf.training.pretraining.budget_rules import Choice, Means
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+)
+from albert_tf.training.pretraining.record_folders import Folders
+from albert_tf.training.run import Hook, Run
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
+
+
+class Rehearse(Hook):
+    """Tell a clock what an evaluation and the curves take: make both once.
+
+    Args:
+      evaluate: evaluates so many batches.
+      batches: of a whole evaluation; 0 is none.
+    """
+
+    def __init__(self, evaluate: Callable[[int], Any], batches: int):
+        self.evaluate, self.batches = evaluate, batches
+
+    def begin(self, run):
+        clock, names = run.clock, run.trainer.evaluator.names
+        if self.batches:
+            self.evaluate(1)  # compiles
+            number, start = min(self.batches, 4), time.monotonic()
+            self.evaluate(number)
+            share = (time.monotonic() - start) / number
+            clock.evaluation = share * self.batches / clock.step_seconds
+        start = time.monotonic()
+        for _ in range(2 * run.chief):  # the first one imports
+            start = time.monotonic()
+            history.draw_curves(run.history, run.output_dir, names)
+        clock.closing = time.monotonic() - start
+        clock.turn(run.step, {}, over=False, phases=len(run.phases) - 1)
+
+
+Configs = tuple[OptimizerConfig, TrainingConfig]
+
+# Before anything is measured: of a processor, for a first batch.
+USUAL_FLOPS = 1e11
+# Steps are measured for so long; less where hours are few.
+PROBE_SECONDS = 3.0
+MOST_PROBES = 3
+# Settings that set another one.
+ALSO = {"beta_2_half_life": "beta_2"}
+MICROSECONDS = 1e6  # clocks of several processes agree in whole numbers
+
+
+def check(said: Set[str], init_state: str, optimizer: str) -> None:
+    """Refuse settings that a budget cannot go with."""
+    require(
+        "num_train_steps" not in said,
+        "`num_train_steps` follows from `budget_hours`; give one of them. "
+        "Received: both",
+    )
+    require(
+        init_state == "weights",
+        "`budget_hours` needs init_state=weights, for its schedule begins at "
+        "step 0.",
+        init_state=init_state,
+    )
+    require(
+        optimizer in budget_rules.OPTIMIZERS
+        or "learning_rate" in said
+        or "optimizer" not in said,
+        "`budget_hours` knows rates for "
+        f"{', '.join(budget_rules.OPTIMIZERS)}; give `learning_rate` for "
+        "another optimizer.",
+        optimizer=optimizer,
+    )
+
+
+def with_values(configs: Configs, values: Mapping[str, Any]) -> Configs:
+    """Return settings with other values of some of them."""
+    optimizer, training = (
+        dataclasses.replace(
+            config,
+            **{name: values[name] for name in vars(config) if name in values},
+        )
+        for config in configs
+    )
+    return optimizer, training
+
+
+def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
+    """Return the seconds of a training step, once it is compiled, and of all.
+
+    Args:
+      trainer: whose weights may change.
+      phase: what is trained.
+      most: about how many seconds to measure.
+    """
+    batches = functools.partial(
+        input_pipeline.train_batches, seed=trainer.training.random_seed
+    )
+    iterator = trainer.iterator(phase.reader(batches), 0, phase.batch_size)
+    trainer = trainer.at_depth(phase.layers)
+
+    def seconds(steps: int) -> float:
+        start = time.monotonic()
+        int(trainer.run_steps(iterator, tf.constant(steps)).bad)
+        passed = (time.monotonic() - start) * MICROSECONDS
+        return of_chief(trainer.strategy, round(passed)) / MICROSECONDS
+
+    seconds(1)
+    steps, last = 1, seconds(1)
+    spent = last
+    while last < most / 2:
+        steps *= 2
+        last = seconds(steps)
+        spent += last
+    return max(last, 1 / MICROSECONDS) / steps, spent
+
+
+def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
+    """Return {setting: value}."""
+    return {name: choice.value for name, choice in choices.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workshop:
+    """What a run measures its pace with, and what it is made for.
+
+    Attributes:
+      strategy: where it runs.
+      config: the architecture.
+      make: makes a trainer of settings.
+      phases_in: makes the phases of a run of its settings.
+    """
+
+    strategy: tf.distribute.Strategy
+    config: AlbertConfig
+    make: Callable[[OptimizerConfig, TrainingConfig], Trainer]
+    phases_in: Callable[[TrainingConfig], tuple[Phase, ...]]
+
+    def means(self, phases: Sequence[Phase], seconds: float, pace: float):
+        """Return what a run has, alike in all processes.
+
+        Args:
+          phases: of the run.
+          seconds: for them.
+          pace: seconds of a FLOP.
+        """
+        work = mean_work(phases, self.config)
+        left = round(max(seconds, 1.0) * MICROSECONDS)
+        return Means(
+            of_chief(self.strategy, left) / MICROSECONDS,
+            work * pace,
+            phases[0].metadata.max_seq_length,
+            self.config.hidden_size,
+            phases[-1].metadata.count(EVAL),
+            self.strategy.num_replicas_in_sync,
+            Choice(*faster(self.strategy)),
+        )
+
+    def measure(self, configs: Configs, most: float) -> tuple[float, float]:
+        """Return the seconds of a first step, and those to compile it."""
+        start = time.monotonic()
+        trainer = self.make(*configs)
+        phase = self.phases_in(configs[1])[0]
+        with checks.errors_explained(phase.data_dir, phase.metadata):
+            seconds, measuring = probe(trainer, phase, most)
+        del trainer
+        gc.collect()
+        return seconds, time.monotonic() - start - measuring
+
+
+def measured_choices(
+    workshop: Workshop, configs: Configs, said: Set[str], end: float
+) -> tuple[dict[str, Choice], float]:
+    """Return what to set, and the seconds of a first step.
+
+    The batch follows from the pace and the pace from the batch, so that they
+    are looked for in turn.
+
+    Args:
+      workshop: to measure with.
+      configs: all settings.
+      said: the names of those that stay.
+      end: when the time will be over, by `time.monotonic`.
+    """
+    pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
+    for _ in range(MOST_PROBES + 1):
+        phases = workshop.phases_in(configs[1])
+        left = end - time.monotonic() - compiling - CLOSING_SECONDS
+        means = workshop.means(phases, left, pace)
+        values = vars(configs[0]) | vars(configs[1])
+        choices = budget_rules.choose(means, values, said)
+        configs = with_values(configs, values_of(choices))
+        if configs[1].train_batch_size == measured:
+            break
+        most = min(PROBE_SECONDS, means.seconds / 100)
+        seconds, compiling = workshop.measure(configs, most)
+        first = workshop.phases_in(configs[1])[0]
+        pace = seconds / step_work(first, workshop.config)
+        measured = configs[1].train_batch_size
+    return choices, seconds
+
+
+class Budget:
+    """The hours of a run, from the moment that this is made.
+
+    Args:
+      hours: of the run; 0 is none, and nothing is done.
+      said: the names of the settings that the user gave.
+
+    Attributes:
+      clock: of the run, None before `settle` and without a budget.
+    """
+
+    def __init__(self, hours: float, said: Set[str]):
+        self.hours, self.began = hours, time.monotonic()
+        self.said = {ALSO.get(name, name) for name in said}
+        self.kept: dict[str, Any] | None = None
+        self.schedule_choices: dict[str, Choice] = {}
+        self.clock: BudgetClock | None = None
+
+    def prepare(
+        self,
+        run: PretrainingConfig,
+        optimizer: OptimizerConfig,
+        config: AlbertConfig,
+        folders: Folders,
+    ) -> PretrainingConfig:
+        """Refuse settings that go with no budget; see `with_schedules`."""
+        if not self.hours:
+            return run
+        check(self.said, run.init_state, optimizer.optimizer)
+        prefix = checkpoint_files.latest(run.output_dir)
+        if prefix:
+            self.kept = checkpoint_files.about(prefix).get("budget")
+            require(
+                self.kept,
+                "`budget_hours` goes on with a run that it began, and with no "
+                "other; choose another folder.",
+                output_dir=f"{run.output_dir} with {prefix}",
+            )
+            # Checkpoints of version 0.0 have the last step instead.
+            step = checkpoint_files.number(prefix)
+            if self.kept.get("over", step == self.kept.get("last")):
+                print(
+                    f"The time of {run.output_dir} is over, its rate has "
+                    "fallen to its end. For more hours, give another "
+                    f"`output_dir` and `init_checkpoint={run.output_dir}`.",
+                    flush=True,
+                )
+        return self.with_schedules(run, config, folders)
+
+    def with_schedules(
+        self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
+    ) -> PretrainingConfig:
+        """Return a run with the schedules that are chosen for it, or were.
+
+        They are for new models: one that is there knows all of its layers.
+
+        Args:
+          run: what is read, and how.
+          config: the architecture.
+          folders: the records.
+        """
+        if run.init_checkpoint and not self.kept:
+            return run
+        dynamic = record_folders.are_dynamic(folders)
+        self.schedule_choices = {
+            name: choice
+            for name, choice in budget_rules.choose_schedules(
+                config, dynamic
+            ).items()
+            if name not in self.said
+        }
+        values = values_of(self.schedule_choices)
+        if self.kept:
+            before = self.kept["choices"]
+            values = {k: before[k] for k in values if k in before}
+        return dataclasses.replace(run, **values)
+
+    def _choose(self, workshop: Workshop, configs: Configs):
+        """Return {setting: value}, and the seconds of a step."""
+        if self.kept:
+            return self.kept["choices"], self.kept["step_seconds"]
+        end = self.began + self.hours * 3600
+        choices, seconds = measured_choices(workshop, configs, self.said, end)
+        choices = self.schedule_choices | choices
+        print(f"Chosen for budget_hours={self.hours:g}:")
+        print("\n".join(budget_rules.describe(choices)), flush=True)
+        return values_of(choices), seconds
+
+    def settle(
+        self,
+        workshop: Workshop,
+        optimizer: OptimizerConfig,
+        training: TrainingConfig,
+    ) -> Configs:
+        """Return the settings of a run: measured, or as it had them."""
+        configs = optimizer, training
+        if not self.hours:
+            return configs
+        used = self.kept and self.kept["seconds"]
+        about = {"seconds used in output_dir": used}
+        require_alike(workshop.strategy, about)
+        if optimizer.learning_rate == "auto":
+            self.said -= {"learning_rate"}
+        values, seconds = self._choose(workshop, configs)
+        values = {k: v for k, v in values.items() if k not in self.said}
+        optimizer, training = with_values(configs, values)
+        last = workshop.phases_in(training)[-1]
+        kept = self.kept or {}
+        step, place, pace = kept.get("course", (0, 0.0, 1.0))
+        self.clock = BudgetClock(
+            training.num_train_steps,
+            step,
+            place,
+            pace,
+            seconds=self.hours * 3600,
+            began=self.began,
+            step_seconds=seconds,
+            eval_steps=training.eval_steps if last.metadata.count(EVAL) else 0,
+            save_steps=training.save_checkpoints_steps,
+            kept=kept.get("seconds"),
+            choices=values,
+            agree=functools.partial(of_chief, workshop.strategy),
+        )
+        return optimizer, training
+
+    def closed(self, training: TrainingConfig, run: Run) -> TrainingConfig:
+        """Say how the time was met; return what makes as many steps again."""
+        if not self.clock:
+            return training
+        seconds, used = self.clock.seconds, self.clock.used()
+        rate = run.trainer.rate(max(run.step - 1, 0))
+        print(
+            f"budget_hours={self.hours:g}: {used:.1f} of {seconds:.0f} s "
+            f"({100 * used / seconds - 100:+.1f} %), {run.step} steps, the "
+            f"last at a rate of {rate:.2g}",
+            flush=True,
+        )
+        return dataclasses.replace(training, num_train_steps=run.last)

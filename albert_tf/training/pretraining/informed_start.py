@@ -1,0 +1,330 @@
+"""Initial weights that make a new model's heads attend to useful positions.
+
+A masked language model stays on a plateau, predicting piece frequencies, until
+some head finds a word's neighbours. With random tables it must learn this for
+each position separately. Here positions start as waves, for which "one before"
+is the same rotation everywhere (https://arxiv.org/abs/1706.03762, Section 3.5),
+and heads start with such rotations. One more head starts by attending to other
+occurrences of the same word; without it a small model does not learn to
+compare two texts. These are only initial values of ordinary weights: training
+may change all of them.
+
+Shapes: T positions, W their width, H hidden width, D head width, E embedding
+width, V vocabulary.
+"""
+
+import keras
+import numpy as np
+
+from albert_tf.data.records.metadata import (
+    Metadata,
+    log_frequencies,
+    read_piece_counts,
+)
+from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
+from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
+from albert_tf.text.tokenizers import tokenizer_in
+
+# Score of the position that a head attends to, relative to the others. If all
+# others scored 0, the softmax over T positions would give it
+# exp(6) / (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512.
+# In a new model (E = 128, random words) their standard deviation is 1.4, and
+# the measured shares are about 0.7 and 0.2. A choice, not derived; half of it
+# did as well in trials (docs/experiments.md).
+PEAK = 6.0
+
+# Scores of the head for repeats. A word scores SAME_WORD with each occurrence
+# of itself, including its own position, so SAME_PLACE must outweigh it there:
+# 9 - 14 = -5, and exp(-5) = 0.007 against 1 for a position of score 0.
+# SEPARATOR lies between two bounds: above log T (6.2 for T = 512), so that a
+# word without a repeat attends to [SEP], and below SAME_WORD, so that a repeat
+# wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere, a repeat
+# of exp(9) = 8,103 gets 0.75 for T = 512; without one the two [SEP] get 0.81.
+# In a new model (E = 128) scores of other words have a standard deviation of 2
+# to 3, and the measured shares are about 0.4 and 0.2. Within these bounds the
+# values are a choice, not derived.
+SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
+
+# Length of the vector that full attention to [SEP] adds to a state. The norm
+# of a state is about sqrt(H), 16 for H = 256 and 28 for 768, so a word without
+# a repeat shifts by up to a quarter or a seventh. A choice, not derived.
+MARK = 4.0
+
+LONGEST_WAVE = 1024  # positions
+
+
+def to_numpy(variable: keras.Variable) -> np.ndarray:
+    """Return a copy of a variable's value."""
+    return np.array(keras.ops.convert_to_numpy(variable))
+
+
+def frequencies(count: int, seed: int) -> np.ndarray:
+    """Return the frequencies of waves in radians per position, highest first.
+
+    Half of them cover the range from pi to 0 evenly, each drawn at random from
+    its own interval so that no two distances look alike; the other half are
+    geometrically spaced long waves.
+    """
+    short = count // 2
+    places = np.arange(short) + np.random.default_rng(seed).uniform(size=short)
+    long = np.geomspace(0.5, 2 * np.pi / LONGEST_WAVE, count - short)
+    return np.concatenate([places[::-1] * np.pi / short, long])
+
+
+def waves(positions: int, radians: np.ndarray) -> np.ndarray:
+    """Return a table [T, W] of alternating cosines and sines, mean square 1."""
+    angles = np.arange(positions)[:, None] * radians
+    table = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    return np.sqrt(2.0) * table.reshape(positions, -1)
+
+
+def head_kernels(
+    radians: np.ndarray, size: int, offset: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a head's query and key kernels [W, D].
+
+    For positions encoded by `waves`, the score of position j from position i
+    is `PEAK` at j = i + offset.
+    """
+    short = len(radians) // 2
+    pairs = min(size // 2, short)
+    query, key = np.zeros((2, 2 * len(radians), size))
+    chosen = np.linspace(0, short - 1, pairs).round().astype(int)
+    for column, wave in enumerate(chosen):
+        angle = radians[wave] * offset
+        cos, sin = np.cos(angle), np.sin(angle)
+        block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
+        query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
+    # A head that is too narrow for a wave keeps its random weights.
+    scale = np.sqrt(PEAK * np.sqrt(size) / max(2 * pairs, 1))
+    return scale * query, scale * key
+
+
+def offsets(heads: int) -> list[int]:
+    """Return the offsets that heads attend to: -1, 1, -2, 2 and so on."""
+    return [(head // 2 + 1) * (2 * (head % 2) - 1) for head in range(heads)]
+
+
+def position_gain(embeddings: AlbertEmbeddings) -> float:
+    """Return the factor by which the norm scales the sum of the tables."""
+    words = np.var(to_numpy(embeddings.word_embeddings))
+    if not embeddings.norm_first:  # words are projected before the sum
+        kernel = to_numpy(embeddings.projection.kernel)
+        words *= kernel.shape[0] * np.var(kernel)
+    types = np.var(to_numpy(embeddings.token_type_embeddings))
+    places = np.mean(to_numpy(embeddings.position_embeddings) ** 2)
+    return 1.0 / np.sqrt(words + types + places)
+
+
+def start_positions(
+    embeddings: AlbertEmbeddings, scale: float, seed: int = 0
+) -> np.ndarray:
+    """Initialize positions as waves; return their `frequencies`.
+
+    Args:
+      embeddings: the embeddings of a new model. Their projection, if any, is
+        rescaled to preserve norms: otherwise the first layer would receive
+        smaller states than the other layers, which share its weights.
+      scale: root mean square of the positions.
+      seed: seed of the frequencies.
+    """
+    table = to_numpy(embeddings.position_embeddings)
+    positions, width = table.shape
+    radians = frequencies(width // 2, seed)
+    table[:, : 2 * len(radians)] = scale * waves(positions, radians)
+    embeddings.position_embeddings.assign(table)
+    if embeddings.norm_first and embeddings.projection is not None:
+        kernel = to_numpy(embeddings.projection.kernel)
+        kernel /= np.sqrt(width * np.var(kernel))
+        embeddings.projection.kernel.assign(kernel)
+    return radians
+
+
+def reader(embeddings: AlbertEmbeddings) -> np.ndarray:
+    """Return the matrix [H, W] that recovers embeddings from encoder inputs."""
+    if embeddings.norm_first and embeddings.projection is not None:
+        return np.linalg.pinv(to_numpy(embeddings.projection.kernel))
+    return np.eye(embeddings.position_embeddings.shape[1])
+
+
+def add_to(variable: keras.Variable, place: object, more: np.ndarray) -> None:
+    """Add to a part of a variable."""
+    begin = to_numpy(variable)
+    begin[place] += more
+    variable.assign(begin)
+
+
+def look_at_neighbours(
+    albert: AlbertModel, heads: int, radians: np.ndarray, scale: float
+) -> None:
+    """Initialize heads of a new model to attend to each word's neighbours.
+
+    Args:
+      albert: the model; the query and key kernels of every layer are changed.
+      heads: number of heads in each layer, counted from the first.
+      radians, scale: frequencies and scale of its positions.
+    """
+    size, embeddings = albert.config.head_size, albert.embeddings
+    gain = scale * position_gain(embeddings)
+    waves_reader = reader(embeddings)[:, : 2 * len(radians)] / gain
+    kernels = [head_kernels(radians, size, o) for o in offsets(heads)]
+    query, key = (
+        waves_reader @ np.concatenate(k, axis=1)
+        for k in zip(*kernels, strict=True)
+    )
+    columns = np.s_[:, : heads * size]
+    for attention in albert.encoder.attentions.values():
+        add_to(attention.query.kernel, columns, query)
+        add_to(attention.key.kernel, columns, key)
+
+
+def has_room_for_repeats(albert: AlbertModel) -> bool:
+    """Return whether embeddings are wide enough for the head for repeats."""
+    config = albert.config
+    wide = config.embedding_size >= 2 * config.head_size >= 16
+    return albert.embeddings.norm_first and wide
+
+
+def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dimensions reserved for positions and those for words.
+
+    D / 2 dimensions are reserved for positions, from every second short wave,
+    and the last D / 2 - 1 dimensions for words.
+    """
+    waves_begin = 4 * np.arange(size // 4)
+    places = np.sort(np.concatenate([waves_begin, waves_begin + 1]))
+    return places, np.arange(width - size // 2 + 1, width)
+
+
+def keep_apart(embeddings: AlbertEmbeddings, size: int) -> None:
+    """Reserve dimensions of the tables [n, E] for positions and for words.
+
+    A head needs them to tell another occurrence of a word from the word
+    itself. All words have the same norm in the dimensions reserved for words,
+    and the same norm in the shared dimensions.
+    """
+    rows = to_numpy(embeddings.word_embeddings)
+    places, words = kept_apart(rows.shape[1], size)
+    rows[:, places] = 0.0
+    others = np.delete(np.arange(rows.shape[1]), np.union1d(places, words))
+    scale = np.sqrt(np.mean(to_numpy(embeddings.word_embeddings) ** 2))
+    for part in (words, others):
+        norm = np.sqrt(np.mean(rows[:, part] ** 2, axis=1, keepdims=True))
+        rows[:, part] *= np.sqrt(np.mean(norm**2)) / np.maximum(norm, 1e-9)
+    rows *= scale / np.sqrt(np.mean(rows**2))
+    embeddings.word_embeddings.assign(rows)
+    types = to_numpy(embeddings.token_type_embeddings)
+    types[:, np.union1d(places, words)] = 0.0
+    embeddings.token_type_embeddings.assign(types)
+    table = to_numpy(embeddings.position_embeddings)
+    table[:, words] = 0.0
+    embeddings.position_embeddings.assign(table)
+
+
+def look_at_repeats(
+    albert: AlbertModel, head: int, sep_id: int, scale: float, seed: int = 0
+) -> None:
+    """Initialize a head to attend to repeats of a word, or else to [SEP].
+
+    Args:
+      albert: a new model whose embeddings were passed to `keep_apart`; the
+        attention weights of every layer are changed.
+      head: index of the head.
+      sep_id: id of [SEP].
+      scale: root mean square of the positions.
+      seed: seed of the direction that marks words without a repeat.
+    """
+    size, embeddings = albert.config.head_size, albert.embeddings
+    gain, root = position_gain(embeddings), np.sqrt(size)
+    rows = gain * to_numpy(embeddings.word_embeddings)
+    places, words = kept_apart(rows.shape[1], size)
+    same_word = np.mean(np.sum(rows[:, words] ** 2, axis=1))
+    same_place = len(places) * (scale * gain) ** 2
+    of_place = np.arange(len(places))
+    of_word = len(places) + np.arange(len(words))
+    key = np.zeros([rows.shape[1], size])
+    key[words, of_word] = np.sqrt(SAME_WORD * root / same_word)
+    key[places, of_place] = np.sqrt(-SAME_PLACE * root / same_place)
+    query = key.copy()
+    query[places] *= -1
+    separator = rows[sep_id] / np.sum(rows[sep_id] ** 2)
+    key[:, -1] = separator * np.sqrt(SEPARATOR * root)
+    mark = np.random.default_rng(seed).normal(size=albert.config.hidden_size)
+    mark *= MARK / np.linalg.norm(mark)
+    first, last = head * size, (head + 1) * size
+    read = reader(embeddings)
+    for attention in albert.encoder.attentions.values():
+        add_to(attention.query.kernel, np.s_[:, first:last], read @ query)
+        add_to(attention.query.bias, last - 1, np.sqrt(SEPARATOR * root))
+        add_to(attention.key.kernel, np.s_[:, first:last], read @ key)
+        add_to(attention.value.kernel, np.s_[:, first], read @ separator)
+        add_to(attention.output_projection.kernel, first, mark)
+
+
+# Root of the mean square of the first rows of words, positions and segments:
+# with small ones every step of a rate that suits the encoder turns them about.
+SCALE = 0.1
+
+
+def start_words(model, data_dir: str, metadata: Metadata) -> int:
+    """Begin the word table where neighbours are alike; return how many are.
+
+    Special pieces, and those that are too rare, keep their random rows; these,
+    and those of segments, get the size of the others.
+    """
+    tables = model.albert.embeddings
+    words, segments = tables.word_embeddings, tables.token_type_embeddings
+    # Those of most weight come last, where they are for words alone.
+    vectors = piece_vectors(read_tokens(data_dir, metadata), *words.shape)
+    vectors = vectors[:, ::-1]
+    known = vectors.any(axis=1, keepdims=True)
+    growth = SCALE / model.config.initializer_range
+    segments.assign(growth * segments.numpy())
+    words.assign(np.where(known, SCALE * vectors, growth * words.numpy()))
+    return int(known.sum())
+
+
+def start_heads(albert, data_dir: str) -> str:
+    """Give heads places to look at; return what to print."""
+    # They see the words beside the positions: these come last.
+    radians = start_positions(albert.embeddings, SCALE)
+    heads = (albert.config.num_attention_heads + 1) // 2
+    tokenizer = tokenizer_in(data_dir)
+    repeats = (
+        tokenizer is not None
+        and has_room_for_repeats(albert)
+        and heads < albert.config.num_attention_heads
+    )
+    if repeats:
+        keep_apart(albert.embeddings, albert.config.head_size)
+    look_at_neighbours(albert, heads, radians, SCALE)
+    if repeats:
+        look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
+    more = ", one at the same word elsewhere" if repeats else ""
+    return f"{heads} heads at a word's neighbours{more}"
+
+
+def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
+    """Give a new model what its records tell and where neighbours are.
+
+    See `piece_vectors` and `initial_weights`, and for the frequencies Meister
+    et al., https://arxiv.org/abs/2212.09686.
+
+    Args:
+      model: an `AlbertForPretraining` with random weights.
+      data_dir: records.
+      metadata: theirs.
+
+    Returns:
+      what to print.
+    """
+    words = start_words(model, data_dir, metadata)
+    lines = [
+        f"Random weights, but for {start_heads(model.albert, data_dir)}",
+        f"and {words:,} pieces with the vectors of their neighbours",
+    ]
+    counts = read_piece_counts(data_dir, model.config.vocab_size)
+    if counts is not None:
+        model.mlm.output_bias.assign(log_frequencies(counts))
+        lines += ["and the MLM bias at the pieces' log frequencies"]
+    return lines

@@ -1,0 +1,355 @@
+"""The weights of another model as first weights, for another vocabulary too."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.data.records.metadata import log_frequencies, read_piece_counts
+from albert_tf.model.config import BLOCK, AlbertConfig
+from albert_tf.text.normalization import normalize
+from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_in,
+)
+from albert_tf.text.wordpiece import IDEOGRAPH, fold, is_punctuation
+from albert_tf.training import checkpoint_files, checkpoints
+
+WORDS = "albert/embeddings/word_embeddings"
+BIASES = "mlm/output_bias"
+
+# Share of the new text in pieces that the old vocabulary has too, from which
+# on both texts are taken to be of one language.
+SAME_LANGUAGE = 0.5
+
+NORMALIZE = {"sentencepiece": normalize, "wordpiece": fold}
+
+
+def written(tokenizer: Tokenizer) -> list[str]:
+    """Return all pieces as SentencePiece writes them."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    if tokenizer.kind == "sentencepiece":
+        return pieces
+    return [p[2:] if p.startswith("##") else WORD_MARK + p for p in pieces]
+
+
+def turned(piece: str) -> str:
+    """Return a piece without its word mark, or with one if it has none."""
+    bare = piece.removeprefix(WORD_MARK)
+    return WORD_MARK + piece if bare == piece else bare
+
+
+def stands_apart(piece: str) -> bool:
+    """Return whether WordPiece makes a word of what may be inside one."""
+    text = piece.removeprefix(WORD_MARK)
+    return len(text) == 1 and bool(
+        IDEOGRAPH.match(text) or is_punctuation(text)
+    )
+
+
+def cut(text: str, ids: dict[str, int]) -> list[int]:
+    """Return the longest pieces from the left; none where one is missing.
+
+    Word marks decide only between pieces of one text.
+    """
+    chosen, begin = [], 0
+    while begin < len(text):
+        for end in range(len(text), begin, -1):
+            piece = text[begin:end]
+            id = ids.get(piece, ids.get(turned(piece)))
+            if id is not None:
+                chosen.append(id)
+                begin = end
+                break
+        else:
+            return []
+    return chosen
+
+
+def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
+    """Return for each new piece the old ones of which it is made.
+
+    One if the old vocabulary has it, none if it has not all its characters.
+    Special pieces have their roles; others that stand for no text their names.
+    """
+    silent = set(old.not_words.tolist())
+    words = written(old)
+    ids = {p: i for i, p in enumerate(words) if i not in silent}
+    names = {words[i]: i for i in silent}
+    roles = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    special = {getattr(new, r): getattr(old, r) for r in roles}
+
+    def origin(i: int, piece: str) -> list[int]:
+        if i in special:
+            return [special[i]]
+        if i in new.not_words:
+            return [names[piece]] if piece in names else []
+        if old.kind != new.kind and stands_apart(piece):
+            piece = turned(piece)
+        if piece in ids:
+            return [ids[piece]]
+        texts = piece.split(WORD_MARK)
+        rule = NORMALIZE[old.kind]
+        return cut(WORD_MARK.join(rule(t, old.config) for t in texts), ids)
+
+    return [origin(i, piece) for i, piece in enumerate(written(new))]
+
+
+class Transplant:
+    """What becomes of the weights that belong to pieces.
+
+    Args:
+      origins: of each new piece the old ones, as `origins` returns them.
+      counts: of the new pieces [V] in the new records, None if not known.
+    """
+
+    def __init__(self, origins: list[list[int]], counts: np.ndarray | None):
+        self.origins, self.counts = origins, counts
+        self.old_pieces = np.array([len(ids) for ids in origins])
+
+    def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Return rows that are means of old ones, or else new ones."""
+        rows = np.array(new, np.float32)
+        for i, ids in enumerate(self.origins):
+            if ids:
+                rows[i] = old[ids].mean(0)
+        return rows
+
+    def biases(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Return new biases of masked words.
+
+        Kept pieces keep theirs, which belong to their rows; others have log
+        frequencies, as many above the kept ones' as these were on average. In
+        another language the kept are too few, and what they say of their
+        frequency is wrong.
+        """
+        biases = self.means(old, np.full_like(new, old.mean()))
+        if self.counts is None:
+            return biases
+        frequencies = log_frequencies(self.counts)
+        kept = self.old_pieces == 1
+        weights = self.counts * kept
+        if weights.sum() <= SAME_LANGUAGE * self.counts.sum():
+            return frequencies
+        shift = np.average(biases - frequencies, weights=weights)
+        biases[~kept] = frequencies[~kept] + shift
+        return biases
+
+    def changes(self) -> dict[str, Callable]:
+        """Return {variable: what makes its value of the old and new one's}."""
+        return {WORDS: self.means, BIASES: self.biases}
+
+    def describe(self) -> str:
+        """Say what the rows are made of."""
+        total, made_of = len(self.origins), self.old_pieces
+        one, new = np.sum(made_of == 1), np.sum(made_of == 0)
+        return (
+            f"{total:,} pieces: {one:,} are the old vocabulary's, "
+            f"{total - one - new:,} composed of its pieces, {new:,} new"
+        )
+
+
+def read_transplant(
+    model_dir: str, tokenizer: Tokenizer, data_dir: str, size: int
+) -> Transplant:
+    """Return the transplant from a model directory to records.
+
+    Args:
+      model_dir: the source.
+      tokenizer, data_dir: of the records.
+      size: rows of the new table, V or more.
+    """
+    more = [[] for _ in range(size - tokenizer.vocab_size)]
+    return Transplant(
+        origins(load_tokenizer(model_dir), tokenizer) + more,
+        read_piece_counts(data_dir, size),
+    )
+
+
+POSITIONS = "albert/embeddings/position_embeddings"
+
+# What the source's shapes and meaning depend on.
+FIXED_KEYS = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_attention_heads",
+    "head_size",
+    "intermediate_size",
+    "inner_group_num",
+    "hidden_act",
+    "type_vocab_size",
+    "embedding_norm",
+)
+
+# What is taken.
+STATES = ("weights", "run")
+
+# What becomes of the weights that belong to the pieces of the vocabulary.
+SAME, TRANSPLANT = VOCABULARIES = ("same", "transplant")
+
+
+def check_source(
+    source: AlbertConfig, target: AlbertConfig, vocabulary: str = SAME
+) -> None:
+    """Refuse a source whose weights mean something else."""
+    different = [
+        f"{key}={getattr(source, key)} instead of {getattr(target, key)}"
+        for key in FIXED_KEYS
+        if getattr(source, key) != getattr(target, key)
+        and (key, vocabulary) != ("vocab_size", TRANSPLANT)
+    ]
+    rule = "`init_checkpoint` may differ from `albert_config_file` in layers, "
+    rule += "groups, sharing, positions and dropout only, and with "
+    rule += "`init_vocabulary=transplant` in the vocabulary."
+    require(not different, f"{rule} Received: {', '.join(different)}")
+
+
+def check(
+    model_dir: str | None,
+    state: str,
+    vocabulary: str,
+    target: AlbertConfig,
+    tokenizer: Tokenizer | None,
+) -> None:
+    """Refuse a source with another vocabulary or another kind of weights.
+
+    Args:
+      model_dir: the source, if any.
+      state: one of `STATES`.
+      vocabulary: one of `VOCABULARIES`.
+      target: the new run's architecture.
+      tokenizer: of the records, if known.
+    """
+    known = model_dir and tokenizer_in(model_dir)
+    require(
+        vocabulary == SAME or (known and tokenizer and state == "weights"),
+        "`init_vocabulary=transplant` needs an `init_checkpoint` with its "
+        "tokenizer, records with theirs, and `init_state=weights`.",
+        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
+        init_state=state,
+    )
+    if model_dir:
+        source = AlbertConfig.from_model_dir(model_dir)
+        check_source(source, target, vocabulary)
+        require(
+            state == "weights" or source == target,
+            "`init_state=run` needs the architecture of `init_checkpoint`.",
+            init_checkpoint=f"{model_dir} with another albert_config.json",
+        )
+        require(
+            checkpoints.has_weights(model_dir),
+            "`init_checkpoint` must hold a checkpoint.",
+            init_checkpoint=model_dir,
+        )
+    if known and vocabulary == SAME:
+        require(
+            known.fingerprint() == tokenizer.fingerprint(),
+            "`init_checkpoint` must have the tokenizer of the records, or "
+            "`init_vocabulary` be transplant, which makes its word table anew "
+            "for theirs.",
+            init_checkpoint=f"{model_dir} with another one",
+        )
+
+
+def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
+    """Return the source's name of a target's variable.
+
+    A block's weights are those of the source's layer at the same relative
+    depth as the first layer that uses the block.
+    """
+    match = BLOCK.match(name)
+    if not match:
+        return name
+    kind, block = match[1], int(match[2])
+    blocks, origins = target.blocks(kind), source.blocks(kind)
+    origin = origins[blocks.index(block) * len(origins) // len(blocks)]
+    return f"albert/encoder/{kind}_{origin}_{name[match.end() :]}"
+
+
+def describe(
+    source: AlbertConfig, target: AlbertConfig, names: dict[str, str]
+) -> list[str]:
+    """Say what becomes of layers, groups and positions."""
+    lines = []
+    if source.num_hidden_layers != target.num_hidden_layers:
+        lines.append(
+            f"{target.num_hidden_layers} layers from {source.num_hidden_layers}"
+        )
+    moved = {
+        (BLOCK.match(ours)[0], BLOCK.match(theirs)[0])
+        for ours, theirs in names.items()
+        if ours != theirs
+    }
+    lines += [
+        f"{ours.split('/')[-1]}* from {theirs.split('/')[-1]}*"
+        for ours, theirs in sorted(moved)
+    ]
+    old, new = (c.max_position_embeddings for c in (source, target))
+    if old < new:
+        lines.append(f"{new} positions from {old}, which are repeated")
+    elif old > new:
+        lines.append(f"the first {new} of {old} positions")
+    return lines
+
+
+def start_weights(
+    model,
+    model_dir: str,
+    target: AlbertConfig,
+    transplant: Transplant | None = None,
+) -> list[str]:
+    """Give a model the weights of a model directory; say what was done.
+
+    A longer position table begins anew where the source's ends.
+
+    Args:
+      model: an `AlbertForPretraining`.
+      model_dir: the source; heads that it lacks keep their random weights.
+      target: the model's architecture.
+      transplant: where the source has another vocabulary.
+    """
+    source = AlbertConfig.from_model_dir(model_dir)
+    changes = transplant.changes() if transplant else {}
+    prefix = checkpoints.for_inference(model_dir)
+    stored = checkpoints.read_table(prefix)
+    variables, absent = checkpoints.present(model, stored)
+    names = {n: source_name(n, source, target) for n in variables}
+    missing = sorted(set(names.values()) - set(stored))
+    require(
+        not missing,
+        "`init_checkpoint` must hold every weight.",
+        init_checkpoint=f"{prefix} without {', '.join(missing)}",
+    )
+    read = checkpoints.reader(prefix)
+    for name, variable in variables.items():
+        value = read(names[name])
+        if name == POSITIONS:
+            value = value[np.arange(variable.shape[0]) % len(value)]
+        if name in changes:
+            value = changes[name](value, variable.numpy())
+        variable.assign(value)
+    lines = describe(source, target, names)
+    lines += [f"a new {head[:-1]} head, for there is none" for head in absent]
+    lines += [transplant.describe()] if transplant else []
+    return [f"Weights of {prefix}", *lines]
+
+
+def start_run(model_dir: str, state: dict[str, tf.Variable]) -> list[str]:
+    """Restore weights, slots and step, and so the schedule; say so.
+
+    Args:
+      model_dir: the source, of the same architecture.
+      state: all that the new run resumes from.
+    """
+    rule = "`init_state=run` needs a checkpoint with the optimizer's slots, as "
+    rule += "`pretrain.py` leaves it."
+    prefix = checkpoint_files.latest(model_dir)
+    require(prefix, rule, init_checkpoint=model_dir)
+    checkpoints.restore_run(prefix, state, rule)
+    step = state[f"{checkpoints.OPTIMIZER}iterations"]
+    return [f"Weights, slots and step {int(step.numpy())} of {prefix}"]

@@ -1,0 +1,466 @@
+"""A run: stretches of steps, and hooks that act between them.
+
+`Run.stretches` makes steps and yields after each stretch of them. All that a
+run does besides is done by hooks, of which `hooks.py` has the usual ones and
+a user may write more.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from albert_tf.base.console import Progress
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.interrupts import in_main_thread, seen_at_once
+from albert_tf.base.settings import Fact
+from albert_tf.training import checkpoint_files, checkpoints, distribution
+from albert_tf.training.clock import Clock, Pace, next_stop
+from albert_tf.training.history import History, Scalars
+from albert_tf.training.phases import Phase, at, examples_read, table_of
+from albert_tf.training.trainer import Trainer
+
+# The names of the signals that stop a run.
+SIGTERM, SIGINT = "SIGTERM", "SIGINT (Ctrl-C)"
+SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
+
+
+@dataclasses.dataclass
+class Stretch:
+    """Some steps that a run has made.
+
+    Attributes:
+      steps: how many.
+      seconds: that they took.
+      values: means of the losses and metrics, and what else is measured; a
+        hook before `Log` may add to what is recorded.
+      bad: how many updates were not finite; they are not among `values`.
+      first_bad: the number of the first of these steps, counted from 1.
+    """
+
+    steps: int
+    seconds: float
+    values: dict[str, float]
+    bad: int
+    first_bad: int
+
+
+class Run:
+    """A training run in a model directory that is `claimed`.
+
+    A checkpoint that is there is resumed.
+
+    Args:
+      trainer: the model and its steps.
+      output_dir: the model directory.
+      facts: what the weights follow from beyond `Trainer.facts`.
+      phases: of the whole run; none where nothing changes.
+      clock: says where in them the run is; None is one of `num_train_steps`.
+
+    Attributes:
+      read: {folder: examples read}.
+      phase, phase_begun: of the last update, and its first step.
+      last_good: the newest checkpoint, None before the first.
+      history: what was measured up to now, also before a resume.
+      chief: whether this process writes files.
+      ended_early: whether there is nothing left to train before `last`.
+      stopped_by: why the run ends for now, see `stop`.
+      seconds: that the last "evaluation" and "checkpoint" took.
+      compiled: shapes of phases whose step is compiled in this process.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        output_dir: str,
+        facts: dict[str, Fact] | None = None,
+        phases: Sequence[Phase] = (),
+        clock: Clock | None = None,
+    ):
+        training = trainer.training
+        self.trainer, self.output_dir = trainer, output_dir
+        self.facts = trainer.facts() | (facts or {})
+        self.chief = distribution.is_chief(trainer.strategy)
+        with distribution.agreed(trainer.strategy):
+            self.last_good = checkpoints.restore_latest(
+                output_dir, trainer.state()
+            )
+        self._require_same_step()
+        self.clock = clock or Clock(training.num_train_steps)
+        whole = Phase(0, self.clock.end, training.train_batch_size)
+        self.phases = tuple(phases) or (whole,)
+        self.read: dict[str, int] = {}
+        self.phase = at(self.phases, self.clock.at(max(self.step - 1, 0)))
+        self.phase_begun = self.phase.begin
+        self.pace = Pace(training.steps_per_loop)
+        self.history = History(output_dir, trainer.step)
+        self.scalars = Scalars(output_dir)
+        self.ended_early, self.stopped_by = False, ""
+        self.seconds: dict[str, float] = {}
+        self.compiled: set[tuple] = set()
+
+    def _require_same_step(self) -> None:
+        """Refuse workers of which some see no checkpoint, or another one."""
+        steps = distribution.of_processes(self.trainer.strategy, self.step)
+        workers = [f"worker {i} at {step}" for i, step in enumerate(steps)]
+        require(
+            len(set(steps)) == 1,
+            "All workers must begin at the same step: `output_dir` must be a "
+            "folder that they share.",
+            output_dir=", ".join([self.output_dir, *workers]),
+        )
+
+    @property
+    def step(self) -> int:
+        """The number of updates made so far."""
+        return self.trainer.step
+
+    @property
+    def end(self) -> int:
+        """The last step of the schedule, as far as the clock knows it."""
+        return self.step + self.clock.steps_to(self.clock.end, self.step)
+
+    @property
+    def last(self) -> int:
+        """The step at which this run ends: `end`, or an earlier `stop_step`."""
+        return min(self.end, self.trainer.training.stop_step or self.end)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.ended_early or self.step >= self.last
+
+    @functools.cached_property
+    def progress(self) -> Progress:
+        """Where messages and the progress go to."""
+        return Progress(self.last, self.step)
+
+    def due(self, every: int) -> bool:
+        """Return whether what comes each `every` steps, or 0, comes now."""
+        left = self.last - self.step
+        due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
+        return due or not left
+
+    def stop(self, reason: str) -> None:
+        """End the run after this stretch; the same command goes on from it."""
+        self.stopped_by = reason
+
+    def in_any_process(self, flag: bool) -> bool:
+        """Return in every process whether a flag is set in any of them.
+
+        Hooks must decide alike in all of them, and all must ask.
+        """
+        return distribution.any_process(self.trainer.strategy, flag)
+
+    def record(self, split: str, values: dict, **columns) -> None:
+        """Keep figures of this step, with columns for the history alone."""
+        self.history.add(self.step, split, columns | values)
+        if self.chief:
+            self.scalars.write(self.step, split, values)
+
+    def resume_message(self) -> str:
+        """Say where the run goes on, and what is not as it was."""
+        lines = [f"Resuming at step {self.step} from {self.last_good}"]
+        earlier = checkpoint_files.about(self.last_good)
+        lines += [
+            f"Note: {name} was {earlier[name]} and is {value}: {change}"
+            for name, (value, change) in self.facts.items()
+            if earlier.get(name, value) != value
+        ]
+        return "\n".join(lines)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Those of the last evaluation, maybe of an earlier session."""
+        return self.history.last("eval")
+
+    @property
+    def hours_left(self) -> float:
+        """The hours of the steps to come; 0 until the pace is measured."""
+        return (self.last - self.step) * self.pace.seconds / 3600
+
+    def farewell(self) -> str:
+        """Say why the run ends before its last step, and what is left."""
+        hours = self.hours_left
+        left = f", {hours:.2g} hours at this pace" if hours else ""
+        return (
+            f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
+            f"saved {self.last_good}. The same command goes on from there"
+            f"{left}"
+        )
+
+    def stretches(
+        self, batches: Callable, cadences: Sequence[int] = ()
+    ) -> Iterator[Stretch]:
+        """Train, and yield after each stretch of steps until the run ends.
+
+        Args:
+          batches: see `Trainer.iterator` and `Phase.reader`.
+          cadences: a stretch ends at each multiple of one of these steps.
+        """
+        kept = checkpoint_files.about(self.last_good) if self.last_good else {}
+        self.read = examples_read(self.phases, self.step) | kept.get("read", {})
+        self.phase_begun = kept.get("phase_begun", self.phase_begun)
+        trainer = iterator = None
+        while not (self.finished or self.stopped_by):
+            phase = self._due_phase()
+            if iterator is None or phase is not self.phase:
+                trainer, iterator = self._begin(phase, batches)
+            steps = self._stretch(cadences)
+            self.trainer.rate.follow(self.clock)
+            start = time.monotonic()
+            sums = trainer.run_steps(iterator, tf.constant(steps))
+            bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
+            seconds = time.monotonic() - start
+            self._measure(steps, seconds)
+            self.read[phase.data_dir] += steps * phase.batch_size
+            values = self._values(sums, steps / seconds)
+            self._turn(over=True)
+            self.progress.total = self.last
+            yield Stretch(steps, seconds, values, bad, first_bad)
+            if not self.finished:
+                self._turn(over=False)
+
+    @property
+    def _ahead(self) -> Sequence[Phase]:
+        """The phases after the one of the last update."""
+        return self.phases[self.phases.index(self.phase) + 1 :]
+
+    def _due_phase(self) -> Phase:
+        """Return the phase of the next update; each one gets a step.
+
+        With few steps left, one step may cover the places of several phases.
+        """
+        steps_left = self.end - self.step
+        index = self.phases.index(at(self.phases, self.clock.at(self.step)))
+        index = max(index, len(self.phases) - steps_left)
+        now = self.phases.index(self.phase)
+        return self.phases[min(max(index, now), now + 1)]
+
+    def _stretch(self, cadences: Sequence[int]) -> int:
+        """Return how many steps to make at once, in all processes."""
+        step, clock = self.step, self.clock
+        last = min(self.last, step + clock.most(step))
+        if self._ahead:
+            border = step + max(clock.steps_to(self.phase.end, step), 1)
+            last = min(last, border, self.end - len(self._ahead))
+        steps = self.pace.steps(self.seconds.get("checkpoint", 0.0))
+        steps = min(steps, next_stop(step, last, cadences) - step)
+        return distribution.of_chief(self.trainer.strategy, max(steps, 1))
+
+    def _measure(self, steps: int, seconds: float) -> None:
+        """Tell the clock and the pace what some steps took."""
+        compiles = self.phase.shape not in self.compiled
+        self.compiled.add(self.phase.shape)
+        self.clock.measure(steps, seconds, not self.pace.compiled, compiles)
+        self.pace.measure(steps, seconds)
+
+    def _turn(self, over: bool) -> None:
+        """Let the clock choose its pace, see `Clock.turn`."""
+        shapes = {phase.shape for phase in self._ahead}
+        phases, to_compile = len(self._ahead), len(shapes - self.compiled)
+        self.clock.turn(self.step, self.seconds, over, phases, to_compile)
+
+    def _begin(self, phase: Phase, batches: Callable):
+        """Return the trainer of a phase, and its batches from here on."""
+        self.pace = Pace(self.pace.fixed)
+        if phase is not self.phase:
+            self.phase, self.phase_begun = phase, self.step
+            self.progress.message(f"step {self.step}: {phase.summary()}")
+        read, first = phase.reader(batches), self.read[phase.data_dir]
+        iterator = self.trainer.iterator(read, first, phase.batch_size)
+        return self.trainer.at_depth(phase.layers), iterator
+
+    def state(self) -> dict:
+        """Return what stands beside a checkpoint."""
+        about = {name: fact.value for name, fact in self.facts.items()}
+        about |= {"read": self.read, "phase_begun": self.phase_begun}
+        return about | self.clock.state()
+
+    def _values(self, sums, pace: float) -> dict[str, float]:
+        """Return what steps gave; `pace` is steps a second."""
+        trainer = self.trainer
+        rate = trainer.rate(self.step - 1)
+        left = {"hours_left": self.hours_left} if self.pace.seconds else {}
+        return {
+            **trainer.evaluator.summarize(sums.report.numpy()),
+            "gradient_norm": float(sums.norm),
+            "learning_rate": float(rate),
+            "examples_per_second": pace * self.phase.batch_size,
+            **left,
+        }
+
+
+class Hook:
+    """What a run does between its steps; override what is needed.
+
+    Attributes:
+      every: `after` is called at each multiple of so many steps and at the
+        last one; no stretch runs past them. 0 is after each stretch.
+    """
+
+    every = 0
+
+    def begin(self, run: Run) -> None:
+        """Be called once, before the first step."""
+
+    def after(self, run: Run, stretch: Stretch) -> None:
+        """Be called after a stretch, in the order of the hooks."""
+
+    def end(self, run: Run) -> None:
+        """Be called once, where the run ends, unless by an error."""
+
+
+class StopOnSignal(Hook):
+    """Stop at SIGTERM, sent before a machine is taken away, and at Ctrl-C.
+
+    A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
+    `with` block and in other threads, signals keep their usual meaning. A
+    Ctrl-C that the process ignores, as in the background of a script, stays
+    ignored.
+
+    Args:
+      tell: prints a message as soon as a signal arrives.
+
+    Attributes:
+      received: the number of the first signal, 0 before it.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = print):
+        self.tell, self.received = tell, 0
+        # Counts of Ctrl-C. While C++ runs, Python's handler is called once for
+        # several signals.
+        self._seen = self._handled = 0
+        self._restore = contextlib.ExitStack()
+
+    @property
+    def interrupts(self) -> int:
+        """How many times Ctrl-C was pressed."""
+        return max(self._seen, self._handled)
+
+    def __enter__(self) -> "StopOnSignal":
+        if in_main_thread():
+            for number in SIGNALS:
+                earlier = signal.getsignal(number)
+                if number == signal.SIGINT and earlier == signal.SIG_IGN:
+                    continue
+                signal.signal(number, self._handle)
+                # None is a handler set in C, which Python cannot restore.
+                back = earlier or signal.SIG_DFL
+                self._restore.callback(signal.signal, number, back)
+            self._restore.enter_context(seen_at_once(self._see))
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._restore.close()
+
+    def _see(self, number: int) -> None:
+        """Count a signal at once, and print what happens next."""
+        if number not in SIGNALS:
+            return
+        self.received = self.received or number
+        self._seen += number == signal.SIGINT
+        told = f"Received {SIGNALS[number]}: saving and stopping after the "
+        told += "current steps"
+        if number == signal.SIGINT:
+            told += ". Press Ctrl-C again to end now without saving"
+        if self._seen < 2:
+            self.tell(told)
+
+    def _handle(self, number: int, _) -> None:
+        self.received = self.received or number
+        self._handled += number == signal.SIGINT
+        if self.interrupts > 1:
+            raise KeyboardInterrupt
+
+    def after(self, run, stretch):
+        strategy = run.trainer.strategy
+        if number := max(distribution.of_processes(strategy, self.received)):
+            run.stop(SIGNALS[number])
+
+
+@contextlib.contextmanager
+def last_good_named(run: Run) -> Iterator[None]:
+    """Name the last good checkpoint in errors of the body."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        good = f"The last good checkpoint: {run.last_good or 'none yet'}"
+        if good in str(error):
+            raise
+        raise InputError(f"{error}. {good}") from error
+
+
+def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
+    """Train to the last step, or until a hook or a signal stops the run.
+
+    Args:
+      run: where it stands.
+      batches: see `Trainer.iterator`.
+      hooks: called in their order.
+
+    Raises:
+      KeyboardInterrupt: Ctrl-C was pressed. The run is saved unless it was
+        pressed twice.
+    """
+    progress = run.progress
+    with last_good_named(run), StopOnSignal(progress.message) as stop:
+        if run.last_good:
+            progress.message(run.resume_message())
+        if run.finished:
+            progress.message(
+                f"Nothing is left to train: step {run.step} of {run.last}"
+            )
+        hooks = [*hooks, stop]
+        for hook in hooks:
+            hook.begin(run)
+        cadences = [hook.every for hook in hooks if hook.every]
+        for stretch in run.stretches(batches, cadences):
+            for hook in hooks:
+                if run.due(hook.every):
+                    hook.after(run, stretch)
+        for hook in hooks:
+            hook.end(run)
+        if run.stopped_by and not run.finished:
+            progress.message(run.farewell())
+        progress.close()
+    if stop.interrupts:
+        raise KeyboardInterrupt
+
+
+def warn_of_warmup(trainer: Trainer) -> None:
+    """Warn if the run ends before its warm-up does."""
+    optimizer = trainer.optimizer.config
+    steps = trainer.training.num_train_steps
+    if steps < optimizer.peak_step:
+        print(
+            f"Warning: the rate gets to {optimizer.learning_rate:g} after "
+            f"{optimizer.peak_step:,} steps of warm-up, and the run ends after "
+            f"{steps:,}; see --num_warmup_steps"
+        )
+
+
+def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
+    """Print what is about to be trained."""
+    first = run_phases[0]
+    optimizer = trainer.optimizer
+    size = sum(v.shape.num_elements() for v in trainer.weights.values())
+    excluded = list(filter(optimizer.spared, optimizer.names))
+    replicas = trainer.strategy.num_replicas_in_sync
+    has_ratio = optimizer.config.optimizer == "lamb"
+    print(
+        f"{size:,} parameters, {replicas} replica{'s' * (replicas > 1)}, "
+        f"batches of {first.batch_size} x {first.metadata.max_seq_length} "
+        f"tokens, {optimizer.config.optimizer} at "
+        f"{optimizer.config.learning_rate:g}\n"
+        f"Without weight decay{' and trust ratio' * has_ratio}: "
+        f"{len(excluded)} of {len(trainer.trained)} variables: "
+        f"{', '.join(excluded)}"
+    )
+    warn_of_warmup(trainer)
+    if len(run_phases) > 1 or first.masked_lm_prob is not None:
+        print(table_of(run_phases))
