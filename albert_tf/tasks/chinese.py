@@ -8,12 +8,11 @@ renewed; that of OCNLI says which of its training sets was used.
 import dataclasses
 
 from albert_tf.tasks.classification import Classification
+from albert_tf.tasks.glue import BINARY, NLI
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import splits_of
 
-NLI = ("contradiction", "entailment", "neutral")
-BINARY = ("0", "1")
 NEWS = tuple(str(i) for i in range(100, 117) if i not in (105, 111))
 APPS = tuple(str(i) for i in range(119))
 
