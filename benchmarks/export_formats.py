@@ -97,7 +97,7 @@ def saved_model_calls(args):
 
 def litert_calls(args):
     """Return these functions for a LiteRT model of fixed batch size."""
-    from albert_tf.serving.litert_model import Runner
+    from albert_tf.serving.litert_runner import Runner
 
     start = time.monotonic()
     runner = Runner(args.folder, threads=args.threads)
@@ -178,7 +178,7 @@ def make_work() -> Callable[[str], dict]:
 
 def export(args, name: str, folder: str) -> int:
     """Export a format; return the size in bytes of the weights file."""
-    from albert_tf.serving.exporting import model_size
+    from albert_tf.serving.export import model_size
 
     command = [sys.executable, "-m", "albert_tf.export"]
     command += [f"--model_dir={os.path.abspath(args.model_dir)}"]
@@ -193,8 +193,8 @@ def export(args, name: str, folder: str) -> int:
 def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its size."""
     tf = tensorflow()
-    from albert_tf.serving.encoder import ServingConfig
-    from albert_tf.serving.model_servers import load_server
+    from albert_tf.serving.export import load_server
+    from albert_tf.serving.signatures import ServingConfig
 
     server = load_server(
         args.model_dir, ServingConfig(max_seq_length=args.length)

@@ -9,10 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
-from albert_tf.serving.model_servers import load_server
-from albert_tf.serving.server import Server
+from albert_tf.serving.export import ExportConfig, export_model, load_server
+from albert_tf.serving.signatures import Server, ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import pack
@@ -98,7 +96,7 @@ def server_of(folder, **settings) -> Server:
 
 def written(source, out, serving=DEFAULT_SERVING, **settings) -> str:
     """Export a model directory; return the export folder."""
-    export(ExportConfig(str(source), str(out), **settings), serving)
+    export_model(ExportConfig(str(source), str(out), **settings), serving)
     return str(out)
 
 

@@ -1,7 +1,7 @@
 """Questions about a short text, and their task."""
 
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.squad import Question
 from albert_tf.tasks.task_config import TaskConfig
 
 CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."

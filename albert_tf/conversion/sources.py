@@ -26,8 +26,8 @@ from albert_tf.conversion.variable_names import (
     Place,
 )
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
-from albert_tf.tasks.labels import shown
 from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.tables import shown
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import (
     Tokenizer,

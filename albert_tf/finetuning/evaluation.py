@@ -19,7 +19,7 @@ from albert_tf.tasks.batches import (
     training_batches,
 )
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.head import LOSS_WEIGHTS
+from albert_tf.tasks.losses import LOSS_WEIGHTS
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Evaluator

@@ -12,8 +12,8 @@ from albert_tf.finetuning.job import Job, load_other
 from albert_tf.finetuning.recipe import RecipeConfig, named_weights
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.head import LABEL_WEIGHTS
-from albert_tf.tasks.labels import class_named
+from albert_tf.tasks.losses import LABEL_WEIGHTS
+from albert_tf.tasks.tables import class_named
 from albert_tf.tasks.task import Task
 from albert_tf.training.evaluator import Batch, Objective
 

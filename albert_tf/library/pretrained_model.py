@@ -11,22 +11,18 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.settings import as_type
-from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.model_files import open_model, restore
-from albert_tf.library.model_with_tokenizer import (
+from albert_tf.library.base_model import (
     ModelWithTokenizer,
     check_length,
     of_ids,
+    open_model,
+    restore,
 )
+from albert_tf.library.changed_layers import add_low_rank
+from albert_tf.library.embed import EmbedConfig, check, make_step, vectors_of
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import registered
-from albert_tf.serving.embedding import (
-    EmbedConfig,
-    check,
-    make_step,
-    vectors_of,
-)
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest
 from albert_tf.text.packing import checked_texts, packed_row

@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
-from albert_tf.library import feature_batches, raw_data, task_loading
+from albert_tf.library import network_model, task_loading, user_data
+from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.model_files import ENCODER, open_model, restore
 from albert_tf.library.network_model import NetworkModel
-from albert_tf.library.raw_data import is_encoded
+from albert_tf.library.user_data import is_encoded
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.task import Task
@@ -137,18 +137,18 @@ class TaskModel(NetworkModel):
         """
         rule = "`y` must be given, unless `x` is a table, or a data set of "
         rule += "TensorFlow, with labels."
-        named = y is None and raw_data.is_source(x)
+        named = y is None and user_data.is_source(x)
         known = self.task.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
         if part == "train":
             self.task = self.task.reopened()
         task = self.task_for(x, named)
-        columns = task.table(raw_data.width_of(x), y is not None)
+        columns = task.table(user_data.width_of(x), y is not None)
         if y is not None:
-            y = raw_data.listed(y, "y")
+            y = user_data.listed(y, "y")
         labels = None if y is None else task.table_labels(y)
-        source = raw_data.table_of(x, labels, columns)
-        examples = raw_data.read_examples(task, part, source)
+        source = user_data.table_of(x, labels, columns)
+        examples = user_data.read_examples(task, part, source)
         if y is not None:
             examples = task.with_shares(examples, y)
         if part == "train":
@@ -158,9 +158,9 @@ class TaskModel(NetworkModel):
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
         """Return the examples of what was passed, and a weight of each."""
         x, y, weights = self.unpacked(x, y, weights)
-        y = raw_data.label_rows(y, getattr(self.task, "labels", ()))
+        y = user_data.label_rows(y, getattr(self.task, "labels", ()))
         examples = self.examples(x, y, part)
-        raw_data.check_weights(weights, examples)
+        user_data.check_weights(weights, examples)
         return examples, weights
 
     def features(self, examples: Sequence[Any]) -> Features:
@@ -171,7 +171,7 @@ class TaskModel(NetworkModel):
     def kept_labels(self) -> tuple[str, ...]:
         """What the network takes of the labels while it learns."""
         beam = self.task.config.answer_head == "beam"
-        return (feature_batches.LABELS,) if beam else ()
+        return (network_model.LABELS,) if beam else ()
 
     @property
     def bucketed(self) -> bool:
@@ -185,26 +185,26 @@ class TaskModel(NetworkModel):
         rated = rated and len(spec) > 1 and self.task.unlabelled
         rule = "Scores must be in memory, for the largest of all divides them."
         require(not rated, rule, x=dataset)
-        dataset = raw_data.in_batches(dataset, self.task.text_rank, batch_size)
+        dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
 
         def convert(element):
             data = element, None, None, part
             examples, weights = self.weighted_examples(*data)
             features = self.features(examples)
-            return features, feature_batches.row_weights(features, weights)
+            return features, network_model.row_weights(features, weights)
 
-        return feature_batches.batches_of_text(
+        return network_model.batches_of_text(
             dataset, convert, self.bucketed, self.kept_labels
         )
 
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples."""
         features = self.features(examples)
-        return feature_batches.batches_in_memory(
+        return network_model.batches_in_memory(
             features,
             size,
             self.bucketed,
-            feature_batches.row_weights(features, weights),
+            network_model.row_weights(features, weights),
             shuffle,
             self.kept_labels,
             self.task.texts_apart(examples) if shuffle else None,
@@ -259,7 +259,7 @@ class TaskModel(NetworkModel):
         """Return all examples of what was passed, also of a data set."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
-            batches = raw_data.in_batches(x, self.task.text_rank)
+            batches = user_data.in_batches(x, self.task.text_rank)
         for batch in batches:
             examples += self.weighted_examples(batch, y, None, "eval")[0]
         return examples
@@ -350,7 +350,7 @@ class TaskModel(NetworkModel):
             data, share, validation_data, size, shuffle
         )
         try:
-            weights = raw_data.class_numbers(plain(class_weight), self.task)
+            weights = user_data.class_numbers(plain(class_weight), self.task)
             return super().fit(
                 **arguments,
                 epochs=epochs,
@@ -404,13 +404,13 @@ class TaskModel(NetworkModel):
         """
         rule = "`predict` answers all examples, and takes no `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
-        lone = raw_data.is_lone(x, more)
+        lone = user_data.is_lone(x, more)
         if lone:
             x, *more = ([column] for column in (x, *more))
         data = (x, *more) if more else x
         if isinstance(data, tf.data.Dataset):
             columns, rank = self.task.table(), self.task.text_rank
-            data = raw_data.texts_of(data, columns, rank)
+            data = user_data.texts_of(data, columns, rank)
         examples = self.examples(data, None, "predict")
         how = {"verbose": 0} | kwargs
         found = make(self.predictor(batch_size, **how).predictions(examples))
@@ -443,9 +443,9 @@ class TaskModel(NetworkModel):
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
         if self.bucketed and not (head.token_outputs or self.kept_labels):
-            batches, order = feature_batches.batches_by_length(features, size)
+            batches, order = network_model.batches_by_length(features, size)
         else:
-            batches = feature_batches.batches_in_memory(features, size, False)
+            batches = network_model.batches_in_memory(features, size, False)
         outputs = head.named(super().predict(batches, **kwargs))
         return {name: values[order] for name, values in outputs.items()}
 

@@ -1,12 +1,94 @@
-"""What fine-tuned models of sentences and pairs of sentences serve.
-
-Shapes: B batch, C classes.
-"""
+"""Served classes, scores, vectors and choices."""
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Signature, Tensors
+from albert_tf.serving.signatures import Encoder, Signature, Tensors, as_many
+from albert_tf.serving.window_rows import two_part_rows
+from albert_tf.tasks.multiple_choice import BLANK
 from albert_tf.tasks.task import Task
+
+ABSENT = 1e4  # subtracted from the logits of empty choices
+
+
+def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
+    """Return questions [N] with choices in their blanks, or after them."""
+    parts = tf.strings.split(question, BLANK)
+    # A choice stands before every part but the first.
+    later = tf.ragged.range(parts.row_lengths()).values > 0
+    before = tf.where(later, tf.gather(choice, parts.value_rowids()), "")
+    filled = parts.with_values(before + parts.values)
+    filled = tf.strings.reduce_join(filled, axis=1)
+    after = tf.strings.join([question, choice], " ")
+    return tf.where(parts.row_lengths() > 1, filled, after)
+
+
+def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
+    """Return the first `keep` [N] values of each row."""
+    places = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
+    return tf.gather(rows.values, places)
+
+
+def choice_rows(
+    encoder: Encoder, task: Task, context, question, choices
+) -> Tensors:
+    """Return `[CLS] context [SEP] question and choice [SEP]` of each choice.
+
+    Args:
+      encoder: of the model.
+      task: says how long a question with a choice may be.
+      context: strings [B].
+      question: strings [B].
+      choices: strings [B, C].
+    """
+    shape, length = tf.shape(choices), encoder.config.max_seq_length
+    each = tf.repeat(tf.range(shape[0]), shape[1])
+    flat = tf.reshape(choices, [-1])
+    asked = with_choice(tf.gather(question, each), flat)
+    second = encoder.segment(asked)[:, -task.config.max_qa_length :]
+    # An absent choice is an empty part.
+    there = tf.cast(flat != "", tf.int64)
+    second = first_of(second, second.row_lengths() * there)
+    first = tf.gather(encoder.segment(context), each)
+    room = length - 3 - second.row_lengths()
+    first = first_of(first, tf.minimum(first.row_lengths(), room))
+    fixed = length if encoder.config.fixed_length else None
+    return two_part_rows(encoder.tokenizer, first, second, fixed)
+
+
+def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
+    """Return the likeliest of choices [B, C]; empty ones are none.
+
+    Returns:
+      `choice` int32 [B], its number from 0; `text` [B]; `probabilities`
+      [B, C].
+    """
+    shape = tf.shape(choices)
+    logits = tf.reshape(outputs["logits"], shape)
+    # An example without choices has the number 0 of nothing.
+    logits = tf.where(choices == "", logits - ABSENT, logits)
+    logits = tf.pad(logits, [[0, 0], [0, tf.maximum(1 - shape[1], 0)]])
+    best = tf.argmax(logits, axis=1, output_type=tf.int32)
+    none = tf.fill([shape[0], tf.maximum(1 - shape[1], 0)], "")
+    known = tf.concat([choices, none], axis=1)
+    return {
+        "choice": best,
+        "text": tf.gather(known, best, batch_dims=1),
+        "probabilities": tf.nn.softmax(logits)[:, : shape[1]],
+    }
+
+
+def choose(encoder: Encoder, compute, task: Task) -> Signature:
+    """Return the signature that chooses."""
+    shape = [encoder.config.batch_size, None]
+    spec = tf.TensorSpec(shape, tf.string, "choices")
+
+    def call(context, question, choices) -> Tensors:
+        request = as_many(context=context, question=question, choices=choices)
+        inputs = choice_rows(encoder, task, *request)
+        outputs = encoder.run(compute, inputs, one_each=False)
+        return likeliest(outputs, request[-1])
+
+    return Signature([*encoder.strings("context", "question"), spec], call)
 
 
 def texts(encoder: Encoder, compute, task: Task) -> Signature:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Signature, Tensors
+from albert_tf.serving.signatures import Encoder, Signature, Tensors
 from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
     cut,
     make_windows,
 )
-from albert_tf.tasks.tag_schemes import OUTSIDE, parts
+from albert_tf.tasks.conll import OUTSIDE, parts
 from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import CharacterClass, decode, is_space
 from albert_tf.text.normalization import TextConfig

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.serving.litert_model import POSITIONS
-from albert_tf.serving.server import Server
+from albert_tf.serving.litert_runner import POSITIONS
+from albert_tf.serving.signatures import Server
 
 ONNX_FILE = "model.onnx"
 OPSET = 18

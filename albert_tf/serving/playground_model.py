@@ -16,7 +16,7 @@ from scipy.special import expit
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
-from albert_tf.tasks.tag_schemes import OUTSIDE
+from albert_tf.tasks.conll import OUTSIDE
 
 MASK = "[MASK]"
 NO_ANSWER = "the passage does not answer this"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.encoder import Encoder, Signature, Tensors, as_many
+from albert_tf.serving.signatures import Encoder, Signature, Tensors, as_many
 from albert_tf.serving.window_rows import (
     Windows,
     byte_bounds,
@@ -17,8 +17,8 @@ from albert_tf.serving.window_rows import (
     placed,
     two_part_rows,
 )
-from albert_tf.tasks.answers import NOTHING
 from albert_tf.tasks.numerics import IMPOSSIBLE
+from albert_tf.tasks.squad import NOTHING
 from albert_tf.tasks.task import Task
 from albert_tf.text.character_graph import characters
 from albert_tf.text.offset_graph import Spanned, offset_graph

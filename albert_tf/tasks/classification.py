@@ -13,7 +13,10 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.data.table_sources import TableObject
-from albert_tf.tasks.labels import (
+from albert_tf.tasks.numerics import sigmoid
+from albert_tf.tasks.predictions import sibling, write_tsv
+from albert_tf.tasks.sentences import Prediction, SentenceTask
+from albert_tf.tasks.tables import (
     FLAGS,
     NUMBER,
     class_named,
@@ -22,9 +25,6 @@ from albert_tf.tasks.labels import (
     label_text,
     shown,
 )
-from albert_tf.tasks.numerics import sigmoid
-from albert_tf.tasks.prediction_files import sibling, write_tsv
-from albert_tf.tasks.sentences import Prediction, SentenceTask
 
 
 def shares_in(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from albert_tf.tasks.tag_schemes import entity_spans
+from albert_tf.tasks.conll import entity_spans
 
 
 def correlation(

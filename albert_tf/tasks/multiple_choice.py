@@ -17,16 +17,17 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.data.file_kinds import JSONL
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.labels import label_text, require_label
 from albert_tf.tasks.numerics import IMPOSSIBLE
-from albert_tf.tasks.prediction_files import sibling, write_labels, write_tsv
+from albert_tf.tasks.predictions import sibling, write_labels, write_tsv
 from albert_tf.tasks.sentences import Prediction
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
     cell,
     field,
+    label_text,
     read_rows,
+    require_label,
     text_cell,
     texts_cell,
 )

@@ -14,21 +14,22 @@ from typing import ClassVar
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks import answer_metrics
-from albert_tf.tasks.answers import (
-    AnswerPrediction,
-    Window,
-    n_best,
-    probabilities,
-    write_answers,
-)
+from albert_tf.tasks import squad_metrics
 from albert_tf.tasks.features import (
     Features,
     best_windows,
     make_windows,
 )
 from albert_tf.tasks.numerics import Spans, candidates
-from albert_tf.tasks.squad_files import Question, Reader
+from albert_tf.tasks.squad import (
+    AnswerPrediction,
+    Question,
+    Reader,
+    Window,
+    n_best,
+    probabilities,
+    write_answers,
+)
 from albert_tf.tasks.tables import TableColumns
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TaskConfig
@@ -240,7 +241,7 @@ class QuestionAnswering(Task):
 
     def read(self, part, path) -> list[Question]:
         if self.scoring == "cmrc":
-            answer_metrics.latin_tokenizer()  # or an error, before training
+            squad_metrics.latin_tokenizer()  # or an error, before training
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
@@ -318,7 +319,7 @@ class QuestionAnswering(Task):
         answers = [question.answers for question in examples]
         if None in answers:
             return 0.0
-        return answer_metrics.decision_threshold(
+        return squad_metrics.decision_threshold(
             answers,
             [p.best[0].text for p in predictions],
             [p.null_odds for p in predictions],
@@ -363,12 +364,12 @@ class QuestionAnswering(Task):
         answers = [question.answers for question in examples]
         texts = [p.best[0].text for p in predictions]
         if self.scoring == "squad1":
-            return answer_metrics.squad1(answers, texts)
+            return squad_metrics.squad1(answers, texts)
         if self.scoring == "cmrc":
-            return answer_metrics.cmrc(answers, texts)
+            return squad_metrics.cmrc(answers, texts)
         odds = [p.null_odds for p in predictions]
         threshold = self.config.null_score_diff_threshold
-        return answer_metrics.squad2(answers, texts, odds, threshold)
+        return squad_metrics.squad2(answers, texts, odds, threshold)
 
     def write_predictions(self, path, examples, predictions):
         threshold = self.threshold(examples, predictions)

@@ -1,20 +1,209 @@
-"""All tasks by name, and the task of a fine-tuned model directory."""
+"""All tasks by name, and the task of a fine-tuned model directory.
+
+GLUE (https://arxiv.org/abs/1804.07461) in its own layout: labels, their order
+and the main metrics are those of the released `classifier_utils.py`; MRPC and
+QQP also have F1, STS-B also Spearman.
+
+Chinese: CLUE (https://arxiv.org/abs/2004.05986), LCQMC, ChnSentiCorp. Names of
+files, labels and submissions are those of CLUE 1.1 and of the data sets'
+releases. `name11_predict.json` is CLUE's name for test sets that 1.1 renewed;
+that of OCNLI names the training set.
+"""
 
 import dataclasses
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.tasks import chinese, glue
 from albert_tf.tasks.classification import (
     Classification,
     MultiLabel,
     Regression,
 )
+from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.multiple_choice import Layout, MultipleChoice
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
-from albert_tf.tasks.sentence_embedding import Embedding
+from albert_tf.tasks.sentences import SentenceTask
+from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import TASK_FILE, Task, splits_of, typed
 from albert_tf.tasks.token_classification import TokenClassification
+
+MATCHED = ("matched", "mismatched")
+NLI = ("contradiction", "entailment", "neutral")
+ENTAILMENT = ("entailment", "not_entailment")
+BINARY = ("0", "1")
+
+
+def glue(
+    name: str,
+    columns: Columns,
+    labels: tuple[str, ...] = BINARY,
+    scores: tuple[str, ...] = ("accuracy",),
+    kind: type[SentenceTask] = Classification,
+    **more,
+) -> SentenceTask:
+    """Return the row of a data set; the first of its scores is the main one."""
+    usual = {
+        "folder": name.upper(),
+        "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        "submissions": {"": f"{name.upper()}.tsv"},
+        "columns": columns,
+        "labels": labels,
+        "scores": scores,
+        "main_metric": scores[0],
+    }
+    return kind(name=name, **usual | more)
+
+
+def pair(first: str, second: str, label: str, **more) -> Columns:
+    """Return the columns of a pair of sentences."""
+    return Columns(first, second, (label,), **more)
+
+
+SENTENCES = pair("sentence1", "sentence2", "label", id="index")
+UNLABELLED = Columns("sentence", "", (), id="index")
+
+GLUE = (
+    glue(
+        "cola",
+        Columns("4", "", ("2",), header=False),
+        scores=("matthews", "accuracy"),
+        folder="CoLA",
+        predict_columns=UNLABELLED,
+        submissions={"": "CoLA.tsv"},
+    ),
+    glue(
+        "sst-2",
+        Columns("sentence", "", ("label",)),
+        predict_columns=UNLABELLED,
+    ),
+    glue(
+        "mrpc",
+        pair("#1 String", "#2 String", "Quality"),
+        scores=("accuracy", "f1"),
+        predict_columns=Columns("#1 String", "#2 String", (), id="index"),
+    ),
+    glue(
+        "sts-b",
+        pair("sentence1", "sentence2", "score", id="index"),
+        (),
+        ("pearson", "spearman"),
+        Regression,
+    ),
+    # The same pairs by the cosine of their vectors.
+    Embedding(
+        name="sts-b-embedding",
+        folder="STS-B",
+        splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        columns=pair("sentence1", "sentence2", "score", id="index"),
+    ),
+    # Some questions of the official files hold a line feed, which leaves two
+    # broken lines; the release passes over them too.
+    glue(
+        "qqp",
+        pair(
+            "question1", "question2", "is_duplicate", id="id", skip_broken=True
+        ),
+        scores=("accuracy", "f1"),
+    ),
+    glue(
+        "mnli",
+        pair("sentence1", "sentence2", "gold_label", id="index"),
+        NLI,
+        splits={
+            "train": {"": "train.tsv"},
+            "eval": {name: f"dev_{name}.tsv" for name in MATCHED},
+            "predict": {name: f"test_{name}.tsv" for name in MATCHED},
+        },
+        submissions={"matched": "MNLI-m.tsv", "mismatched": "MNLI-mm.tsv"},
+    ),
+    glue("qnli", pair("question", "sentence", "label", id="index"), ENTAILMENT),
+    glue("rte", SENTENCES, ENTAILMENT),
+    glue("wnli", SENTENCES),
+    # Only to predict, with a model that was fine-tuned on MNLI.
+    glue(
+        "ax",
+        SENTENCES,
+        NLI,
+        ("matthews", "accuracy"),
+        folder="diagnostic",
+        splits={"predict": {"": "diagnostic.tsv"}},
+    ),
+)
+
+NEWS = tuple(str(i) for i in range(100, 117) if i not in (105, 111))
+APPS = tuple(str(i) for i in range(119))
+
+
+def clue(
+    name: str,
+    columns: Columns,
+    labels: tuple[str, ...] = BINARY,
+    submission: str = "",
+    train: str = "train.json",
+    **more,
+) -> Classification:
+    """Return the row of a data set of CLUE, in JSON lines."""
+    return Classification(
+        name=name,
+        folder=name,
+        splits=splits_of(train, "dev.json", "test.json"),
+        columns=columns,
+        # Only the files to predict number their lines in all data sets.
+        predict_columns=dataclasses.replace(columns, id="id"),
+        labels=labels,
+        submissions={"": f"{submission or name}_predict.json"},
+        **more,
+    )
+
+
+ONE = Columns("sentence", "", ("label",))
+TWO = Columns("sentence1", "sentence2", ("label",))
+DISPUTED = dataclasses.replace(TWO, no_label="-")
+WSC = Columns("text", "", ("label",))
+TRUTH = ("true", "false")
+
+CHINESE = (
+    clue("tnews", ONE, NEWS, "tnews11"),
+    clue("iflytek", ONE, APPS),
+    clue("afqmc", TWO),
+    clue("cmnli", DISPUTED, NLI),
+    clue("ocnli", DISPUTED, NLI, "ocnli_50k", "train.50k.json"),
+    clue("csl", Columns("keyword", "abst", ("label",))),
+    clue("cluewsc", WSC, TRUTH, "cluewsc11", layout="cluewsc"),
+    # https://aclanthology.org/C18-1166
+    Classification(
+        name="lcqmc",
+        folder="lcqmc",
+        splits=splits_of("train.txt", "dev.txt", "test.txt"),
+        columns=Columns("1", "2", ("3",), header=False),
+        labels=BINARY,
+    ),
+    Classification(
+        name="chnsenticorp",
+        folder="chnsenticorp",
+        splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
+        columns=Columns("text_a", "", ("label",)),
+        labels=BINARY,
+    ),
+    # https://aclanthology.org/D19-1600
+    QuestionAnswering(
+        name="cmrc2018",
+        folder="cmrc2018",
+        splits=splits_of(
+            "cmrc2018_train.json",
+            "cmrc2018_dev.json",
+            "cmrc2018_test_2k.json",
+        ),
+        scoring="cmrc",
+        impossible=False,
+        # By which CMRC ranks, and CLUE's baselines keep their weights.
+        main_metric="average",
+        submission="cmrc2018_predict.json",
+        config=dataclasses.replace(
+            DEFAULTS, max_seq_length=512, max_answer_length=50
+        ),
+    ),
+)
 
 # The user's own data: a file, and columns named by flags.
 OWN = (
@@ -99,7 +288,7 @@ ENTITIES = (
     ),
 )
 
-ROWS = (*OWN, *glue.ROWS, *SQUAD, *RACE, *ENTITIES, *chinese.ROWS)
+ROWS = (*OWN, *GLUE, *SQUAD, *RACE, *ENTITIES, *CHINESE)
 TASKS = {task.name: task for task in ROWS}
 KINDS: dict[str, type[Task]] = {row.kind: type(row) for row in OWN}
 

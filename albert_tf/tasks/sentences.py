@@ -13,14 +13,15 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.labels import require_label, shown
-from albert_tf.tasks.prediction_files import write_labels, write_submission
+from albert_tf.tasks.predictions import write_labels, write_submission
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
     cell,
     field,
     read_rows,
+    require_label,
+    shown,
     text_cell,
 )
 from albert_tf.tasks.task import Task

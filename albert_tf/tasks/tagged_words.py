@@ -13,8 +13,7 @@ from typing import Any
 
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
-from albert_tf.tasks.labels import label_text
-from albert_tf.tasks.tables import cell
+from albert_tf.tasks.tables import cell, label_text
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,

@@ -193,7 +193,7 @@ class Task(abc.ABC):
     @functools.cached_property
     def head(self):
         """What is learnt for the task, a `Head`, which needs TensorFlow."""
-        from albert_tf.tasks.heads import head_of
+        from albert_tf.tasks.losses import head_of
 
         return head_of(self)
 

@@ -13,16 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks.conll import read_conll
-from albert_tf.tasks.features import (
-    Features,
-    best_windows,
-    make_windows,
-)
-from albert_tf.tasks.labels import class_named, shown
-from albert_tf.tasks.prediction_files import sibling, write_tsv
-from albert_tf.tasks.tables import TableColumns
-from albert_tf.tasks.tag_schemes import (
+from albert_tf.tasks.conll import (
     CLASSES,
     OUTSIDE,
     all_tags,
@@ -31,7 +22,15 @@ from albert_tf.tasks.tag_schemes import (
     find_scheme,
     only_separates,
     parts,
+    read_conll,
 )
+from albert_tf.tasks.features import (
+    Features,
+    best_windows,
+    make_windows,
+)
+from albert_tf.tasks.predictions import sibling, write_tsv
+from albert_tf.tasks.tables import TableColumns, class_named, shown
 from albert_tf.tasks.tagged_words import (
     TAGS_COLUMN,
     WORDS_COLUMN,

@@ -27,9 +27,9 @@ from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records import inspect_records
 from albert_tf.data.train_tokenizer import TrainTokenizerConfig, make_vocabulary
 from albert_tf.finetuning.shrink import ShrinkConfig, shrink_model
-from albert_tf.serving.embedding import EmbedConfig, embed
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
+from albert_tf.library.embed import EmbedConfig, embed_texts
+from albert_tf.serving.export import ExportConfig, export_model
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training.history import History
@@ -137,7 +137,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
         printed.append(describe.size_report(f"{root}/albert_config.json"))
         prefix = "file://" if files.is_remote(root) else ""
         text, output = f"{tmp_path}/text", f"{out}.npy"
-        embed(EmbedConfig(root, prefix + text, prefix + output))
+        embed_texts(EmbedConfig(root, prefix + text, prefix + output))
         arrays.append(pathlib.Path(output).read_bytes())
     assert printed[0] == printed[1] and arrays[0] == arrays[1]
 
@@ -150,7 +150,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
         (local, f"{tmp_path}/a"),
         (there, f"file://{tmp_path}/b"),
     ):
-        export(ExportConfig(root, f"{out}/saved"), ServingConfig())
+        export_model(ExportConfig(root, f"{out}/saved"), ServingConfig())
         config = ShrinkConfig(root, f"{out}/small", num_layers=1)
         shrink_model(config, DataConfig())
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")

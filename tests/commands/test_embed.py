@@ -12,8 +12,8 @@ import tensorflow as tf
 from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
+from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.embedding import EmbedConfig, embed
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
@@ -62,7 +62,7 @@ def made(pretrained_dir, source, tmp_path):
         # Of 24 tokens that the model can take.
         sizes = {"max_seq_length": 20, "batch_size": 2}
         text = values.pop("input_file", source)
-        embed(EmbedConfig(pretrained_dir, text, path, **sizes, **values))
+        embed_texts(EmbedConfig(pretrained_dir, text, path, **sizes, **values))
         return np.load(path)
 
     return make
@@ -100,7 +100,7 @@ def test_an_embedder_keeps_its_pooling(
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = model(*exporting.packed(tokenizer, LINES, length=9)).numpy()
     folder, path = str(tmp_path / "model"), str(tmp_path / "x.npy")
-    embed(EmbedConfig(folder, source, path))
+    embed_texts(EmbedConfig(folder, source, path))
     np.testing.assert_allclose(np.load(path), wanted, 1e-4, 2e-5)
     answer = exporting.server_of(folder).call("embed", tf.constant(LINES))
     np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
@@ -130,7 +130,7 @@ def test_what_cannot_be_embedded(
         "max_seq_length": 24,
     }
     with pytest.raises(InputError, match=named):
-        embed(EmbedConfig(**base | values))
+        embed_texts(EmbedConfig(**base | values))
     assert os.listdir(tmp_path) == []
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     (tmp_path / "t").write_bytes(content)
     paths = str(tmp_path / "t"), str(tmp_path / "x.npy")
     with pytest.raises(InputError, match=named):
-        embed(EmbedConfig(pretrained_dir, *paths, max_seq_length=24))
+        embed_texts(EmbedConfig(pretrained_dir, *paths, max_seq_length=24))
 
 
 def test_the_command_line(pretrained_dir, source, tmp_path):

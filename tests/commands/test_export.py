@@ -23,16 +23,16 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.serving import exporting
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import (
+from albert_tf.serving import verification
+from albert_tf.serving.export import (
+    FORMATS,
     ExportConfig,
     changed_lengths,
     check_target,
-    export,
+    export_model,
 )
 from albert_tf.serving.playground_model import ExportedModel
-from albert_tf.serving.server import Server
+from albert_tf.serving.signatures import Server, ServingConfig
 from albert_tf.serving.verification import Difference
 from albert_tf.training import checkpoints
 
@@ -231,9 +231,9 @@ def test_a_file_that_comes_during_an_export_stays(
     def write(server, config, folder):
         (out / "thesis.txt").write_text("mine")
 
-    fake = exporting.FORMATS["litert"]._replace(write=write)
-    monkeypatch.setitem(exporting.FORMATS, "litert", fake)
-    monkeypatch.setattr(exporting, "verify", lambda *_: None)
+    fake = FORMATS["litert"]._replace(write=write)
+    monkeypatch.setitem(FORMATS, "litert", fake)
+    monkeypatch.setattr(verification, "verify", lambda *_: None)
     with pytest.raises(InputError, match="thesis.txt"):
         written(pretrained_dir, out, to="litert")
     assert (out / "thesis.txt").exists() and (out / "model.tflite").exists()
@@ -275,7 +275,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(Server, "concrete", lambda self: {})
     found = Difference(0.0, 0.0, "logits")
-    monkeypatch.setattr(exporting, "verify", lambda *_: found)
+    monkeypatch.setattr(verification, "verify", lambda *_: found)
     with pytest.raises(OSError, match="full"):
         written(pretrained_dir, out)
     assert graph.read_text() == "earlier"
@@ -308,7 +308,7 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(Server, "concrete", lambda self: {})
     config = ExportConfig(pretrained_dir, str(tmp_path / "x"))
     with pytest.raises(InputError, match="writable: No space left.*/x$"):
-        export(config, ServingConfig(max_seq_length=4))
+        export_model(config, ServingConfig(max_seq_length=4))
     assert not list(tmp_path.iterdir())
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf import playground
 from albert_tf.base.errors import InputError
+from albert_tf.serving import playground
 
 
 def test_a_missing_library_is_named(monkeypatch):

@@ -25,7 +25,7 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import HEADS
 from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.pseudo_likelihood import load_scorer
+from albert_tf.tasks.minimal_pairs import load_scorer
 from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints

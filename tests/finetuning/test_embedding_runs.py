@@ -8,9 +8,9 @@ import tensorflow as tf
 import tiny_tasks
 from tiny_runs import refusal, run
 
-from albert_tf.serving.embedding import EmbedConfig, embed
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.model_servers import load_server
+from albert_tf.library.embed import EmbedConfig, embed_texts
+from albert_tf.serving.export import load_server
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
@@ -88,7 +88,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
     one = server.call("ids", row, tf.ones_like(row), tf.zeros_like(row))
     np.testing.assert_allclose(one["embedding"][0], vectors[3], **close)
     out = str(tmp_path / "x.npy")
-    embed(EmbedConfig(folder, tables["texts"], out))
+    embed_texts(EmbedConfig(folder, tables["texts"], out))
     np.testing.assert_allclose(np.load(out), vectors, **close)
 
 

@@ -16,7 +16,7 @@ from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import Judge
 from albert_tf.finetuning.job import prepare
 from albert_tf.tasks import batches
-from albert_tf.tasks.heads import ClassHead
+from albert_tf.tasks.losses import ClassHead
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.history import History

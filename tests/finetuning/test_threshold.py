@@ -14,10 +14,9 @@ from tiny_runs import build, eagerly, refusal, run
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.multitask import finetune_together
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
-from albert_tf.serving.litert_model import Runner
-from albert_tf.serving.model_servers import load_server
+from albert_tf.serving.export import ExportConfig, export_model, load_server
+from albert_tf.serving.litert_runner import Runner
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.question_answering import QuestionAnswering
 from albert_tf.training import checkpoints
 
@@ -184,7 +183,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
     config = ExportConfig(output, lite, to="litert")
-    export(config, ServingConfig(null_score_diff_threshold=other))
+    export_model(config, ServingConfig(null_score_diff_threshold=other))
 
     def answers():
         runner = Runner(lite)
@@ -207,7 +206,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
-    export(
+    export_model(
         ExportConfig(whole[0], folder),
         ServingConfig(null_score_diff_threshold=other),
     )

@@ -13,7 +13,7 @@ import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library import raw_data
+from albert_tf.library import user_data
 from albert_tf.tasks.registry import find
 
 TEXTS = ["a good film", "a bad plot", "so it is"]
@@ -122,7 +122,7 @@ def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
         assert [example.label for example in found] == wanted
     if not isinstance(y[0], list):
         weights = dict.fromkeys(y, 0.0) | {y[0]: 7.0}
-        assert raw_data.class_numbers(weights, model.task)[2] == 7.0
+        assert user_data.class_numbers(weights, model.task)[2] == 7.0
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
     def predicted(data):
-        texts = raw_data.texts_of(
+        texts = user_data.texts_of(
             data, model.task.table(), model.task.text_rank
         )
         found = model.examples(texts, None, "predict")
@@ -253,7 +253,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     assert predicted(split.ragged_batch(2)) == WORDS
     for data in (both, both.ragged_batch(2)):
         found = []
-        for batch in raw_data.in_batches(data, model.task.text_rank):
+        for batch in user_data.in_batches(data, model.task.text_rank):
             found += model.weighted_examples(batch, None, None, "train")[0]
         assert [list(e.words) for e in found] == WORDS
         assert [e.tags for e in found] == [TAGS] * 3

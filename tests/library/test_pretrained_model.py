@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.pretrained_model import load
-from albert_tf.serving.embedding import EmbedConfig, embed
 
 TEXTS = ["the film was good", "a bad plot", "in this one it is not so fine"]
 
@@ -67,7 +67,7 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     """Vectors are those of `python -m albert_tf.embed`, to the bit."""
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
-    embed(EmbedConfig(pretrained, str(text), vectors))
+    embed_texts(EmbedConfig(pretrained, str(text), vectors))
     np.testing.assert_array_equal(albert.embed(TEXTS), np.load(vectors))
     half = load(pretrained, dtype="mixed_bfloat16").embed(TEXTS)
     assert half.dtype == np.float32

@@ -9,7 +9,7 @@ import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library import raw_data
+from albert_tf.library import user_data
 from albert_tf.library.task_loading import label_names
 from albert_tf.tasks.registry import TASKS, find
 from albert_tf.tasks.tables import TableColumns
@@ -21,16 +21,16 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 def test_a_frame_beside_labels_is_its_column():
     """Not the names of its columns, which are what it yields."""
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
-    table = raw_data.table_of(frame, ["good"], COLUMNS)
+    table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
     with pytest.raises(InputError, match="`y` must be a list with a value"):
-        raw_data.listed(frame, "y")
+        user_data.listed(frame, "y")
 
 
 def test_a_table_may_be_of_tensors():
     """As a data set of TensorFlow yields it."""
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
-    table = raw_data.table_of(table, None, COLUMNS)
+    table = user_data.table_of(table, None, COLUMNS)
     assert table.data == {"text": ["a"], "label": [1]}
 
 
@@ -38,7 +38,7 @@ def test_an_endless_generator_is_refused():
     """At its first value that is no text, not when memory is full."""
     batches = iter(lambda: (["a film"], ["good"]), None)
     with pytest.raises(InputError, match=r"list of strings. Received: text\[0"):
-        raw_data.text_columns(batches, COLUMNS)
+        user_data.text_columns(batches, COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_an_endless_generator_is_refused():
 )
 def test_weights_are_a_number_for_each_example(weights):
     """Others would come out as another loss, or none."""
-    raw_data.check_weights([1, 0.5], ["a", "b"])
+    user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite numbers"):
-        raw_data.check_weights(weights, ["a", "b"])
+        user_data.check_weights(weights, ["a", "b"])
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
     """And 1 where none is given."""
-    assert raw_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
+    assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
-    assert raw_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
+    assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
     for task, weights in ((TASK, "balanced"), (find("regression"), {0: 1.0})):
         with pytest.raises(InputError, match="must be {class: weight}"):
-            raw_data.class_numbers(weights, task)
+            user_data.class_numbers(weights, task)
 
 
 def test_labels_have_an_order():

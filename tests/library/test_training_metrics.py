@@ -24,7 +24,7 @@ from albert_tf.library.training_metrics import (
     takes_probabilities,
     words_only,
 )
-from albert_tf.tasks.heads import TagHead
+from albert_tf.tasks.losses import TagHead
 from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))

@@ -10,10 +10,10 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
-from albert_tf.model.sentence_vectors import AlbertEmbedder
 from albert_tf.model.task_heads import (
     AlbertChooser,
     AlbertClassifier,
+    AlbertEmbedder,
     AlbertForBeamSpans,
     AlbertForSpans,
     AlbertTokenClassifier,

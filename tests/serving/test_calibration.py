@@ -5,7 +5,7 @@ import pytest
 from exporting import LENGTH, model_dir, packed, server_of, without_tokenizer
 
 from albert_tf.base.errors import InputError
-from albert_tf.serving import calibration
+from albert_tf.serving import litert
 from albert_tf.tasks.registry import find
 from albert_tf.text.packing import INPUTS
 
@@ -16,18 +16,18 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
     server = server_of(pretrained_dir)
-    found = calibration.features(server, str(file))
-    rows = list(calibration.batches(found, 2, 10))
+    found = litert.calibration_features(server, str(file))
+    rows = list(litert.calibration_batches(found, 2, 10))
     assert [len(row["input_ids"]) for row in rows] == [2, 1]
     for name, wanted in zip(INPUTS, packed(tokenizer, lines), strict=True):
         joined = np.concatenate([row[name] for row in rows])
         assert joined.shape == (3, LENGTH)
         np.testing.assert_array_equal(joined, wanted)
-    (first,) = calibration.batches(found, 5, 1)
+    (first,) = litert.calibration_batches(found, 5, 1)
     assert len(first["input_ids"]) == 1
     file.write_text("\n\n")
     with pytest.raises(InputError, match="must hold text"):
-        calibration.features(server, str(file))
+        litert.calibration_features(server, str(file))
 
 
 def test_files_with_or_without_labels_are_read(
@@ -43,8 +43,8 @@ def test_files_with_or_without_labels_are_read(
         "index\t#1 String\t#2 String\n0\tshe walks\tnight",
     ):
         (tmp_path / "file.tsv").write_text(text + "\n")
-        found = calibration.features(server, str(tmp_path / "file.tsv"))
-        (row,) = calibration.batches(found, 1, 1)
+        found = litert.calibration_features(server, str(tmp_path / "file.tsv"))
+        (row,) = litert.calibration_batches(found, 1, 1)
         for name, values in zip(INPUTS, wanted, strict=True):
             np.testing.assert_array_equal(row[name], values)
 
@@ -54,4 +54,4 @@ def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):
-        calibration.features(server, str(tmp_path / "text"))
+        litert.calibration_features(server, str(tmp_path / "text"))

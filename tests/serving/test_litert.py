@@ -11,13 +11,17 @@ import pytest
 import tensorflow as tf
 from exporting import MASKED, TEXTS, close, finetuned, packed, written
 
-from albert_tf import litert_runner
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.litert_runner import RunnerConfig, answers
-from albert_tf.serving.exporting import ExportConfig
-from albert_tf.serving.litert_model import MODEL_FILE, Runner
-from albert_tf.tasks.predictor import Predictor
+from albert_tf.serving import litert_runner
+from albert_tf.serving.export import ExportConfig
+from albert_tf.serving.litert_runner import (
+    MODEL_FILE,
+    Runner,
+    RunnerConfig,
+    answers,
+)
+from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import KINDS, find
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import Task

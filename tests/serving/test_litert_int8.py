@@ -8,10 +8,10 @@ import tensorflow as tf
 from exporting import TEXTS, close, model_dir, packed
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.sentence_vectors import pooled
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.exporting import ExportConfig, export
-from albert_tf.serving.litert_model import Runner
+from albert_tf.model.task_heads import pooled
+from albert_tf.serving.export import ExportConfig, export_model
+from albert_tf.serving.litert_runner import Runner
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
 
 pytest.importorskip("ai_edge_quantizer")
@@ -34,7 +34,7 @@ def exported(model, out, precision, calibration_file) -> str:
         precision=precision,
         calibration_file=calibration_file if precision == "int8" else None,
     )
-    export(config, ServingConfig())
+    export_model(config, ServingConfig())
     return str(out)
 
 

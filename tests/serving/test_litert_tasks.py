@@ -21,9 +21,8 @@ from exporting import (
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.litert_runner import RunnerConfig, answers
-from albert_tf.serving.encoder import ServingConfig
-from albert_tf.serving.litert_model import Runner
+from albert_tf.serving.litert_runner import Runner, RunnerConfig, answers
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from exporting import TEXTS, close, of_kind, packed, written
 
 from albert_tf.serving import onnx_file
-from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import load_task
 from albert_tf.training import checkpoints
 

@@ -11,11 +11,15 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving import pseudo_likelihood
-from albert_tf.serving.pseudo_likelihood import (
+from albert_tf.tasks import minimal_pairs
+from albert_tf.tasks.minimal_pairs import (
+    BATCH_TOKENS,
     MinimalPairsConfig,
+    Pair,
     Scorer,
-    minimal_pairs,
+    load_scorer,
+    read_pairs,
+    score_minimal_pairs,
     summarize,
 )
 from albert_tf.training import checkpoints
@@ -60,8 +64,8 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     sentences = [s for row in ROWS for s in row[:2]] * 2
     expected = [one_by_one(scorer, s) for s in sentences]
     assert len({round(x, 3) for x in expected}) > 4
-    for tokens in (pseudo_likelihood.BATCH_TOKENS, 30):
-        monkeypatch.setattr(pseudo_likelihood, "BATCH_TOKENS", tokens)
+    for tokens in (BATCH_TOKENS, 30):
+        monkeypatch.setattr(minimal_pairs, "BATCH_TOKENS", tokens)
         np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
 
 
@@ -83,7 +87,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
     """Not over pairs; intervals are Wilson's, worked out by hand."""
-    pairs = [pseudo_likelihood.Pair(*row) for row in ROWS]
+    pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75
     assert summary["paradigm"]["order"] == {
@@ -106,10 +110,10 @@ def write(path, rows, names=NAMES):
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
     """The written accuracies are those of the sentences' scores."""
-    monkeypatch.setattr(pseudo_likelihood, "load_scorer", lambda _: scorer)
+    monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     path = write(tmp_path / "x.jsonl", ROWS, names)
     config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
-    summary = minimal_pairs(config)
+    summary = score_minimal_pairs(config)
     assert json.loads((tmp_path / "out.json").read_text()) == summary
     right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]
     assert summary["paradigm"]["number"]["accuracy"] == right[2]
@@ -129,7 +133,7 @@ def test_wrong_lines_are_named(rows, message, tmp_path):
     """With the file and the number of the line."""
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.raises(InputError, match=message):
-        pseudo_likelihood.read_pairs(MinimalPairsConfig("m", path, "out"))
+        read_pairs(MinimalPairsConfig("m", path, "out"))
 
 
 @pytest.mark.parametrize("output", ["x.jsonl", "y/../x.jsonl", "y"])
@@ -139,7 +143,7 @@ def test_what_is_read_is_not_written(output, tmp_path):
     path = write(tmp_path / "x.jsonl", ROWS)
     config = MinimalPairsConfig("model", path, str(tmp_path / output))
     with pytest.raises(InputError, match="`output_file` must not be a folder"):
-        minimal_pairs(config)
+        score_minimal_pairs(config)
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
@@ -153,7 +157,7 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
-        pseudo_likelihood.load_scorer(str(tmp_path))
+        load_scorer(str(tmp_path))
 
 
 def test_a_sentence_must_fit_the_model(scorer):
@@ -164,7 +168,7 @@ def test_a_sentence_must_fit_the_model(scorer):
 
 def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
     """The message names the file and the line, and what is too long."""
-    monkeypatch.setattr(pseudo_likelihood, "load_scorer", lambda _: scorer)
+    monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     limit = scorer.model.config.max_position_embeddings
     long = " ".join(["river"] * limit)
     for number, row in enumerate(
@@ -175,5 +179,5 @@ def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
         config = MinimalPairsConfig("m", str(path), str(tmp_path / "out.json"))
         message = f"{number}.jsonl:2: a sentence must have 1 to"
         with pytest.raises(InputError, match=message) as error:
-            minimal_pairs(config)
+            score_minimal_pairs(config)
         assert len(str(error.value)) < 300

@@ -22,8 +22,8 @@ from albert_tf.library.models import (
     Tagger,
 )
 from albert_tf.serving.entities import Entities
+from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tag_schemes import entity_spans
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.normalization import TextConfig
 

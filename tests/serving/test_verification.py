@@ -12,7 +12,7 @@ from exporting import close, written
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import ACTIVATIONS
-from albert_tf.serving import exporting, onnx_file, verification
+from albert_tf.serving import export, onnx_file, verification
 from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
@@ -142,14 +142,14 @@ def test_a_bad_export_is_not_left_behind(
     """Neither a file that cannot run nor a wrong one; the old one stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
-    form = exporting.FORMATS[to]
+    form = export.FORMATS[to]
     for name in (form.model, "albert_config.json"):
         (tmp_path / "out" / name).write_text("earlier")
 
     def write(server, config, folder):
-        exporting.write_file(form.model, convert, server, config, folder)
+        export.write_file(form.model, convert, server, config, folder)
 
-    monkeypatch.setitem(exporting.FORMATS, to, form._replace(write=write))
+    monkeypatch.setitem(export.FORMATS, to, form._replace(write=write))
     for out in ("out", "new"):
         with pytest.raises(InputError, match=said):
             written(tmp_path / "model", tmp_path / out, to=to)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf.tasks import answer_metrics
-from albert_tf.tasks.answer_metrics import (
+from albert_tf.base import errors
+from albert_tf.tasks.squad_metrics import (
     cmrc,
     decision_threshold,
     normalize_answer,
@@ -119,5 +119,5 @@ def test_cmrc():
 def test_cmrc_without_nltk(monkeypatch):
     """The library that is missing is named, with how to install it."""
     monkeypatch.setitem(__import__("sys").modules, "nltk.tokenize", None)
-    with pytest.raises(answer_metrics.InputError, match="nltk"):
+    with pytest.raises(errors.InputError, match="nltk"):
         cmrc([["a"]], ["a"])

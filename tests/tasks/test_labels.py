@@ -7,8 +7,8 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.classification import ClassSet, named_sets
-from albert_tf.tasks.labels import class_named, label_text
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.tables import class_named, label_text
 from albert_tf.tasks.task_config import DataConfig
 
 CHOICES = {"context": "c", "question": "q", "choices": ["x", "y"]}

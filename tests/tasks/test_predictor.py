@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import find
 
 

@@ -10,11 +10,10 @@ import tiny
 from tiny_questions import CONTEXT, EXAMPLES, asked, make_task
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.answers import Answer
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.question_answering import label, question_windows
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.squad_files import Question
+from albert_tf.tasks.squad import Answer, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.sentence_vectors import two_crops
+from albert_tf.model.task_heads import two_crops
+from albert_tf.tasks.embedding import Texts
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentence_embedding import Texts
 
 TASK = find("embedding")
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.squad_files import Reader, entries, find_answer
+from albert_tf.tasks.squad import Reader, entries, find_answer
 
 CONTEXT = "A cat saw a cat. The dog slept."
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from reference import conlleval
 
-from albert_tf.tasks.metrics import entities
-from albert_tf.tasks.tag_schemes import (
+from albert_tf.tasks.conll import (
     CLASSES,
     all_tags,
     breaks_of,
@@ -13,6 +12,7 @@ from albert_tf.tasks.tag_schemes import (
     find_scheme,
     only_separates,
 )
+from albert_tf.tasks.metrics import entities
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 Shapes: N rows, B rows of the model, T tokens, P masks of a call.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert_tf.base import files
+from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.settings import Checked, setting
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
-from albert_tf.tasks.predictor import Predictor
-from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.predictions import Predictor
+from albert_tf.tasks.registry import KINDS, is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
@@ -179,3 +183,68 @@ class Runner:
                 for x in logits[: len(chunk)]
             ]
         return filled
+
+
+@dataclasses.dataclass(frozen=True)
+class RunnerConfig(Checked):
+    """The model and its queries."""
+
+    model: str = setting(
+        None, "Folder written by export with --to=litert.", required=True
+    )
+    text: str | None = setting(
+        None,
+        "A text, or a JSON object with `text` and `text_pair`, or with "
+        "`question`, `context` and, for multiple choice, `choices`. Default: "
+        "each line of standard input is a query.",
+        literal=True,
+    )
+    top_k: int = setting(
+        5,
+        "Maximum number of pieces per [MASK], or of answers per question, out "
+        "of the candidates that evaluation keeps.",
+        minimum=1,
+    )
+    threads: int = setting(1, "Number of interpreter threads.", minimum=1)
+
+
+def fields_of(line: str, fields: dict[str, type]) -> dict:
+    """Return the fields of a query, a JSON object or a plain text."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        values = {"text": line} if "text" in fields else {}
+    values = {"text_pair": ""} | values
+    legal = all(
+        isinstance(values.get(name), kind) for name, kind in fields.items()
+    )
+    rule = f"A query must be a JSON object with {', '.join(fields)}."
+    require(legal, rule, text=line[:80])
+    # Other names may be additional columns of the user's data.
+    of_models = {name for kind in KINDS.values() for name in kind.fields}
+    others = sorted(x for x in of_models - {*fields} if values.get(x))
+    rule = f"The model takes {', '.join(fields)} and nothing else."
+    require(not others, rule, **{name: values[name] for name in others})
+    return {name: values[name] for name in fields}
+
+
+def answers(config: RunnerConfig) -> Iterator[dict]:
+    """Yield the answer to each query."""
+    runner = Runner(config.model, config.threads)
+    lines = (line.rstrip("\n") for line in sys.stdin)
+    for line in lines if config.text is None else [config.text]:
+        yield runner.answer(fields_of(line, runner.fields), config.top_k)
+
+
+@program.command(RunnerConfig)
+def ask(config: RunnerConfig) -> None:
+    """Print one line of JSON per query."""
+    for answer in answers(config):
+        line = json.dumps(answer, ensure_ascii=False)
+        # A lone surrogate cannot be encoded.
+        print(line.encode("utf-8", "replace").decode(), flush=True)
+
+
+cli = ask.program.cli

@@ -14,8 +14,13 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
-from albert_tf.tasks.labels import class_named, label_text, shown
-from albert_tf.tasks.tables import FORMATS, TableColumns
+from albert_tf.tasks.tables import (
+    FORMATS,
+    TableColumns,
+    class_named,
+    label_text,
+    shown,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files
+from albert_tf.base import files, program
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 from albert_tf.data import file_kinds
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.sentence_vectors import POOLINGS, pooled
+from albert_tf.model.task_heads import POOLINGS, pooled
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
@@ -159,7 +159,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
             yield lambda rows: file.write(rows.astype("<f4").tobytes())
 
 
-def embed(c: EmbedConfig) -> tuple[int, int]:
+def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     """Write the vectors of every line; return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check(c, config)
@@ -195,3 +195,22 @@ def embed(c: EmbedConfig) -> tuple[int, int]:
             progress.advance(len(chunk), "embedded")
     progress.close()
     return count, width
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+    """The output: a file for `numpy.load`, and the shape of its array."""
+
+    output_file: str
+    shape: tuple[int, int]
+
+
+@program.command(EmbedConfig)
+def embed(config: EmbedConfig) -> Embedded:
+    """Write one vector per line of a text file to an `.npy` file."""
+    shape = embed_texts(config)
+    print(f"Wrote {config.output_file}, float32 {list(shape)}")
+    return Embedded(config.output_file, shape)
+
+
+cli = embed.program.cli

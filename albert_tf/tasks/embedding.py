@@ -16,14 +16,15 @@ from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.labels import label_number, require_label
-from albert_tf.tasks.prediction_files import write_labels
+from albert_tf.tasks.predictions import write_labels
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
     cell,
     is_lines,
+    label_number,
     read_rows,
+    require_label,
     text_cell,
 )
 from albert_tf.tasks.task import Task

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 from scipy import stats
 
-from albert_tf.base import files
-from albert_tf.base.console import Progress
+from albert_tf.base import files, program
+from albert_tf.base.console import Progress, table
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertForPretraining
@@ -220,7 +220,7 @@ def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
     return {"accuracy": round(float(np.mean(means)), 5), **tables}
 
 
-def minimal_pairs(config: MinimalPairsConfig) -> dict:
+def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score a model's grammar; write and return the accuracies."""
     pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)
@@ -230,3 +230,25 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     summary = summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)
     return summary
+
+
+@program.command(MinimalPairsConfig)
+def minimal_pairs(config: MinimalPairsConfig) -> dict:
+    """Score minimal pairs; write and return accuracies.
+
+    Each paradigm and phenomenon has its `accuracy`, the 95 % interval from
+    `low` to `high`, and the number of `pairs`; the top level has the mean over
+    paradigms.
+    """
+    summary = score_minimal_pairs(config)
+    rows = [("paradigm", "accuracy", "from", "to", "pairs")]
+    for name, row in summary["paradigm"].items():
+        shares = (f"{row[key]:.1%}" for key in ("accuracy", "low", "high"))
+        rows.append((name, *shares, f"{row['pairs']:,}"))
+    print("\n".join(table(rows)))
+    print(f"mean over paradigms: {summary['accuracy']:.1%}")
+    print(f"Wrote {config.output_file}")
+    return summary
+
+
+cli = minimal_pairs.program.cli

@@ -4,6 +4,8 @@ The interface is Gradio's. Nothing is loaded from elsewhere: the browser is
 told so too, by the page's `Content-Security-Policy`.
 """
 
+import dataclasses
+import importlib.util
 import math
 from collections.abc import Callable
 
@@ -11,7 +13,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
+from albert_tf.base import program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.settings import Checked, setting
 from albert_tf.serving.playground_model import (
     MAX_ATTENTION_TOKENS,
     ExportedModel,
@@ -209,3 +213,39 @@ def serve(page: gr.Blocks, host: str, port: int, **more):
         app_kwargs={"middleware": [Middleware(Guard)]},
         **more,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaygroundConfig(Checked):
+    """The model, and the address of the page."""
+
+    saved_model: str = setting(
+        None, "SavedModel written by `albert_tf.export`.", required=True
+    )
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on; any other than the default may expose the page "
+        "to other machines.",
+    )
+    port: int = setting(8000, "Port to listen on.", minimum=1, maximum=65535)
+
+
+@program.command(PlaygroundConfig)
+def playground(config: PlaygroundConfig) -> None:
+    """Serve a page for trying an exported model."""
+    there = importlib.util.find_spec("gradio")
+    require(there, "The page needs `pip install 'albert-tf[demo]'`.")
+    with program.quiet_start():
+        from albert_tf.serving.playground_model import ExportedModel
+
+    model = ExportedModel(config.saved_model)
+    print(
+        f"{', '.join(model.inputs)}\n"
+        f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
+        flush=True,
+    )
+    page = make_page(model)
+    serve(page, config.host, config.port)
+
+
+cli = playground.program.cli
