@@ -18,7 +18,6 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.text_rules import (
     NotExpressible,
-    charsmap_of,
     flat,
     only_spaces,
     python_pattern,
@@ -47,6 +46,7 @@ from albert_tf.text.added_pieces import (
     USER_DEFINED,
     text_of_piece,
 )
+from albert_tf.text.character_map import charsmap_of
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import KINDS, Tokenizer

@@ -8,20 +8,21 @@ and in a graph.
 
 import base64
 import functools
-import io
 import itertools
 import math
-import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
-import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
-
 from albert_tf.conversion.tokenizer_files import flag_of
+from albert_tf.text.character_map import (
+    BETWEEN,
+    Function,
+    characters,
+    charsmap_keys,
+    map_function,
+    of_each,
+)
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.wordpiece import IDEOGRAPH
 
@@ -30,9 +31,6 @@ try:
 except ImportError:  # Python 3.10
     import sre_parse as regex_parser
 
-Function = Callable[[str], str]
-# A blank that no rule changes or joins to its neighbors.
-BETWEEN = "\u2800"
 
 MOST_TEXTS = 20_000  # that one pattern may match
 MOST_SOURCES = 400  # that earlier rules may turn into one of them
@@ -50,20 +48,6 @@ NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
 
 class NotExpressible(Exception):
     """A rule that no map of characters expresses; the message names it."""
-
-
-@functools.cache
-def characters() -> list[str]:
-    """Return the characters that Unicode may assign, without surrogates."""
-    codes = [*range(1, 0xD800), *range(0xE000, 0x40000)]
-    every = map(chr, [*codes, *range(0xE0000, 0xE0200)])
-    return [character for character in every if character != BETWEEN]
-
-
-def of_each(function: Function, texts: list[str]) -> list[str]:
-    """Apply a function to each text, with a single call if possible."""
-    found = function(BETWEEN.join(texts)).split(BETWEEN)
-    return found if len(found) == len(texts) else list(map(function, texts))
 
 
 def drop_nonspacing(text: str) -> str:
@@ -136,17 +120,9 @@ def _lower(text: str) -> str:
 
 
 def _precompiled(rule: dict) -> Function:
-    proto = sentencepiece_model_pb2.ModelProto()
-    charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
-    spec = proto.normalizer_spec
-    spec.precompiled_charsmap = charsmap
-    spec.add_dummy_prefix = spec.escape_whitespaces = False
-    spec.remove_extra_whitespaces = False
-    proto.pieces.add(piece="<unk>", type=2)
-    normalizer = sentencepiece.SentencePieceNormalizer(
-        model_proto=proto.SerializeToString()
+    return map_function(
+        base64.b64decode(rule.get("precompiled_charsmap") or "")
     )
-    return normalizer.normalize
 
 
 def _replace(rule: dict) -> Function:
@@ -198,33 +174,6 @@ def flat(rule: dict | None) -> Iterator[dict]:
         return
     for inner in rules:
         yield from flat(inner)
-
-
-def charsmap_keys(charsmap: bytes) -> list[str]:
-    """Return the texts that a compiled map of characters replaces.
-
-    The map is the size of a double array, the array itself
-    (https://github.com/s-yata/darts-clone), and the replacements.
-    """
-    if not charsmap:
-        return []
-    size = int.from_bytes(charsmap[:4], "little")
-    units = np.frombuffer(charsmap, "<u4", size // 4, 4).tolist()
-    children: dict[int, list] = {}
-    for i, unit in enumerate(units):
-        label = unit & 0x800000FF
-        if 0 < label < 256:
-            children.setdefault(i ^ label, []).append((label, i))
-    found, stack = [], [(0, b"")]
-    while stack:
-        node, key = stack.pop()
-        unit = units[node]
-        base = node ^ (unit >> 10 << ((unit & 512) >> 6))
-        if unit & 256 and key:
-            found.append(key.decode())
-        inner = children.get(base, ())
-        stack += [(i, key + bytes([label])) for label, i in inner]
-    return found
 
 
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
@@ -365,32 +314,3 @@ def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
         if text != "".join(single.get(c, c) for c in key):
             table[key] = text
     return table, left_out
-
-
-def charsmap_of(table: dict[str, str]) -> bytes:
-    """Return a table compiled into the map of a SentencePiece model."""
-
-    def codes(text: str) -> str:
-        return " ".join(f"{ord(c):X}" for c in text)
-
-    if not table:
-        return b""
-    model = io.BytesIO()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rules.tsv")
-        with open(path, "w", encoding="utf-8") as file:
-            lines = (f"{codes(k)}\t{codes(v)}" for k, v in table.items())
-            file.write("\n".join(lines))
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(["a"]),
-            model_writer=model,
-            model_type="char",
-            vocab_size=4,
-            hard_vocab_limit=False,
-            bos_id=-1,
-            eos_id=-1,
-            normalization_rule_tsv=path,
-            minloglevel=2,
-        )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-    return proto.normalizer_spec.precompiled_charsmap

@@ -24,6 +24,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
+# White space as in `str.isspace`, for regular expressions.
+WHITE_SPACE = (
+    "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Checked):
     """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
@@ -56,9 +62,8 @@ class TextConfig(Checked):
 def drop_marks(text: str) -> str:
     """Return text decomposed (NFKD) without characters that combine."""
     text = unicodedata.normalize("NFKD", text)
-    for mark in filter(unicodedata.combining, set(text)):
-        text = text.replace(mark, "")
-    return text
+    marks = map(ord, filter(unicodedata.combining, set(text)))
+    return text.translate(dict.fromkeys(marks))
 
 
 def has_marks(text: str) -> bool:
@@ -85,41 +90,3 @@ def normalize(text: str, config: TextConfig) -> str:
         text = SURROGATE.sub(REPLACEMENT, text)
         text = drop_marks(text) if config.strip_accents else text
     return text.lower() if config.do_lower_case else text
-
-
-def normalize_character(character: str, config: TextConfig) -> str:
-    """Return what one character that is no white space becomes, by itself.
-
-    Neighbours matter only to a capital sigma, whose lower form differs at the
-    end of a word. Everything else in `normalize` goes by single characters:
-    marks, whose order depends on each other, are dropped.
-    """
-    if config.strip_accents:
-        character = drop_marks(character)
-    return character.lower() if config.do_lower_case else character
-
-
-def align(text: str, config: TextConfig) -> tuple[str, list[int], list[int]]:
-    """Return `normalize(text)` and where each of its characters came from.
-
-    Returns:
-      The normalised text, and for each of its characters the start and the
-      end (exclusive) of its source in `text`. An accent that was dropped
-      belongs to the character before it.
-    """
-    unit = re.compile(
-        r"\s+|``|''|." if config.replace_quotes else r"\s+|.", re.DOTALL
-    )
-    first = len(text) - len(text.lstrip())
-    starts: list[int] = []
-    ends: list[int] = []
-    for match in unit.finditer(text, first, len(text.rstrip())):
-        source = match.group()
-        # White space and a pair of quotes become one character.
-        plain = len(source) > 1 or source.isspace()
-        new = 1 if plain else len(normalize_character(source, config))
-        starts += [match.start()] * new
-        ends += [match.end()] * new
-        if not new and ends:
-            ends[-1] = match.end()
-    return normalize(text, config), starts, ends

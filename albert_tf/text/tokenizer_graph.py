@@ -7,35 +7,31 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert_tf.base.errors import require
-from albert_tf.text.character_graph import (
-    IGNORED,
-    CharacterTable,
-    LowerSigma,
-    OrderMarks,
-    characters,
-    decode,
-    encode,
-    sigma_kind,
-)
-from albert_tf.text.normalization import TextConfig, drop_marks
+from albert_tf.text.normalization import WHITE_SPACE
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
-from albert_tf.text.wordpiece import (
-    MAX_WORD_CHARACTERS,
-    clean_character,
-    fold,
-    is_punctuation,
-)
+from albert_tf.text.wordpiece import DROPPED, MAX_WORD_CHARACTERS
 
 # A word that is too long becomes one that is in no vocabulary: a character that
 # cleaning drops.
 UNKNOWN_WORD = "\0"
 
 
-def _normalize_all_but_sigma(character: str, config: TextConfig) -> str:
-    text = drop_marks(character) if config.strip_accents else character
-    if not config.do_lower_case:
-        return text
-    return "".join(c if c == "Σ" else c.lower() for c in text)
+def valid(strings: tf.Tensor) -> tf.Tensor:
+    """Return strings in which U+FFFD stands for bytes that are not UTF-8."""
+    return tf.strings.unicode_transcode(
+        strings, "UTF-8", "UTF-8", errors="replace"
+    )
+
+
+def with_final_sigma(strings: tf.Tensor, pattern: str | None) -> tf.Tensor:
+    """Return strings, capital sigmas that match a pattern in their form."""
+    if pattern is None:
+        return strings
+    return tf.cond(
+        tf.reduce_any(tf.strings.regex_full_match(strings, "(?s).*Σ.*")),
+        lambda: tf.strings.regex_replace(strings, pattern, r"\1ς\2"),
+        lambda: strings,
+    )
 
 
 class SentencePieceGraph(tf.Module):
@@ -43,56 +39,29 @@ class SentencePieceGraph(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__()
-        config = tokenizer.config
-        spaces = "".join(c for c in characters() if c.isspace())
-        self._spaces = f"[{spaces}]+"
-        self._quotes = "``|''" if config.replace_quotes else None
-        self._sigma = LowerSigma(config) if config.do_lower_case else None
-        self.table = CharacterTable(_normalize_all_but_sigma, config)
+        self._sigma = tokenizer.final_sigma
         self.model = tf_text.SentencepieceTokenizer(
-            tokenizer.content, out_type=tf.int32
+            tokenizer.with_rules, out_type=tf.int32
         )
         values, splits = tokenizer.expansion
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
-    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return code points [B, C] lowered and without accents."""
-        text = self.table(text)
-        return self._sigma(text) if self._sigma else text
-
-    def normalize(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] as `normalization.normalize` does."""
-        strings = tf.strings.regex_replace(strings, self._spaces, " ")
-        strings = tf.strings.strip(strings)
-        if self._quotes:
-            strings = tf.strings.regex_replace(strings, self._quotes, '"')
-        return encode(self.fold(decode(strings)))
+    def prepared(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return strings [B] for the model, of as many characters each."""
+        return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
         """Return whether strings [B] begin with white space, bool [B]."""
-        stripped = tf.strings.regex_replace(strings, f"^{self._spaces}", "")
+        stripped = tf.strings.regex_replace(strings, f"^{WHITE_SPACE}", "")
         return stripped != strings
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids [B, N] of strings [B]."""
-        return self.expand(self.model.tokenize(self.normalize(strings)))
+        return self.expand(self.model.tokenize(self.prepared(strings)))
 
     def expand(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return ids [B, N] by the digit-comma rule [B, N']."""
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
-
-
-def _separate_words(character: str, config: TextConfig) -> str:
-    """Return a cleaned character folded, spaces around all punctuation."""
-    return "".join(
-        f" {c} " if is_punctuation(c) else c
-        for c in fold(clean_character(character), config)
-    )
-
-
-def _sigma_kind_if_kept(character: str, config: TextConfig) -> int:
-    kept = clean_character(character)
-    return sigma_kind(character, config) if kept else IGNORED
 
 
 class WordPieceGraph(tf.Module):
@@ -100,12 +69,10 @@ class WordPieceGraph(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__()
-        config = tokenizer.config
-        self._sigma = self._order = None
-        if config.do_lower_case:
-            self._sigma = LowerSigma(config, _sigma_kind_if_kept)
-            self._order = OrderMarks() if config.strip_accents else None
-        self.table = CharacterTable(_separate_words, config)
+        self._sigma = tokenizer.final_sigma
+        self.model = tf_text.SentencepieceTokenizer(
+            tokenizer.with_rules, out_type=tf.string
+        )
         pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -113,32 +80,35 @@ class WordPieceGraph(tf.Module):
             ),
             default_value=-1,
         )
-        self._model = tf_text.WordpieceTokenizer(
+        self._wordpiece = tf_text.WordpieceTokenizer(
             self._ids,
             unknown_token=pieces[tokenizer.unk_id],
             max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
             token_out_type=tf.int32,
         )
 
-    def fold(self, text: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return code points [B, C] folded, spaces around punctuation."""
-        text = self._sigma(text) if self._sigma else text
-        text = self.table(text)
-        return self._order(text) if self._order else text
+    def prepared(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return strings [B] for the model, of as many characters each."""
+        strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
+        return with_final_sigma(strings, self._sigma)
 
-    def words(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the folded words and punctuation [B, words] of strings."""
-        return tf.strings.split(encode(self.fold(decode(strings))))
+    def words(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the words [B, words] of the parts of texts [B, P]."""
+        return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
+
+    def is_long(self, words: tf.Tensor) -> tf.Tensor:
+        """Return whether words [W] are too long to be cut, bool [W]."""
+        length = tf.strings.length(words, unit="UTF8_CHAR")
+        return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
         """Return ids of words [W], and their first and last bytes [W, N]."""
-        length = tf.strings.length(words, unit="UTF8_CHAR")
-        short = tf.where(length > MAX_WORD_CHARACTERS, UNKNOWN_WORD, words)
-        return self._model.tokenize_with_offsets(short)
+        short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
+        return self._wordpiece.tokenize_with_offsets(short)
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids [B, N] of strings [B]."""
-        words = self.words(strings)
+        words = self.words(self.model.tokenize(self.prepared(strings)))
         ids = self.pieces(words.values)[0]  # [B * words, N]
         return words.with_values(ids).merge_dims(1, 2)
 

@@ -3,6 +3,7 @@
 import abc
 import base64
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -18,7 +19,14 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, types_of
 from albert_tf.text import normalization, wordpiece
-from albert_tf.text.normalization import AUTO, TextConfig, align, normalize
+from albert_tf.text.character_map import final_sigma, with_rules
+from albert_tf.text.normalization import (
+    AUTO,
+    REPLACEMENT,
+    SURROGATE,
+    TextConfig,
+    normalize,
+)
 from albert_tf.text.packing import (
     INPUTS,
     checked_texts,
@@ -33,7 +41,12 @@ from albert_tf.text.sentencepiece_rules import (
     expansion_table,
     is_word_start,
 )
-from albert_tf.text.wordpiece import WordPiece, vocabulary_lines
+from albert_tf.text.wordpiece import (
+    DROPPED,
+    WordPiece,
+    rules_model,
+    vocabulary_lines,
+)
 
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS = "ckpt-*.index"  # beside which a tokenizer is not replaced
@@ -65,6 +78,10 @@ class Tokenizer(abc.ABC):
       not_words: int32 ids that stand for no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
+      with_rules: a SentencePiece model into which the rules of `config` are
+        compiled, in half a second or more. It is never stored.
+      final_sigma: a regular expression for capital sigmas at the end of a word,
+        the only rule that no map expresses; None if the text is not lowered.
     """
 
     kind: str  # in `tokenizer.json`
@@ -72,6 +89,8 @@ class Tokenizer(abc.ABC):
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
     has_marks: Callable[[str], bool]  # whether a text has accents to drop
     settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
+    with_rules: bytes
+    final_sigma: str | None
     lone_mark: Sequence[int | None] = ()  # the id that only begins a word
 
     def __init__(
@@ -107,6 +126,15 @@ class Tokenizer(abc.ABC):
     def _starts_word(self, piece: str) -> bool:
         """Return whether a piece begins a word."""
 
+    def _prepared(self, text: str) -> str:
+        """Return a text for `with_rules`, of the same length."""
+        if text.isascii():
+            return text
+        text = SURROGATE.sub(REPLACEMENT, text)
+        if "Σ" in text and self.final_sigma:
+            text = re.sub(self.final_sigma, r"\1ς\2", text)
+        return text
+
     @abc.abstractmethod
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
         """Return the ids of texts end to end."""
@@ -122,7 +150,8 @@ class Tokenizer(abc.ABC):
 
         Offsets count characters (code points) of `text` before any
         normalisation; ends are exclusive. A piece that shows nothing of the
-        text, like a word mark alone, has an empty span.
+        text, like a word mark alone, has an empty span. Of the pieces of one
+        character, like those of a ligature, only the last shows it.
         """
 
     @abc.abstractmethod
@@ -275,32 +304,40 @@ class SentencePieceTokenizer(Tokenizer):
     def _starts_word(self, piece: str) -> bool:
         return is_word_start(piece)
 
+    @functools.cached_property
+    def with_rules(self) -> bytes:
+        return with_rules(self.content, self.config)
+
+    @functools.cached_property
+    def final_sigma(self) -> str | None:
+        lowers = self.config.do_lower_case
+        return final_sigma(normalize, self.config) if lowers else None
+
+    @functools.cached_property
+    def _encoder(self) -> sentencepiece.SentencePieceProcessor:
+        return sentencepiece.SentencePieceProcessor(model_proto=self.with_rules)
+
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
-        normalized = [normalize(text, self.config) for text in texts]
-        ids = self._model.encode(normalized, num_threads=1)
+        prepared = list(map(self._prepared, texts))
+        ids = self._encoder.encode(prepared, num_threads=1)
         return expand(ids, *self.expansion)
 
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        normalized, starts, ends = align(text, self.config)
-        proto = self._model.encode(normalized, out_type="immutable_proto")
-        spans = []
+        proto = self._encoder.encode(
+            self._prepared(text), out_type="immutable_proto"
+        )
+        ids, starts, ends = [], [], []
         for piece in proto.pieces:
             begin, end = piece.begin, piece.end
-            while begin < end and normalized[begin].isspace():
+            while begin < end and text[begin].isspace():
                 begin += 1
-            # The piece's text is as long as its span, unless the model's own
-            # normalisation changed it.
-            for id, first, last in self.splits.get(
-                piece.id, [(piece.id, 0, end - begin)]
-            ):
+            whole = [(piece.id, 0, end - begin)]
+            for id, first, last in self.splits.get(piece.id, whole):
                 last = min(begin + last, end)
-                spans.append((id, min(begin + first, last), last))
-        # One more, for empty spans at the end.
-        starts.append(ends[-1] if ends else 0)
-        ids = [id for id, _, _ in spans]
-        first = [starts[begin] for _, begin, _ in spans]
-        last = [ends[e - 1] if e > b else starts[b] for _, b, e in spans]
-        return ids, first, last
+                ids.append(id)
+                starts.append(min(begin + first, last))
+                ends.append(last)
+        return ids, starts, ends
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._model.decode(self._words(ids))
@@ -329,8 +366,24 @@ class WordPieceTokenizer(Tokenizer):
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
         return joined([self._model.encode(text) for text in texts])
 
+    @functools.cached_property
+    def with_rules(self) -> bytes:
+        return rules_model(self._pieces, self.config)
+
+    @functools.cached_property
+    def final_sigma(self) -> str | None:
+        lowers = self.config.do_lower_case
+        return final_sigma(wordpiece.normalize, self.config) if lowers else None
+
+    @functools.cached_property
+    def _normalizer(self) -> sentencepiece.SentencePieceNormalizer:
+        return sentencepiece.SentencePieceNormalizer(
+            model_proto=self.with_rules
+        )
+
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        return self._model.encode_with_offsets(text)
+        text = self._prepared(text.replace("\0", DROPPED))
+        return self._model.encode_with_offsets(text, self._normalizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.pieces(self._words(ids))).replace(" ##", "")

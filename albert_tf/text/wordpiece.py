@@ -1,15 +1,25 @@
 """WordPiece: words between spaces and punctuation, cut into longest pieces.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. The
-steps that look at single characters are functions of their own, because the
-tokenizer in the graph is made of the same ones.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. What
+they do to text before words are cut also becomes the map of a SentencePiece
+model, for offsets and for the graph.
 """
 
+import bisect
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
+from albert_tf.text.character_map import (
+    changing_characters,
+    characters,
+    charsmap_of,
+    of_each,
+)
 from albert_tf.text.normalization import REPLACEMENT, TextConfig
 
 # Longer words become one unknown piece.
@@ -17,6 +27,12 @@ MAX_WORD_CHARACTERS = 200
 
 # The cache of words is emptied when it has grown to this many.
 MAX_CACHED_WORDS = 200_000
+
+# Takes the place of NUL, which no map can contain; cleaning drops both.
+DROPPED = "\1"
+
+# Stands for each ideograph that is in no piece, nor is this.
+OTHER_IDEOGRAPH = "\ufffe"
 
 # Ideographs, each of which is a word of its own.
 IDEOGRAPH = re.compile(
@@ -68,8 +84,8 @@ def fold(word: str, config: TextConfig) -> str:
         return word
     word = word.lower()
     if config.strip_accents and not word.isascii():
-        word = unicodedata.normalize("NFD", word)
-        word = "".join(c for c in word if unicodedata.category(c) != "Mn")
+        word = "".join([unicodedata.normalize("NFD", c) for c in word])
+        word = "".join([c for c in word if unicodedata.category(c) != "Mn"])
     return word
 
 
@@ -121,6 +137,45 @@ class _Cleaned(dict):
         return self[code]
 
 
+def normalize(text: str, config: TextConfig) -> str:
+    """Return text cleaned and folded."""
+    return fold(text.translate(_Cleaned()), config)
+
+
+def separated(text: str, config: TextConfig) -> str:
+    """Return text cleaned and folded, with spaces around punctuation."""
+    folded = normalize(text, config)
+    return "".join([f" {c} " if is_punctuation(c) else c for c in folded])
+
+
+def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
+    """Return a SentencePiece model of characters that separates words.
+
+    Its pieces are a blank and the characters of a vocabulary; joined, they are
+    what `separated` returns.
+    """
+    known = {" ", *"".join(pieces)}
+    every = changing_characters()
+    found = of_each(lambda text: separated(text, config), every)
+    table = dict(zip(every, found, strict=True))
+    for character in filter(IDEOGRAPH.match, characters()):
+        new = table.get(character, f" {character} ")
+        unknown = new.strip() not in known
+        table[character] = f" {OTHER_IDEOGRAPH} " if unknown else new
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.trainer_spec.model_type = proto.trainer_spec.CHAR
+    proto.pieces.add(piece="<unk>", score=0.0, type=2)
+    for character in sorted(known):
+        proto.pieces.add(piece=character, score=0.0, type=1)
+    spec = proto.normalizer_spec
+    spec.add_dummy_prefix = spec.escape_whitespaces = False
+    spec.remove_extra_whitespaces = False
+    spec.precompiled_charsmap = charsmap_of(
+        {old: new for old, new in table.items() if old != new}
+    )
+    return proto.SerializeToString()
+
+
 class WordPiece:
     """Cuts text into pieces of a vocabulary, `##` marking inner pieces."""
 
@@ -138,18 +193,24 @@ class WordPiece:
         return [i for word in words for i in self._word(word)]
 
     def encode_with_offsets(
-        self, text: str
+        self, text: str, normalizer: sentencepiece.SentencePieceNormalizer
     ) -> tuple[list[int], list[int], list[int]]:
-        """Return the ids of a text and where each begins and ends in it."""
-        ids: list[int] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        for word, sources in self._words_with_sources(text):
-            folded, sources = self._fold_with_sources(word, sources)
-            for id, begin, end in self._pieces(folded):
+        """Return the ids of a text and where each begins and ends in it.
+
+        Args:
+          text: as `rules_model` takes it.
+          normalizer: of a `rules_model`.
+        """
+        separated, sources = normalizer.normalize(text, with_offsets=True)
+        ids, starts, ends = [], [], []
+        for word in re.finditer("[^ ]+", separated):
+            for id, begin, end in self._greedy(word[0]):
                 ids.append(id)
-                starts.append(sources[begin][0])
-                ends.append(sources[end - 1][1])
+                starts.append(sources[word.start() + begin])
+                # It ends where the next character of the text begins.
+                last = sources[word.start() + end - 1]
+                after = bisect.bisect(sources, last, hi=len(sources) - 1)
+                ends.append(sources[after])
         return ids, starts, ends
 
     def _word(self, word: str) -> list[int]:
@@ -183,32 +244,3 @@ class WordPiece:
             pieces.append((self._ids[mark + word[begin:end]], begin, end))
             begin = end
         return pieces
-
-    def _words_with_sources(
-        self, text: str
-    ) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-        """Yield each cleaned word and the span of each of its characters."""
-        word, sources = "", []
-        for i, character in enumerate(text):
-            for part in self._cleaned[ord(character)]:
-                if part != " ":
-                    word += part
-                    sources.append((i, i + 1))
-                elif word:
-                    yield word, sources
-                    word, sources = "", []
-        if word:
-            yield word, sources
-
-    def _fold_with_sources(
-        self, word: str, sources: list[tuple[int, int]]
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """Fold a word; an accent that is dropped joins what is before it."""
-        folded = fold(word, self._config)
-        spans: list[tuple[int, int]] = []
-        for character, source in zip(word, sources, strict=True):
-            new = len(fold(character, self._config))
-            spans += [source] * new
-            if not new and spans:
-                spans[-1] = (spans[-1][0], source[1])
-        return folded, spans

@@ -5,30 +5,16 @@ import re
 import unicodedata
 
 import pytest
-import sentencepiece
 import vocabularies
 from hub_tokenizers import replace
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.conversion.text_rules import (
-    MAKERS,
+from albert_tf.conversion.text_rules import MAKERS, flat, table_of
+from albert_tf.text.character_map import (
     charsmap_keys,
     charsmap_of,
-    flat,
-    table_of,
+    map_function,
 )
-
-
-def normalizer_of(charsmap: bytes):
-    """Return what applies a compiled map and nothing else."""
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.normalizer_spec.precompiled_charsmap = charsmap
-    proto.normalizer_spec.add_dummy_prefix = False
-    proto.normalizer_spec.escape_whitespaces = False
-    proto.normalizer_spec.remove_extra_whitespaces = False
-    proto.pieces.add(piece="<unk>", type=2)
-    model = proto.SerializeToString()
-    return sentencepiece.SentencePieceNormalizer(model_proto=model).normalize
 
 
 def regex(pattern: str, content: str) -> dict:
@@ -98,7 +84,7 @@ def test_a_map_does_what_the_rules_do(rules, function):
     """Whole texts become what Python's own functions make of them."""
     table, left_out = table_of(rules)
     assert not left_out
-    normalize = normalizer_of(charsmap_of(table))
+    normalize = map_function(charsmap_of(table))
     for text in TEXTS:
         assert normalize(text) == function(text), text
 
@@ -118,9 +104,9 @@ def test_flags_of_bert_may_be_texts(name):
 def test_bert_and_nmt():
     """Control characters go, spaces are unified, ideographs stand apart."""
     table, _ = table_of([BERT])
-    assert normalizer_of(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
+    assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
-    assert normalizer_of(charsmap_of(table))("a\x07b\u200bc\ufffd") == "ab c "
+    assert map_function(charsmap_of(table))("a\x07b\u200bc\ufffd") == "ab c "
 
 
 @pytest.mark.slow
@@ -135,8 +121,8 @@ def test_a_map_within_the_rules_is_applied_too():
     rule = {"type": "Precompiled", "precompiled_charsmap": own}
     table, _ = table_of([LOWER, rule])
     normalize, before = (
-        normalizer_of(charsmap_of(table)),
-        normalizer_of(charsmap),
+        map_function(charsmap_of(table)),
+        map_function(charsmap),
     )
     for text in TEXTS:
         assert normalize(text) == before(text.lower()), text
