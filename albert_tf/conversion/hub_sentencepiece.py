@@ -46,8 +46,7 @@ from albert_tf.text.added_pieces import (
     USER_DEFINED,
     text_of_piece,
 )
-from albert_tf.text.character_map import charsmap_of
-from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
+from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, charsmap_of
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import KINDS, Tokenizer
 from albert_tf.text.wordpiece import is_punctuation

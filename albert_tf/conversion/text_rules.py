@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.conversion.tokenizer_files import flag_of
-from albert_tf.text.character_map import (
+from albert_tf.text.normalization import (
     BETWEEN,
     Function,
     characters,

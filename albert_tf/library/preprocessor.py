@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
-from albert_tf.text.tokenizer_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import (
     Tokenizer,
     load_tokenizer,

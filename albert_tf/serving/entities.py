@@ -18,9 +18,13 @@ from albert_tf.serving.window_rows import (
 )
 from albert_tf.tasks.conll import OUTSIDE, parts
 from albert_tf.tasks.task import Task
-from albert_tf.text.character_graph import CharacterClass, decode, is_space
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.offset_graph import next_place
+from albert_tf.text.text_graph import (
+    CharacterClass,
+    decode,
+    is_space,
+    next_place,
+)
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 

@@ -20,8 +20,7 @@ from albert_tf.serving.window_rows import (
 from albert_tf.tasks.numerics import IMPOSSIBLE
 from albert_tf.tasks.squad import NOTHING
 from albert_tf.tasks.task import Task
-from albert_tf.text.character_graph import characters
-from albert_tf.text.offset_graph import Spanned, offset_graph
+from albert_tf.text.text_graph import Spanned, characters, offset_graph
 
 
 class Asked(NamedTuple):

@@ -14,7 +14,7 @@ from albert_tf.serving.entities import entities
 from albert_tf.serving.questions import answer
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
-from albert_tf.text.tokenizer_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.checkpoints import named_variables
 

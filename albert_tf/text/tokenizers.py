@@ -19,13 +19,14 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, types_of
 from albert_tf.text import normalization, wordpiece
-from albert_tf.text.character_map import final_sigma, with_rules
 from albert_tf.text.normalization import (
     AUTO,
     REPLACEMENT,
     SURROGATE,
     TextConfig,
+    final_sigma,
     normalize,
+    with_rules,
 )
 from albert_tf.text.packing import (
     INPUTS,

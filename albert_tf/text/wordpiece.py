@@ -14,13 +14,14 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
-from albert_tf.text.character_map import (
+from albert_tf.text.normalization import (
+    REPLACEMENT,
+    TextConfig,
     changing_characters,
     characters,
     charsmap_of,
     of_each,
 )
-from albert_tf.text.normalization import REPLACEMENT, TextConfig
 
 # Longer words become one unknown piece.
 MAX_WORD_CHARACTERS = 200

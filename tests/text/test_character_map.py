@@ -10,11 +10,14 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 from vocabularies import TEXTS, english, trained
 
-from albert_tf.text.character_map import charsmap_keys, charsmap_of
-from albert_tf.text.normalization import TextConfig, normalize
-from albert_tf.text.offset_graph import offset_graph
+from albert_tf.text.normalization import (
+    TextConfig,
+    charsmap_keys,
+    charsmap_of,
+    normalize,
+)
 from albert_tf.text.sentencepiece_rules import expand
-from albert_tf.text.tokenizer_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph, offset_graph
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 CONFIGS = [

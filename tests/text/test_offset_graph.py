@@ -3,7 +3,7 @@
 import pytest
 from test_tokenizer_graph import OPTIONS, TEXTS, encoded, graph_of, random_texts
 
-from albert_tf.text.offset_graph import offset_graph
+from albert_tf.text.text_graph import offset_graph
 
 MORE = [
     "  the  cat\u00a0\u2028 at ",

@@ -9,7 +9,7 @@ from vocabularies import chinese, english
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.packing import pack
-from albert_tf.text.tokenizer_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph
 
 OPTIONS = (
     (english, {}),

@@ -1,4 +1,4 @@
-"""Segment pairs and masked words as the released code made them, faults included.
+"""Pairs and masked words as the released code made them, faults included.
 
 A document has one target length. A chunk takes sentences until it reaches
 that length, overshoots, and is truncated at either end of its longer segment
