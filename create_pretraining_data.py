@@ -1,6 +1,6 @@
 """Convert text to TFRecords for pretraining."""
 
-from albert_tf.data.builder.build import cli
+from albert_tf.create_pretraining_data import cli
 
 if __name__ == "__main__":
     cli()

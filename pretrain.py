@@ -1,6 +1,6 @@
 """Pretrain an ALBERT on records written by create_pretraining_data.py."""
 
-from albert_tf.training.pretraining.pretrain import cli
+from albert_tf.pretrain import cli
 
 if __name__ == "__main__":
     cli()

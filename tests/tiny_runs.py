@@ -10,7 +10,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training import checkpoint_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULTS = {
@@ -64,4 +64,4 @@ def weights(model_dir, name):
     """Return a variable in the latest checkpoint of a model directory."""
     prefix = checkpoint_files.latest(model_dir)
     key = f"variables/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
-    return checkpoints.tf.train.load_checkpoint(prefix).get_tensor(key)
+    return tf.train.load_checkpoint(prefix).get_tensor(key)

@@ -26,7 +26,7 @@ SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
 # A `masked_spread` below this is a collapse. On the demo's records it was at
 # most 8.2e-5 in collapsed runs after the warm-up, and at least 0.26 on the
-# plateau of healthy ones; docs/pretraining.md has the runs.
+# plateau of healthy ones; docs/experiments.md has the runs.
 COLLAPSED_SPREAD = 1e-3
 
 

@@ -12,9 +12,9 @@ from tiny_corpus import command, contents, settings, small_blocks
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, local_runner, second_pass
+from albert_tf.data.builder import build, local_runner
 from albert_tf.data.builder.build_folder import BuildFolder
-from albert_tf.data.records import metadata
+from albert_tf.data.records import metadata, tfrecord
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +84,15 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     assert len(list(output.glob("*.tfrecord"))) == 3
     interrupt(monkeypatch, local_runner, "deal_block", 0)
     made = []
-    write = second_pass.tfrecord.write
+    write = tfrecord.write
     monkeypatch.setattr(
-        second_pass.tfrecord,
+        tfrecord,
         "write",
         lambda path, content: made.append(path) or write(path, content),
     )
     metadata = build.run(*settings(corpus, output))
-    files = sum(len(entries) for entries in metadata.splits.values())
-    assert len(made) == files - 3
+    number = sum(len(entries) for entries in metadata.splits.values())
+    assert len(made) == number - 3
 
 
 @pytest.mark.parametrize("calls", [0, 3])
@@ -131,12 +131,12 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
             build.run(*settings(corpus, output, **scratch))
         with monkeypatch.context() as patch:  # storage without locks
-            patch.setattr(build.files, "held", remote_is_not_held)
+            patch.setattr(files, "held", remote_is_not_held)
             with pytest.raises(InputError, match="`scratch_dir` must not be"):
                 build.run(*settings(corpus, output, **scratch))
         assert sorted(tmp_path.rglob("*")) == before
 
-    held = build.files.held
+    held = files.held
 
     def remote_is_not_held(folder, name):
         local = name == "scratch_dir"

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_tasks
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
@@ -173,7 +174,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
     assert best.endswith(os.path.join("best", "ckpt-2"))
     last = checkpoint_files.latest(output)
     assert last.endswith("ckpt-3")
-    read = checkpoints.tf.train.load_checkpoint
+    read = tf.train.load_checkpoint
     key = "variables/classifier.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
     assert np.any(read(best).get_tensor(key) != read(last).get_tensor(key))
     monkeypatch.undo()

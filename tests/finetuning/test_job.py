@@ -10,12 +10,13 @@ import tiny
 import tiny_tasks
 from tiny_runs import build, refusal
 
-from albert_tf.finetuning import finetune, finetuning_trainer
+from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import Split
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
+from albert_tf.training import distribution
 
 
 def test_workers_need_the_same_settings_and_examples(
@@ -24,7 +25,7 @@ def test_workers_need_the_same_settings_and_examples(
     """Their files may lie elsewhere, and hold what those of the others do."""
     compared = []
     monkeypatch.setattr(
-        finetune.distribution,
+        distribution,
         "require_alike",
         lambda _, values: compared.append(values),
     )

@@ -17,8 +17,7 @@ from tiny_corpus import settings, write_corpus
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.records import input_pipeline
-from albert_tf.data.records import metadata as metadata_module
-from albert_tf.data.records.metadata import TRAIN
+from albert_tf.data.records.metadata import TRAIN, read_metadata
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import Plan, write_plan
 from albert_tf.tpu.compiler import VERSIONS
@@ -66,7 +65,7 @@ def unmasked(batch):
 
 def test_an_epoch_has_the_examples_of_the_input_pipeline(script, folder):
     """An epoch contains the pipeline's examples, with as many masked words."""
-    metadata = metadata_module.metadata.read_metadata(folder)
+    metadata = read_metadata(folder)
     ours, count = script.Records(folder, 1), metadata.count(TRAIN)
     theirs = input_pipeline.train_batches(
         folder, metadata, batch_size=count, seed=1

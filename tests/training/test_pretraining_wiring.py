@@ -169,7 +169,9 @@ def test_a_run_without_held_out_records_trains(
     metadata = read_metadata(data_dir)
     splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)
-    monkeypatch.setattr(metadata, "read_metadata", lambda data_dir: metadata)
+    monkeypatch.setattr(
+        record_folders, "read_metadata", lambda data_dir: metadata
+    )
     training = {"stop_step": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
     with pytest.raises(InputError, match="needs held-out records"):

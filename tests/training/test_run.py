@@ -14,7 +14,7 @@ import tiny
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
-from albert_tf.training import checkpoint_files, checkpoints, run
+from albert_tf.training import checkpoint_files, checkpoints, distribution, run
 from albert_tf.training.history import History, draw_curves
 from albert_tf.training.hooks import StopInTime
 from albert_tf.training.optimizer import OptimizerConfig
@@ -263,9 +263,7 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
     """The error has each worker's step and the folder they should share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
-    monkeypatch.setattr(
-        run.distribution, "of_processes", lambda *_: next(answers)
-    )
+    monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
     said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
     with pytest.raises(InputError, match=said):
         make_run(tmp_path)

@@ -1,5 +1,6 @@
 """How workers meet, and what is said when one is missed."""
 
+import faulthandler
 import json
 import re
 import signal
@@ -179,12 +180,12 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
     """By Ctrl-C, unless it is ignored, and by a timer; both end with it."""
     ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(
-        workers.faulthandler,
+        faulthandler,
         "dump_traceback_later",
         lambda seconds, exit, file: ends.append((seconds, exit)),
     )
     monkeypatch.setattr(
-        workers.faulthandler,
+        faulthandler,
         "cancel_dump_traceback_later",
         lambda: ends.append("cancelled"),
     )

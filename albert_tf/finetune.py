@@ -1,0 +1,9 @@
+"""Fine-tune a model directory, evaluate it, and predict."""
+
+from albert_tf.base import program
+
+with program.quiet_start():
+    from albert_tf.finetuning.finetune import cli
+
+if __name__ == "__main__":
+    cli()

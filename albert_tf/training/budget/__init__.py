@@ -1,1 +1,0 @@
-"""A run of so many hours: what is chosen, begun and ended in time."""

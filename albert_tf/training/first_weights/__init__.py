@@ -1,1 +1,0 @@
-"""What a run begins with: nothing, or another model's weights."""

@@ -1,1 +1,0 @@
-"""Where a run happens: strategies, workers, the faster precision."""

@@ -1,1 +1,0 @@
-"""What a run keeps: checkpoints, and a card beside them."""

@@ -1,1 +1,0 @@
-"""How weights move: optimizers, rates, averages; for Keras too."""

@@ -1,1 +1,0 @@
-"""A run: stretches of steps, hooks between them, what they tell."""

@@ -1,1 +1,0 @@
-"""One step: what is learnt, the update, the evaluation."""
